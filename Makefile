@@ -1,0 +1,53 @@
+# Everything a person needs is here; `make` alone lists it.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lint types imports unit lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make .venv with everything, from the hashed locks
+
+# Hashes first, then the package itself without touching dependencies.
+$(STAMP): requirements-dev.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "gpuherd needs Python 3.11 ($(PYTHON) was not found; set PYTHON=...)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup ## rent a simulated GPU from request to signed webhook, then show the service
+	@$(BIN)/python -m gpuherd demo
+
+test: setup check unit ## everything that must hold: checks, then all tests
+
+check: setup lint types imports ## format, lint, types, imports
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: setup
+	@$(BIN)/mypy
+
+imports: setup
+	@$(BIN)/lint-imports --no-cache
+
+unit: setup
+	@$(BIN)/python -m pytest -n 4
+
+format: setup ## rewrite the code in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: ## renew the hashed locks (needs uv)
+	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 pyproject.toml -o requirements.lock
+	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements-dev.lock
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

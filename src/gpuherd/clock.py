@@ -1,0 +1,65 @@
+"""Time and chance as dependencies, so that a test can move hours in microseconds and replay a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of the house may know about time."""
+
+    def now(self) -> datetime:
+        """Return the wall clock, aware, in UTC. It may jump: use it for stamps, not for durations."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow. Use it for durations and in-process deadlines."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        ...
+
+
+class SystemClock:
+    """The real thing."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+Chance = random.Random
+"""Jitter and simulation draw from one of these, handed in, so that a seed repeats a run."""
+
+
+class Ids:
+    """Makes ids that sort by time and never repeat: a ULID in lower case behind a prefix."""
+
+    def __init__(self, clock: Clock, chance: Chance):
+        self._clock = clock
+        self._chance = chance
+        self._last = 0
+
+    def new(self, prefix: str = "") -> str:
+        millis = int(self._clock.now().timestamp() * 1000)
+        fresh = (millis << 80) | self._chance.getrandbits(80)
+        # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were made.
+        self._last = max(fresh, self._last + 1)
+        return prefix + _base32(self._last, 26)
+
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def _base32(number: int, length: int) -> str:
+    return "".join(_ALPHABET[(number >> (5 * place)) & 31] for place in reversed(range(length)))
