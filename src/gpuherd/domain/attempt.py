@@ -1,0 +1,52 @@
+"""An attempt: one create call, written down before its first byte goes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+
+class AttemptState(StrEnum):
+    """The outcome of one create call; unknown is an outcome of its own."""
+
+    SENT = "sent"
+    BOUND = "bound"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    # Long enough unseen in believable lists: a later sighting is surplus.
+    ABANDONED = "abandoned"
+
+
+OPEN = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One create call of one instance."""
+
+    instance_id: str
+    n: int
+    tag: str
+    state: AttemptState
+    product_id: str
+    product_name: str
+    region: str
+    cluster_id: str
+    gpu_hourly_usd: Decimal
+    sent_at: datetime
+    boot_id: str
+    image_url: str = ""
+    closed_at: datetime | None = None
+    cloud_id: str | None = None
+    error_code: str = ""
+    error: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def offer_key(self) -> tuple[str, str]:
+        return (self.product_id, self.region)

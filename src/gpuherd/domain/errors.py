@@ -1,0 +1,156 @@
+"""Everything that can go wrong, named for what the caller can do about it.
+
+GpuherdError
+├── InvalidRequest · NotFound · Conflict     the user can fix it
+├── ClaimMismatch                            the same Idempotency-Key was used for another request
+├── NoCapacity                               no offer is left: wait, or wish for something else
+├── StoreUnavailable                         our own memory cannot be written now: try again
+├── StaleWrite                               somebody else changed it first: look again
+└── CloudError
+    ├── CloudUnavailable                     surely nothing happened: try again later
+    │   ├── CircuitOpen · RateLimited        we did not even ask, or were told to wait
+    │   └── CloudTimeout                     a read that took too long
+    ├── OutcomeUnknown                       it may have happened: look before trying again
+    ├── MachineGone                          the cloud says that it has no such machine
+    ├── OutOfStock                           not here, not now: try the next offer
+    └── CloudRefused                         it will never work like this: show it to a person
+        └── KeyRefused                       the Novita key itself is not accepted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class GpuherdError(Exception):
+    """The root: a code for programs, a sentence for people, details for both."""
+
+    code = "INTERNAL_ERROR"
+
+    def __init__(self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None):
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.details: Mapping[str, Any] = details or {}
+
+
+@dataclass(frozen=True)
+class FieldProblem:
+    """One thing that is wrong with one field of a request."""
+
+    field: str
+    code: str
+    message: str
+
+
+class InvalidRequest(GpuherdError):
+    """What was asked makes no sense; nothing was done."""
+
+    code = "VALIDATION_ERROR"
+
+    def __init__(self, problems: Sequence[FieldProblem]):
+        code = problems[0].code if len(problems) == 1 else self.code
+        super().__init__("; ".join(p.message for p in problems), code=code)
+        self.problems = tuple(problems)
+
+
+class NotFound(GpuherdError):
+    """There is no such thing."""
+
+    code = "NOT_FOUND"
+
+
+class Conflict(GpuherdError):
+    """It exists, but not in a state in which this can be done."""
+
+    code = "CONFLICT"
+
+
+class ClaimMismatch(GpuherdError):
+    """One Idempotency-Key, two different requests: one of them is a mistake."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
+class NoCapacity(GpuherdError):
+    """No offer that fits the wish is available; details say why for each."""
+
+    code = "NO_OPTIMAL_PRODUCT_ANY_REGION"
+
+
+class StoreUnavailable(GpuherdError):
+    """The database could not be read or written; nothing was changed."""
+
+    code = "STORE_UNAVAILABLE"
+
+
+class StaleWrite(GpuherdError):
+    """The row has changed since it was read, or the lease on it is lost."""
+
+    code = "STALE_WRITE"
+
+
+class CloudError(GpuherdError):
+    """Novita, or the way to it, said no or said nothing."""
+
+    code = "CLOUD_ERROR"
+
+
+class CloudUnavailable(CloudError):
+    """The call surely had no effect; the same call may work later."""
+
+    code = "NETWORK_ERROR"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, code: str | None = None):
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class CircuitOpen(CloudUnavailable):
+    """Too many calls failed lately, so this one was not made."""
+
+    code = "CIRCUIT_BREAKER_OPEN"
+
+
+class RateLimited(CloudUnavailable):
+    """The cloud, or our own limit, wants us to slow down."""
+
+    code = "RATE_LIMIT_EXCEEDED"
+
+
+class CloudTimeout(CloudUnavailable):
+    """A call that is safe to repeat got no answer in time."""
+
+    code = "REQUEST_TIMEOUT"
+
+
+class OutcomeUnknown(CloudError):
+    """The call may or may not have had its effect. Never repeat it: look first."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class MachineGone(CloudError):
+    """The cloud does not know this machine (any more)."""
+
+    code = "MACHINE_NOT_FOUND"
+
+
+class OutOfStock(CloudError):
+    """This offer cannot be had now; another one might."""
+
+    code = "RESOURCE_CONSTRAINTS"
+
+
+class CloudRefused(CloudError):
+    """The cloud understood the call and refuses it for good."""
+
+    code = "CLOUD_REFUSED"
+
+
+class KeyRefused(CloudRefused):
+    """The Novita API key is missing, wrong or revoked."""
+
+    code = "AUTHENTICATION_FAILED"

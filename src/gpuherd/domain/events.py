@@ -1,0 +1,69 @@
+"""Events: what happened to an instance, in order, and which of them the world is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gpuherd.domain.instance import Instance, Status
+
+CREATED = "instance.created"
+PLANNED = "instance.planned"
+ATTEMPT_REJECTED = "instance.attempt_rejected"
+OUTCOME_UNKNOWN = "instance.outcome_unknown"
+MACHINE_FOUND = "instance.machine_found"
+TAG_NOT_PRESERVED = "instance.tag_not_preserved"
+RELEASED = "instance.released"
+READY = "instance.ready"
+FAILED = "instance.failed"
+TIMEOUT = "instance.timeout"
+
+# The event that announces a status, where its name is not simply the status.
+STATUS_EVENTS = {
+    Status.STARTING: "instance.starting",
+    Status.RUNNING: "instance.running",
+    Status.HEALTH_CHECKING: "instance.health_checking",
+    Status.READY: READY,
+    Status.STOPPING: "instance.stopping",
+    Status.EXITED: "instance.exited",
+    Status.DELETED: "instance.deleted",
+    Status.FAILED: FAILED,
+}
+
+WEBHOOK_TYPES = frozenset(
+    {
+        CREATED,
+        "instance.starting",
+        "instance.running",
+        "instance.health_checking",
+        READY,
+        FAILED,
+        TIMEOUT,
+        "instance.stopping",
+        "instance.exited",
+        "instance.deleted",
+        "instance.reclaim_notice",
+        "instance.orphan_detected",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One fact about one instance."""
+
+    instance_id: str
+    sequence: int
+    type: str
+    at: datetime
+    actor: str = "gpuherd"
+    reason: str = ""
+    before: str = ""
+    after: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def is_told(event: Event, instance: Instance) -> bool:
+    """Tell whether this event goes out as a webhook."""
+    return instance.webhook_url is not None and event.type in WEBHOOK_TYPES

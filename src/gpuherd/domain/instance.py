@@ -1,0 +1,138 @@
+"""An instance: what we remember of one accepted wish, from the request to the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from gpuherd.domain.machine import NO_CONNECTION, Connection, PortMapping
+from gpuherd.domain.offer import BillingMode
+
+
+class Goal(StrEnum):
+    """What the user wants of it."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+class Status(StrEnum):
+    """What we say about it."""
+
+    CREATING = "creating"
+    STARTING = "starting"
+    RUNNING = "running"
+    HEALTH_CHECKING = "health_checking"
+    READY = "ready"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    MIGRATING = "migrating"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+class OnFailure(StrEnum):
+    """What becomes of the machine when the create fails or times out."""
+
+    DELETE = "delete"
+    KEEP = "keep"
+
+
+class Optimize(StrEnum):
+    """What matters more: the order of the regions, or the price."""
+
+    REGION = "region"
+    PRICE = "price"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user would accept."""
+
+    product_name: str
+    template_id: str
+    gpu_num: int = 1
+    disk_gb: int = 60
+    # Codes, best first; empty means anywhere.
+    regions: tuple[str, ...] = ()
+    billing_mode: BillingMode = BillingMode.SPOT
+    hourly_usd_max: Decimal | None = None
+    optimize: Optimize = Optimize.REGION
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why something went wrong, for programs (code, details) and people (message)."""
+
+    code: str
+    message: str
+    at: datetime
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rental:
+    """What was rented in the end: the offer that was taken and its price."""
+
+    product_id: str
+    product_name: str
+    region: str
+    cluster_id: str
+    gpu_hourly_usd: Decimal
+    image_url: str
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One accepted wish and everything that became of it."""
+
+    id: str
+    name: str
+    wish: Wish
+    goal: Goal
+    status: Status
+    created_at: datetime
+    # Until then it must be usable.
+    deadline: datetime
+    estimated_ready_at: datetime
+    reason: str = ""
+    webhook_url: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.DELETE
+    cloud_id: str | None = None
+    rental: Rental | None = None
+    ports: tuple[PortMapping, ...] = ()
+    connection: Connection = NO_CONNECTION
+    # Our tag was seen on the machine, so recovery by name works for it.
+    tag_verified: bool = False
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+    stopped_at: datetime | None = None
+    # The machine must be given back, and is not yet proven to be gone.
+    releasing: bool = False
+    delete_asked_at: datetime | None = None
+    last_error: Failure | None = None
+    # Nothing is left to do until the cloud or the user changes something.
+    settled: bool = False
+    # The number of the last event, so that receivers can drop stale ones.
+    sequence: int = 0
+    version: int = 0
+
+    @property
+    def key(self) -> str:
+        """The part of the id that goes into the tag."""
+        return self.id.removeprefix(ID_PREFIX)
+
+    @property
+    def usable(self) -> bool:
+        return self.status in (Status.RUNNING, Status.READY) and self.ready_at is not None
+
+
+ID_PREFIX = "inst_"
+USABLE = frozenset({Status.RUNNING, Status.READY})
+ENDED = frozenset({Status.FAILED, Status.DELETED})

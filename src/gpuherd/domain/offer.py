@@ -1,0 +1,119 @@
+"""Offers and templates: what the cloud sells, and what shall run on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from gpuherd.domain.errors import GpuherdError
+
+
+class BillingMode(StrEnum):
+    """How a machine is paid for."""
+
+    SPOT = "spot"
+    ON_DEMAND = "onDemand"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A place where machines run. People say the code, the wire wants the cluster id."""
+
+    code: str
+    label: str
+    cluster_id: str
+    gpu_names: tuple[str, ...] = ()
+
+    def is_called(self, word: str) -> bool:
+        """Tell whether somebody who says `word` means this region."""
+        return word.strip().casefold() in (
+            self.code.casefold(),
+            self.label.casefold(),
+            self.cluster_id.casefold(),
+        )
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One product in one region at one price."""
+
+    product_id: str
+    product_name: str
+    region: str
+    cluster_id: str
+    available: bool
+    stock: str
+    spot_usd: Decimal | None
+    on_demand_usd: Decimal | None
+    cpu_per_gpu: int = 0
+    memory_gb_per_gpu: int = 0
+    disk_gb_min: int = 0
+    disk_gb_max: int = 0
+
+    def gpu_hourly_usd(self, mode: BillingMode) -> Decimal | None:
+        """Return the price of one GPU for one hour, or None where it is not sold that way."""
+        return self.spot_usd if mode is BillingMode.SPOT else self.on_demand_usd
+
+
+@dataclass(frozen=True)
+class Template:
+    """What to run: an image with its ports, environment and command."""
+
+    template_id: str
+    name: str
+    image: str
+    registry_auth_id: str = ""
+    command: str = ""
+    entrypoint: str = ""
+    ports: tuple[tuple[int, str], ...] = ()
+    # Hidden from repr: people keep tokens in here.
+    envs: tuple[tuple[str, str], ...] = ()
+    channel: str = ""
+
+    def __repr__(self) -> str:
+        return f"Template({self.template_id!r}, {self.name!r}, image={self.image!r})"
+
+
+class TemplateUnusable(GpuherdError):
+    """The template exists, but nothing can be started from it."""
+
+    code = "INVALID_TEMPLATE_CONFIGURATION"
+
+
+RESERVED_PORTS = frozenset({2222, 2223, 2224})
+MAX_PORTS = 15
+
+
+def check_template(template: Template) -> Template:
+    """Return the template if a machine can be started from it, or say what is wrong with it."""
+    problems = []
+    if not template.image.strip():
+        problems.append("it names no image")
+    if len(template.image) > 500:
+        problems.append("its image name is longer than 500 characters")
+    if len(template.ports) > MAX_PORTS:
+        problems.append(f"it opens {len(template.ports)} ports, {MAX_PORTS} are allowed")
+    for port, kind in template.ports:
+        if not 1 <= port <= 65535 or port in RESERVED_PORTS:
+            problems.append(f"port {port} cannot be used")
+        if kind not in ("http", "tcp"):
+            problems.append(f"port {port} has the unknown type {kind!r}")
+    if len(template.envs) > 100:
+        problems.append("it has more than 100 environment variables")
+    if problems:
+        raise TemplateUnusable(f"template {template.template_id} cannot be used: {'; '.join(problems)}")
+    return template
+
+
+@dataclass(frozen=True)
+class Order:
+    """One create call, complete: what the cloud is asked to rent."""
+
+    name: str
+    tag: str
+    offer: Offer
+    template: Template
+    gpu_num: int
+    disk_gb: int
+    billing_mode: BillingMode

@@ -1,0 +1,58 @@
+"""A value that must never show up by accident: in a log, a traceback, a reply or a pickle."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any, NoReturn
+
+HIDDEN = "***"
+
+
+class Secret:
+    """Holds a string that only `reveal()` gives out."""
+
+    __slots__ = ("_value",)
+    __hash__ = None  # type: ignore[assignment]  # a hash is a fingerprint of the value
+
+    def __init__(self, value: str):
+        object.__setattr__(self, "_value", value)
+
+    def reveal(self) -> str:
+        """Return the value itself; call it where the value is used, and keep the result nowhere."""
+        value: str = object.__getattribute__(self, "_value")
+        return value
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __format__(self, spec: str) -> str:
+        return HIDDEN
+
+    def __bool__(self) -> bool:
+        return bool(self.reveal())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        # Environment variables that are not UTF-8 arrive with lone surrogates.
+        mine, theirs = (secret.reveal().encode("utf-8", "surrogatepass") for secret in (self, other))
+        return hmac.compare_digest(mine, theirs)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a secret does not change")
+
+    # Copies share the object, so that dataclasses.replace, asdict and deepcopy keep it hidden.
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
+        return self
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("a secret is not written down")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a secret is not written down")

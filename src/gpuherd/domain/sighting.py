@@ -1,0 +1,177 @@
+"""What our lists of the cloud prove: a machine seen, a machine missing, and when neither is known.
+
+A list is weak evidence: it may lag, lose a page, or be empty in an outage. It proves presence at once, and
+absence only when it is complete and shows some *witness*, a machine of ours that surely exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from gpuherd.domain.machine import Listing, Machine, Phase
+
+
+class Witness(StrEnum):
+    """Whether a list showed a machine of ours that surely exists."""
+
+    SEEN = "seen"
+    # We own none that is old enough, so nothing vouches for the list.
+    NONE = "none"
+    # We own some and the list shows not one of them: the list lies.
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class ListRecord:
+    """One walk over the cloud's pages, as evidence."""
+
+    started_at: datetime
+    finished_at: datetime
+    complete: bool
+    witness: Witness
+    machines: int = 0
+
+    @property
+    def believable(self) -> bool:
+        return self.complete and self.witness is not Witness.MISSING
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What the lists say about one machine."""
+
+    machine: Machine
+    first_seen_at: datetime
+    changed_at: datetime
+    # Since when believable lists have not shown it, and how many of them; None while it is listed.
+    missing_since: datetime | None = None
+    missing_lists: int = 0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long we wait before we believe. Everything scales with the settling time of a create."""
+
+    settle: timedelta = timedelta(seconds=180)
+
+    @property
+    def settle_without_witness(self) -> timedelta:
+        return self.settle * 5
+
+    @property
+    def witness_age(self) -> timedelta:
+        return min(timedelta(seconds=300), self.settle)
+
+    @property
+    def list_spacing(self) -> timedelta:
+        return self.settle / 9
+
+    @property
+    def absence_spacing(self) -> timedelta:
+        return self.settle / 18
+
+
+CLEAN_LISTS_NEEDED = 3
+
+
+def judge_witness(candidates: Iterable[str], listed: Iterable[str]) -> Witness:
+    """Tell what a list is worth, given the machines that it must show if it is honest."""
+    must_show = set(candidates)
+    if not must_show:
+        return Witness.NONE
+    return Witness.SEEN if must_show.intersection(listed) else Witness.MISSING
+
+
+def surely_not_created(
+    sent_at: datetime, lists: Sequence[ListRecord], now: datetime, patience: Patience
+) -> bool:
+    """Tell whether a create of unknown outcome may be given up, from the lists made since (oldest first).
+
+    It needs the settling time and three clean lists in a row, some distance apart, all with the same worth:
+    lists without a witness say less, so they need five times as long, and the count starts anew when a
+    witness appears.
+    """
+    clean: list[ListRecord] = []
+    for record in lists:
+        if record.started_at <= sent_at:
+            continue
+        if not record.believable:
+            clean.clear()
+            continue
+        if clean and clean[-1].witness is not record.witness:
+            clean.clear()
+        if not clean or record.started_at - clean[-1].started_at >= patience.list_spacing:
+            clean.append(record)
+    if len(clean) < CLEAN_LISTS_NEEDED:
+        return False
+    witnessed = clean[-1].witness is Witness.SEEN
+    needed = patience.settle if witnessed else patience.settle_without_witness
+    # The wait is measured to the last list, not to now: only a look that late proves anything.
+    return clean[-1].started_at - sent_at >= needed and now >= clean[-1].finished_at
+
+
+def surely_absent(
+    sighting: Sighting | None, asked_at: datetime | None, lists: Sequence[ListRecord], patience: Patience
+) -> bool:
+    """Tell whether a machine that we know by its id is proven to be gone.
+
+    One that was listed must be missing from two believable lists some time apart. One that was never listed
+    can only be missed after somebody asked for its removal (`asked_at`, and the lists made since).
+    """
+    if sighting is not None:
+        if sighting.machine.phase is Phase.ABSENT:
+            return True
+        missing = sighting.missing_since
+        return (
+            missing is not None
+            and sighting.missing_lists >= 2
+            and sighting.changed_at - missing >= patience.absence_spacing
+        )
+    if asked_at is None:
+        return False
+    looks = [it.started_at for it in lists if it.believable and it.started_at > asked_at]
+    return len(looks) >= 2 and looks[-1] - looks[0] >= patience.absence_spacing
+
+
+def compare(
+    known: Mapping[str, Sighting], listing: Listing, record: ListRecord, patience: Patience
+) -> list[Sighting]:
+    """Return what a list changes in what we know: new machines, changed ones, and those that it misses."""
+    now = record.finished_at
+    changed: list[Sighting] = []
+    listed = set()
+    for machine in listing.machines:
+        listed.add(machine.cloud_id)
+        before = known.get(machine.cloud_id)
+        if before is None:
+            changed.append(Sighting(machine, first_seen_at=now, changed_at=now))
+        elif before.machine != machine or before.missing_since is not None:
+            changed.append(Sighting(machine, before.first_seen_at, changed_at=now))
+    if record.believable:
+        changed.extend(
+            _missed(before, record)
+            for cloud_id, before in known.items()
+            if cloud_id not in listed and _counts_as_missing(before, record, patience)
+        )
+    return changed
+
+
+def _counts_as_missing(before: Sighting, record: ListRecord, patience: Patience) -> bool:
+    if before.missing_since is None:
+        # Seen after this list began: the list is simply older than our knowledge.
+        return before.changed_at < record.started_at
+    if before.missing_lists >= 2:
+        return False
+    return record.finished_at - before.missing_since >= patience.absence_spacing
+
+
+def _missed(before: Sighting, record: ListRecord) -> Sighting:
+    return replace(
+        before,
+        changed_at=record.finished_at,
+        missing_since=before.missing_since or record.finished_at,
+        missing_lists=before.missing_lists + 1,
+    )

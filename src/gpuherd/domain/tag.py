@@ -1,0 +1,46 @@
+"""The tag: our mark in a machine's name, by which we find it again after any crash.
+
+Novita has no client token, so the name carries one: `<name>--gh1-<installation>-<instance>-<attempt>`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MARK = "gh1"
+SEPARATOR = f"--{MARK}-"
+NAME_CUT = 180
+
+_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([0-9]{{1,4}}))$")
+_NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One attempt of one instance of one installation."""
+
+    installation: str
+    instance_key: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{MARK}-{self.installation}-{self.instance_key}-{self.attempt}"
+
+
+def cloud_name(name: str, tag: Tag) -> str:
+    """Return the name under which the cloud shall know the machine."""
+    clean = _NOT_ALLOWED.sub("-", name.casefold()).strip("-")[:NAME_CUT].strip("-")
+    return f"{clean or 'gpu'}--{tag}"
+
+
+def read_tag(machine_name: str) -> Tag | None:
+    """Return the tag at the end of a machine's name, or None where there is none."""
+    if found := _TAG.search(machine_name):
+        return Tag(found[2], found[3], int(found[4]))
+    return None
+
+
+def plain_name(machine_name: str) -> str:
+    """Return the name without our tag, as people want to see it."""
+    return _TAG.sub("", machine_name)

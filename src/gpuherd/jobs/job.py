@@ -1,0 +1,58 @@
+"""A job: one durable activity, as it is asked for and as people see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any
+
+
+class Priority(IntEnum):
+    """Higher runs first; inside one priority, older first."""
+
+    LOW = 10
+    NORMAL = 20
+    HIGH = 30
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job to be done. While a job with the same key is not finished, a second one is not taken."""
+
+    id: str
+    kind: str
+    key: str
+    payload: dict[str, Any]
+    instance_id: str | None = None
+    priority: Priority = Priority.NORMAL
+    max_attempts: int = 3
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it stands now."""
+
+    id: str
+    kind: str
+    status: JobStatus
+    priority: Priority
+    attempts: int
+    max_attempts: int
+    created_at: datetime
+    instance_id: str | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+    processed_at: datetime | None = None
+    completed_at: datetime | None = None
+    next_retry_at: datetime | None = None
+    error: str = ""

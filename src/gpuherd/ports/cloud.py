@@ -1,0 +1,70 @@
+"""What the use cases need of a cloud that rents machines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpuherd.domain.machine import Listing, Machine
+from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+
+
+class Cloud(Protocol):
+    """A place that rents machines. Every call may raise `CloudUnavailable`: surely nothing happened.
+
+    Calls that only read are repeated inside where that helps; calls that change something never are.
+    """
+
+    async def list_regions(self) -> tuple[Region, ...]:
+        """Return all regions."""
+        ...
+
+    async def list_offers(self, billing_mode: BillingMode) -> tuple[Offer, ...]:
+        """Return every product in every region where it is sold, available or not."""
+        ...
+
+    async def list_templates(self) -> tuple[Template, ...]:
+        """Return all templates that the key may use."""
+        ...
+
+    async def get_template(self, template_id: str) -> Template:
+        """Return one template; `NotFound` (TEMPLATE_NOT_FOUND) if there is none."""
+        ...
+
+    async def check_registry_auth(self, auth_id: str) -> None:
+        """Return if the registry credential exists; `NotFound` (REGISTRY_AUTH_NOT_FOUND) if it does not.
+
+        The credential itself never comes back from here.
+        """
+        ...
+
+    async def list_machines(self) -> Listing:
+        """Return all machines of the account, and whether the pages fitted together."""
+        ...
+
+    async def get_machine(self, cloud_id: str) -> Machine:
+        """Return one machine with its connection details; `MachineGone` if the cloud has no such machine."""
+        ...
+
+    async def create_machine(self, order: Order) -> str:
+        """Rent one machine and return its id. The call is made once, whatever happens.
+
+        `OutOfStock`, `CloudRefused`, `CloudUnavailable`: surely not rented.
+        `OutcomeUnknown`: it may be rented; the caller must look for the tag before any further try.
+        """
+        ...
+
+    async def start_machine(self, cloud_id: str) -> None:
+        """Ask for a start; `OutOfStock`, `CloudRefused`, `MachineGone` or `OutcomeUnknown` if need be."""
+        ...
+
+    async def stop_machine(self, cloud_id: str) -> None:
+        """Ask for a stop."""
+        ...
+
+    async def restart_machine(self, cloud_id: str) -> None:
+        """Ask for a restart."""
+        ...
+
+    async def delete_machine(self, cloud_id: str) -> None:
+        """Ask for the removal. Quiet when the machine is already gone."""
+        ...

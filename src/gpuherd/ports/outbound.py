@@ -1,0 +1,82 @@
+"""What the house needs to reach hosts that users name: a guarded way out, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gpuherd.domain.errors import GpuherdError
+
+
+class FailureCategory(StrEnum):
+    """Why no reply came, in words that users may see."""
+
+    BLOCKED_TARGET = "blocked_target"
+    DNS = "dns"
+    REFUSED = "refused"
+    RESET = "reset"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    PROTOCOL = "protocol"
+    UNREACHABLE = "unreachable"
+
+
+class OutboundFailure(GpuherdError):
+    """No usable reply; `detail` holds no URL, header or body, for a webhook URL may itself be a secret."""
+
+    code = "OUTBOUND_FAILURE"
+
+    def __init__(self, category: FailureCategory, detail: str):
+        super().__init__(f"{category}: {detail}")
+        self.category = category
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class OutboundReply:
+    """What came back: header names in lower case, and at most as many bytes as were asked for."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
+    elapsed_s: float
+    address: str
+
+
+class OutboundDoor(Protocol):
+    """The only way to URLs that somebody else chose."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_s: float,
+        max_bytes: int,
+    ) -> OutboundReply:
+        """Send one request, once, and return whatever status comes back; `OutboundFailure` if none does.
+
+        Never follows a redirect. `timeout_s` covers everything from the name lookup to the last byte.
+        """
+        ...
+
+
+class TcpDoor(Protocol):
+    """The only way to bare TCP ports that somebody else chose."""
+
+    async def connect(self, host: str, port: int, timeout_s: float) -> float:
+        """Open a connection, close it, and return how many seconds it took; `OutboundFailure` if it fails."""
+        ...
+
+
+class Resolver(Protocol):
+    """Turns a name into addresses."""
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return every address of `host`; `OSError` if the name cannot be looked up."""
+        ...

@@ -1,0 +1,278 @@
+"""What the use cases need of our memory, as small promises; one database keeps them all.
+
+Any method may raise `StoreUnavailable`: nothing was changed. "The store is down" is never "not found".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.jobs.job import Job, JobStatus, NewJob
+
+
+@dataclass(frozen=True)
+class Change:
+    """What shall become true of one instance, in one transaction or not at all."""
+
+    # As it shall be; its `version` is the one that was read.
+    instance: Instance
+    events: tuple[Event, ...] = ()
+    # Inserted when new, else overwritten.
+    attempt: Attempt | None = None
+    deliveries: tuple[Delivery, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
+    # The job that has reached its end with this change.
+    finished_job: str | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn's exclusive hold on an instance, with all that a decision needs."""
+
+    instance: Instance
+    attempts: tuple[Attempt, ...]
+    # Of the machine that is bound, or of the one that carries the open attempt's tag.
+    sightings: tuple[Sighting, ...]
+    # Lists made since the open attempt was sent, or since the removal was asked for, oldest first.
+    lists: tuple[ListRecord, ...]
+    token: str
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        return next((a for a in self.attempts if a.is_open), None)
+
+
+@dataclass(frozen=True)
+class InstanceQuery:
+    """Which instances to list, newest first."""
+
+    statuses: tuple[Status, ...] = ()
+    name: str | None = None
+    label: tuple[str, str] | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class InstancePage:
+    """One page, and where the next one begins."""
+
+    instances: tuple[Instance, ...]
+    total: int
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
+
+    scope: str
+    key: str
+    fingerprint: str
+
+
+class Instances(Protocol):
+    """Instances and what happened to them."""
+
+    async def add(self, change: Change, claim: Claim | None = None) -> Instance:
+        """Remember a new instance with its first events, deliveries and jobs, and return it.
+
+        If the claim is taken, nothing is written and the instance that has it is returned; `ClaimMismatch` if
+        that one was asked for with another body.
+        """
+        ...
+
+    async def claimed(self, claim: Claim) -> Instance | None:
+        """Return the instance that has this claim, if there is one; `ClaimMismatch` as above."""
+        ...
+
+    async def get(self, instance_id: str) -> Instance:
+        """Return one; `NotFound` (INSTANCE_NOT_FOUND) if there is none."""
+        ...
+
+    async def find_named(self, name: str) -> tuple[Instance, ...]:
+        """Return all that have this name and are not deleted, newest first."""
+        ...
+
+    async def page(self, query: InstanceQuery) -> InstancePage:
+        """Return one page of a list."""
+        ...
+
+    async def events(self, instance_id: str) -> tuple[Event, ...]:
+        """Return what happened, oldest first."""
+        ...
+
+    async def attempts(self, instance_id: str) -> tuple[Attempt, ...]:
+        """Return the create calls, oldest first."""
+        ...
+
+    async def ready_times_s(self, product_name: str) -> Sequence[float]:
+        """Return how long the latest rentals of this product took until they were usable."""
+        ...
+
+
+class Turns(Protocol):
+    """Exclusive turns on instances: a lease that every save checks."""
+
+    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
+        """Take the lease and look; None while another turn holds it."""
+        ...
+
+    async def save(self, turn: Turn, change: Change) -> Turn:
+        """Write `change` under the turn's lease and return the turn as it now stands.
+
+        `StaleWrite` if the row changed or the lease was lost: nothing was written.
+        """
+        ...
+
+    async def end(self, turn: Turn) -> None:
+        """Give the lease back. Quiet when it was lost."""
+        ...
+
+
+class Sightings(Protocol):
+    """What our lists of the cloud showed."""
+
+    async def all_known(self) -> Mapping[str, Sighting]:
+        """Return every machine that we ever saw and that is not known to be gone for good."""
+        ...
+
+    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
+        """Return some machines that an honest list must show: bound, in use, and old enough."""
+        ...
+
+    async def record(
+        self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+    ) -> tuple[Instance, ...]:
+        """Write down a list: what changed, what can be forgotten.
+
+        Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
+        returned, so that its turn can be rung at once.
+        """
+        ...
+
+    async def anything_moves(self) -> bool:
+        """Tell whether some instance is not settled."""
+        ...
+
+    async def last_list(self) -> ListRecord | None:
+        """Return the latest list."""
+        ...
+
+
+class Outbox(Protocol):
+    """Webhooks that are on their way."""
+
+    async def get(self, delivery_id: str) -> Delivery:
+        """Return one delivery; `NotFound` if there is none."""
+        ...
+
+    async def is_next(self, delivery: Delivery) -> bool:
+        """Tell whether every earlier delivery of the same instance has at least been tried."""
+        ...
+
+    async def save(self, delivery: Delivery) -> None:
+        """Write down how a try went."""
+        ...
+
+
+@dataclass(frozen=True)
+class JobQuery:
+    """Which jobs to list, newest first."""
+
+    kind: str | None = None
+    status: JobStatus | None = None
+    instance_id: str | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """One page of jobs."""
+
+    jobs: tuple[Job, ...]
+    total: int
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class JobStats:
+    """How many jobs stand where."""
+
+    by_status: Mapping[JobStatus, int]
+    by_kind: Mapping[str, int]
+    # How long the job that is due for the longest time has waited.
+    oldest_due_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Unattended:
+    """Work that nobody does."""
+
+    instances: tuple[Instance, ...]
+    deliveries: tuple[Delivery, ...]
+
+
+class JobBook(Protocol):
+    """The book of jobs: what people see, and what the worker writes down about them."""
+
+    async def get(self, job_id: str) -> Job:
+        """Return one job; `NotFound` (JOB_NOT_FOUND) if there is none."""
+        ...
+
+    async def page(self, query: JobQuery) -> JobPage:
+        """Return one page of a list."""
+        ...
+
+    async def stats(self) -> JobStats:
+        """Count."""
+        ...
+
+    async def started(self, job_id: str) -> Job | None:
+        """Note that a job runs, and return it; None if it has ended already."""
+        ...
+
+    async def finished(self, job_id: str) -> None:
+        """Note that a job has done its work. Quiet when that is known."""
+        ...
+
+    async def stumbled(self, job_id: str, error: str) -> Job:
+        """Count a failed try; the job has failed for good when none is left."""
+        ...
+
+    async def gave_up(self, job_id: str, error: str) -> None:
+        """Count a failed try after which no other makes sense."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> int:
+        """Take new jobs, except where an unfinished one has the key. Return how many were taken."""
+        ...
+
+    async def ring(self, jobs: Sequence[NewJob]) -> None:
+        """Wake the unfinished jobs with these keys, at once; take a new job where there is none."""
+        ...
+
+    async def unattended(self, limit: int) -> Unattended:
+        """Return what is unfinished and has no job (a crash or a lost job left it so)."""
+        ...
+
+    async def prune(self, before: datetime) -> int:
+        """Forget jobs that ended before then."""
+        ...
+
+
+class Flags(Protocol):
+    """Single facts about the whole installation."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def put(self, key: str, value: str | None) -> None: ...
