@@ -1,0 +1,66 @@
+"""Writes a `Change`: the instance, its events, attempt, deliveries and jobs, all in one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql import job_rows
+from gpuherd.adapters.sql.mapping import attempt_row, delivery_row, event_row, instance_row
+from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.ports.store import Change
+
+
+def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
+    """Remember a new instance."""
+    new = change.instance
+    connection.execute(sa.insert(instance).values(**instance_row(new), version=new.version))
+    if new.labels:
+        rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
+        connection.execute(sa.insert(instance_label), rows)
+    _write_rest(connection, change, now)
+
+
+def update_instance(connection: sa.Connection, change: Change, token: str | None, now: datetime) -> int:
+    """Write a change over the version it was made from, and return the new version."""
+    it = change.instance
+    version = it.version + 1
+    condition = [instance.c.id == it.id, instance.c.version == it.version]
+    if token is not None:
+        condition.append(instance.c.lease_token == token)
+    written = connection.execute(
+        sa.update(instance).where(*condition).values(**instance_row(it), version=version)
+    )
+    if written.rowcount != 1:
+        raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
+    _write_rest(connection, change, now)
+    return version
+
+
+def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> None:
+    if change.attempt is not None:
+        _write_attempt(connection, change.attempt)
+    if change.events:
+        connection.execute(sa.insert(event), [event_row(it) for it in change.events])
+    if change.deliveries:
+        connection.execute(sa.insert(delivery), [delivery_row(it) for it in change.deliveries])
+    if change.finished_job is not None:
+        job_rows.finish_job(connection, change.finished_job, now)
+    job_rows.insert_jobs(connection, change.jobs, now)
+
+
+def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
+    row = attempt_row(it)
+    known = (
+        sa.update(attempt).where(attempt.c.instance_id == it.instance_id, attempt.c.n == it.n).values(**row)
+    )
+    if connection.execute(known).rowcount == 0:
+        try:
+            with connection.begin_nested():
+                connection.execute(sa.insert(attempt).values(**row))
+        except sa.exc.IntegrityError as error:
+            # The index that allows one open attempt said no: somebody else's call is under way.
+            raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already") from error

@@ -1,0 +1,41 @@
+"""Single facts about the whole installation, in SQL."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import installation
+
+
+class SqlFlags:
+    """The port `Flags`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def get(self, key: str) -> str | None:
+        query = sa.select(installation.c.value).where(installation.c.key == key)
+        return await self._database.read(lambda c: c.execute(query).scalar())
+
+    async def put(self, key: str, value: str | None) -> None:
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(installation).where(installation.c.key == key))
+            if value is not None:
+                connection.execute(sa.insert(installation).values(key=key, value=value))
+
+        await self._database.write(work)
+
+    def ensure(self, key: str, fresh: str) -> str:
+        """Return what is stored under `key`, storing `fresh` first if nothing is."""
+
+        def work(connection: sa.Connection) -> str:
+            found = connection.execute(
+                sa.select(installation.c.value).where(installation.c.key == key)
+            ).scalar()
+            if found is None:
+                connection.execute(sa.insert(installation).values(key=key, value=fresh))
+                return fresh
+            return str(found)
+
+        return self._database.write_now(work)

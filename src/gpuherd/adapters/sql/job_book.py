@@ -1,0 +1,217 @@
+"""The book of jobs, in SQL. Whether a live job runs or waits is read from the queue's own table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql import job_rows
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.job_rows import COMPLETED, FAILED, LIVE
+from gpuherd.adapters.sql.mapping import delivery_of, instance_of
+from gpuherd.adapters.sql.schema import delivery, instance, job, queue
+from gpuherd.clock import Clock
+from gpuherd.domain.delivery import DeliveryState
+from gpuherd.domain.errors import NotFound
+from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
+from gpuherd.ports.store import JobPage, JobQuery, JobStats, Unattended
+
+# A turn that fails again and again is left alone for so long before the sweep tries it anew.
+QUARANTINE = timedelta(minutes=5)
+
+_PICKED = queue.c.status == "picked"
+_STATUS = sa.case(
+    (job.c.state == COMPLETED, JobStatus.COMPLETED.value),
+    (job.c.state == FAILED, JobStatus.FAILED.value),
+    (_PICKED, JobStatus.PROCESSING.value),
+    else_=JobStatus.PENDING.value,
+).label("status")
+_BOOK = job.outerjoin(queue, queue.c.id == job.c.queue_id)
+_COLUMNS = (job, _STATUS, queue.c.execute_after)
+
+
+class SqlJobBook:
+    """The port `JobBook`."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database = database
+        self._clock = clock
+
+    async def get(self, job_id: str) -> Job:
+        def work(connection: sa.Connection) -> Job:
+            query = sa.select(*_COLUMNS).select_from(_BOOK).where(job.c.id == job_id)
+            row = connection.execute(query).first()
+            if row is None:
+                raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
+            return _job_of(row)
+
+        return await self._database.read(work)
+
+    async def page(self, query: JobQuery) -> JobPage:
+        where: list[sa.ColumnElement[bool]] = []
+        if query.kind is not None:
+            where.append(job.c.kind == query.kind)
+        if query.instance_id is not None:
+            where.append(job.c.instance_id == query.instance_id)
+        if query.status is not None:
+            where.extend(_with_status(query.status))
+        after = [] if query.cursor is None else [job.c.id < query.cursor]
+        rows = (
+            sa.select(*_COLUMNS)
+            .select_from(_BOOK)
+            .where(*where, *after)
+            .order_by(job.c.id.desc())
+            .limit(query.limit + 1)
+        )
+        count = sa.select(sa.func.count()).select_from(_BOOK).where(*where)
+
+        def work(connection: sa.Connection) -> JobPage:
+            found = [_job_of(row) for row in connection.execute(rows)]
+            shown = tuple(found[: query.limit])
+            more = len(found) > query.limit
+            return JobPage(shown, connection.execute(count).scalar_one(), shown[-1].id if more else None)
+
+        return await self._database.read(work)
+
+    async def stats(self) -> JobStats:
+        now = self._clock.now()
+        groups = sa.select(job.c.kind, _STATUS, sa.func.count().label("jobs")).select_from(_BOOK)
+        due = sa.select(sa.func.min(queue.c.execute_after)).where(queue.c.status == "queued")
+
+        def work(connection: sa.Connection) -> JobStats:
+            by_status = dict.fromkeys(JobStatus, 0)
+            by_kind: dict[str, int] = {}
+            for row in connection.execute(groups.group_by(job.c.kind, _STATUS)):
+                by_status[JobStatus(row.status)] += row.jobs
+                by_kind[row.kind] = by_kind.get(row.kind, 0) + row.jobs
+            oldest = connection.execute(due).scalar()
+            waited_s = max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
+            return JobStats(by_status, by_kind, waited_s)
+
+        return await self._database.read(work)
+
+    async def started(self, job_id: str) -> Job | None:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> Job | None:
+            begun = sa.update(job).where(job.c.id == job_id, job.c.state == LIVE).values(processed_at=now)
+            row = connection.execute(begun.returning(job)).first()
+            return None if row is None else _job_of(row, JobStatus.PROCESSING)
+
+        return await self._database.write(work)
+
+    async def finished(self, job_id: str) -> None:
+        now = self._clock.now()
+        await self._database.write(lambda c: job_rows.finish_job(c, job_id, now))
+
+    async def stumbled(self, job_id: str, error: str) -> Job:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> Job:
+            counted = (
+                sa.update(job)
+                .where(job.c.id == job_id)
+                .values(attempts=job.c.attempts + 1, error=error)
+                .returning(job)
+            )
+            row = connection.execute(counted).one()
+            if row.state == LIVE and row.attempts >= row.max_attempts:
+                job_rows.finish_job(connection, job_id, now, FAILED, error)
+                return _job_of(row, JobStatus.FAILED)
+            return _job_of(row, JobStatus.PENDING)
+
+        return await self._database.write(work)
+
+    async def gave_up(self, job_id: str, error: str) -> None:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> None:
+            counted = sa.update(job).where(job.c.id == job_id).values(attempts=job.c.attempts + 1)
+            connection.execute(counted)
+            job_rows.finish_job(connection, job_id, now, FAILED, error)
+
+        await self._database.write(work)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> int:
+        now = self._clock.now()
+        return await self._database.write(lambda c: job_rows.insert_jobs(c, jobs, now), rings=True)
+
+    async def ring(self, jobs: Sequence[NewJob]) -> None:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> None:
+            for new in jobs:
+                if not job_rows.wake_job(connection, new.key, now):
+                    job_rows.insert_job(connection, new, now)
+            job_rows.notify(connection, now)
+
+        await self._database.write(work, rings=True)
+
+    async def unattended(self, limit: int) -> Unattended:
+        now = self._clock.now()
+        busy = sa.select(job.c.instance_id).where(job.c.state == LIVE, job.c.key.like("turn:%"))
+        ill = sa.select(job.c.instance_id).where(
+            job.c.state == FAILED, job.c.key.like("turn:%"), job.c.completed_at > now - QUARANTINE
+        )
+        left = (
+            sa.select(instance)
+            .where(sa.not_(instance.c.settled), instance.c.id.not_in(busy), instance.c.id.not_in(ill))
+            .limit(limit)
+        )
+        sending = sa.select(job.c.key).where(job.c.state == LIVE, job.c.key.like("delivery:%"))
+        unsent = (
+            sa.select(delivery)
+            .where(
+                delivery.c.state == DeliveryState.PENDING.value,
+                sa.literal("delivery:").concat(delivery.c.id).not_in(sending),
+            )
+            .limit(limit)
+        )
+
+        def work(connection: sa.Connection) -> Unattended:
+            return Unattended(
+                tuple(map(instance_of, connection.execute(left))),
+                tuple(map(delivery_of, connection.execute(unsent))),
+            )
+
+        return await self._database.read(work)
+
+    async def prune(self, before: datetime) -> int:
+        old = sa.delete(job).where(job.c.state != LIVE, job.c.completed_at < before)
+        return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+def _with_status(status: JobStatus) -> list[sa.ColumnElement[bool]]:
+    match status:
+        case JobStatus.COMPLETED:
+            return [job.c.state == COMPLETED]
+        case JobStatus.FAILED:
+            return [job.c.state == FAILED]
+        case JobStatus.PROCESSING:
+            return [job.c.state == LIVE, _PICKED]
+        case JobStatus.PENDING:
+            return [job.c.state == LIVE, sa.func.coalesce(queue.c.status, "queued") != "picked"]
+
+
+def _job_of(row: sa.Row[Any], status: JobStatus | None = None) -> Job:
+    status = status or JobStatus(row.status)
+    waiting = status is JobStatus.PENDING and hasattr(row, "execute_after")
+    return Job(
+        id=row.id,
+        kind=row.kind,
+        status=status,
+        priority=Priority(row.priority),
+        attempts=row.attempts,
+        max_attempts=row.max_attempts,
+        created_at=row.created_at,
+        instance_id=row.instance_id,
+        payload=json.loads(row.payload),
+        processed_at=row.processed_at,
+        completed_at=row.completed_at,
+        next_retry_at=row.execute_after if waiting else None,
+        error=row.error,
+    )

@@ -1,0 +1,270 @@
+"""Domain objects to rows and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Row
+
+from gpuherd.adapters.sql.schema import from_micros, to_micros
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Failure, Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
+from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
+from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.sighting import ListRecord, Sighting, Witness
+
+Doc = dict[str, Any]
+
+
+def dumps(doc: Any) -> str:
+    return json.dumps(doc, separators=(",", ":"), ensure_ascii=False)
+
+
+def _at(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def instance_row(it: Instance) -> Doc:
+    """Return the columns of an instance, without the lease and the version."""
+    wish, rental, error = it.wish, it.rental, it.last_error
+    doc: Doc = {
+        "wish": {
+            "template_id": wish.template_id,
+            "gpu_num": wish.gpu_num,
+            "disk_gb": wish.disk_gb,
+            "regions": wish.regions,
+            "billing_mode": wish.billing_mode,
+            "hourly_usd_max": None if wish.hourly_usd_max is None else str(wish.hourly_usd_max),
+            "optimize": wish.optimize,
+        },
+        "deadline": _at(it.deadline),
+        "estimated_ready_at": _at(it.estimated_ready_at),
+        "reason": it.reason,
+        "webhook_url": it.webhook_url,
+        "labels": it.labels,
+        "on_failure": it.on_failure,
+        "rental": None
+        if rental is None
+        else {
+            "product_id": rental.product_id,
+            "product_name": rental.product_name,
+            "region": rental.region,
+            "cluster_id": rental.cluster_id,
+            "gpu_hourly_usd": str(rental.gpu_hourly_usd),
+            "image_url": rental.image_url,
+        },
+        "ports": _ports_doc(it.ports),
+        "connection": vars(it.connection),
+        "tag_verified": it.tag_verified,
+        "started_at": _at(it.started_at),
+        "stopped_at": _at(it.stopped_at),
+        "releasing": it.releasing,
+        "delete_asked_at": _at(it.delete_asked_at),
+        "last_error": None
+        if error is None
+        else {"code": error.code, "message": error.message, "at": _at(error.at), "details": error.details},
+        "sequence": it.sequence,
+    }
+    return {
+        "id": it.id,
+        "name": it.name,
+        "status": it.status.value,
+        "goal": it.goal.value,
+        "settled": it.settled,
+        "cloud_id": it.cloud_id,
+        "product_name": wish.product_name,
+        "created_at": it.created_at,
+        "ready_at": it.ready_at,
+        "doc": dumps(doc),
+    }
+
+
+def instance_of(row: Row[Any]) -> Instance:
+    """Return the instance that a row remembers."""
+    doc = json.loads(row.doc)
+    wish, rental, error = doc["wish"], doc["rental"], doc["last_error"]
+    price_max = wish["hourly_usd_max"]
+    return Instance(
+        id=row.id,
+        name=row.name,
+        wish=Wish(
+            product_name=row.product_name,
+            template_id=wish["template_id"],
+            gpu_num=wish["gpu_num"],
+            disk_gb=wish["disk_gb"],
+            regions=tuple(wish["regions"]),
+            billing_mode=BillingMode(wish["billing_mode"]),
+            hourly_usd_max=None if price_max is None else Decimal(price_max),
+            optimize=Optimize(wish["optimize"]),
+        ),
+        goal=Goal(row.goal),
+        status=Status(row.status),
+        created_at=row.created_at,
+        deadline=from_micros(doc["deadline"]),
+        estimated_ready_at=from_micros(doc["estimated_ready_at"]),
+        reason=doc["reason"],
+        webhook_url=doc["webhook_url"],
+        labels=doc["labels"],
+        on_failure=OnFailure(doc["on_failure"]),
+        cloud_id=row.cloud_id,
+        rental=None
+        if rental is None
+        else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),
+        ports=_ports_of(doc["ports"]),
+        connection=Connection(**doc["connection"]),
+        tag_verified=doc["tag_verified"],
+        started_at=_moment(doc["started_at"]),
+        ready_at=row.ready_at,
+        stopped_at=_moment(doc["stopped_at"]),
+        releasing=doc["releasing"],
+        delete_asked_at=_moment(doc["delete_asked_at"]),
+        last_error=None if error is None else Failure(**{**error, "at": from_micros(error["at"])}),
+        settled=row.settled,
+        sequence=doc["sequence"],
+        version=row.version,
+    )
+
+
+def attempt_row(it: Attempt) -> Doc:
+    doc = {
+        "product_id": it.product_id,
+        "product_name": it.product_name,
+        "region": it.region,
+        "cluster_id": it.cluster_id,
+        "gpu_hourly_usd": str(it.gpu_hourly_usd),
+        "boot_id": it.boot_id,
+        "image_url": it.image_url,
+        "closed_at": _at(it.closed_at),
+        "error_code": it.error_code,
+        "error": it.error,
+    }
+    return {
+        "instance_id": it.instance_id,
+        "n": it.n,
+        "tag": it.tag,
+        "state": it.state.value,
+        "sent_at": it.sent_at,
+        "cloud_id": it.cloud_id,
+        "doc": dumps(doc),
+    }
+
+
+def attempt_of(row: Row[Any]) -> Attempt:
+    doc = json.loads(row.doc)
+    return Attempt(
+        instance_id=row.instance_id,
+        n=row.n,
+        tag=row.tag,
+        state=AttemptState(row.state),
+        sent_at=row.sent_at,
+        cloud_id=row.cloud_id,
+        **{
+            **doc,
+            "gpu_hourly_usd": Decimal(doc["gpu_hourly_usd"]),
+            "closed_at": _moment(doc["closed_at"]),
+        },
+    )
+
+
+def event_row(it: Event) -> Doc:
+    doc = {
+        "actor": it.actor,
+        "reason": it.reason,
+        "before": it.before,
+        "after": it.after,
+        "details": it.details,
+    }
+    return {
+        "instance_id": it.instance_id,
+        "sequence": it.sequence,
+        "type": it.type,
+        "at": it.at,
+        "doc": dumps(doc),
+    }
+
+
+def event_of(row: Row[Any]) -> Event:
+    return Event(row.instance_id, row.sequence, row.type, row.at, **json.loads(row.doc))
+
+
+def delivery_row(it: Delivery) -> Doc:
+    return {**vars(it), "state": it.state.value}
+
+
+def delivery_of(row: Row[Any]) -> Delivery:
+    return Delivery(**{**row._mapping, "state": DeliveryState(row.state)})
+
+
+def machine_doc(it: Machine) -> str:
+    """Return a machine as text; equal machines give equal text."""
+    doc = {
+        **vars(it),
+        "phase": it.phase.value,
+        "spot_reclaim_at": _at(it.spot_reclaim_at),
+        "created_at": _at(it.created_at),
+        "ports": _ports_doc(it.ports),
+        "connection": vars(it.connection),
+    }
+    return dumps(doc)
+
+
+def machine_of(text: str) -> Machine:
+    doc = json.loads(text)
+    return Machine(
+        **{
+            **doc,
+            "phase": Phase(doc["phase"]),
+            "spot_reclaim_at": _moment(doc["spot_reclaim_at"]),
+            "created_at": _moment(doc["created_at"]),
+            "ports": _ports_of(doc["ports"]),
+            "connection": Connection(**doc["connection"]),
+        }
+    )
+
+
+def sighting_row(it: Sighting, tag: str | None) -> Doc:
+    return {
+        "cloud_id": it.machine.cloud_id,
+        "tag": tag,
+        "first_seen_at": it.first_seen_at,
+        "changed_at": it.changed_at,
+        "missing_since": it.missing_since,
+        "missing_lists": it.missing_lists,
+        "doc": machine_doc(it.machine),
+    }
+
+
+def sighting_of(row: Row[Any]) -> Sighting:
+    return Sighting(
+        machine=machine_of(row.doc),
+        first_seen_at=row.first_seen_at,
+        changed_at=row.changed_at,
+        missing_since=row.missing_since,
+        missing_lists=row.missing_lists,
+    )
+
+
+def list_record_of(row: Row[Any]) -> ListRecord:
+    return ListRecord(row.started_at, row.finished_at, row.complete, Witness(row.witness), row.machines)
+
+
+def with_version(instance: Instance, version: int) -> Instance:
+    return replace(instance, version=version)
+
+
+def _ports_doc(ports: tuple[PortMapping, ...]) -> list[Doc]:
+    return [vars(port) for port in ports]
+
+
+def _ports_of(docs: list[Doc]) -> tuple[PortMapping, ...]:
+    return tuple(PortMapping(**doc) for doc in docs)

@@ -1,0 +1,278 @@
+"""The tables, as SQLAlchemy Core sees them. Migrations make them; this file only describes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """Return a moment as whole microseconds since 1970: sortable, exact, the same in every database."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the moment that `to_micros` wrote."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware UTC time."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else to_micros(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else from_micros(value)
+
+
+class QueueMoment(TypeDecorator[datetime]):
+    """A time in the queue's table: PGQueuer's own type on PostgreSQL, ours on SQLite."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
+        return dialect.type_descriptor(sa.BigInteger())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | int | None:
+        return value if value is None or dialect.name == "postgresql" else to_micros(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return value if value is None or isinstance(value, datetime) else from_micros(value)
+
+
+metadata = sa.MetaData()
+
+installation = sa.Table(
+    "installation",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+instance = sa.Table(
+    "instance",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("goal", sa.Text, nullable=False),
+    sa.Column("settled", sa.Boolean, nullable=False),
+    sa.Column("cloud_id", sa.Text, unique=True),
+    sa.Column("product_name", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("ready_at", Moment),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("lease_token", sa.Text),
+    sa.Column("lease_until", Moment),
+    # Everything that is only ever read together with the row.
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("instance_by_name", "name"),
+    sa.Index("instance_by_status", "status", "id"),
+    sa.Index(
+        "instance_unsettled",
+        "id",
+        sqlite_where=sa.text("NOT settled"),
+        postgresql_where=sa.text("NOT settled"),
+    ),
+    sa.Index("instance_ready_times", "product_name", "ready_at"),
+)
+
+instance_label = sa.Table(
+    "instance_label",
+    metadata,
+    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Index("instance_label_by_value", "key", "value", "instance_id"),
+)
+
+claim = sa.Table(
+    "claim",
+    metadata,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id"), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Index("claim_by_age", "created_at"),
+)
+
+_OPEN = sa.text("state IN ('sent', 'unknown')")
+
+attempt = sa.Table(
+    "attempt",
+    metadata,
+    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id"), primary_key=True),
+    sa.Column("n", sa.Integer, primary_key=True),
+    sa.Column("tag", sa.Text, nullable=False, unique=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("sent_at", Moment, nullable=False),
+    sa.Column("cloud_id", sa.Text),
+    sa.Column("doc", sa.Text, nullable=False),
+    # The database itself forbids two create calls of unknown outcome for one instance.
+    sa.Index("one_open_attempt", "instance_id", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    sa.Index("attempt_by_cloud_id", "cloud_id"),
+)
+
+event = sa.Table(
+    "event",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("instance_id", sa.Text, nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.UniqueConstraint("instance_id", "sequence", name="event_in_order"),
+    sqlite_autoincrement=True,
+)
+
+delivery = sa.Table(
+    "delivery",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("instance_id", sa.Text, nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    # The bytes that are signed and sent, the same at every try.
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("next_at", Moment),
+    sa.Column("delivered_at", Moment),
+    sa.Column("last_status", sa.Integer),
+    sa.Column("last_error", sa.Text, nullable=False),
+    sa.Index("delivery_by_instance", "instance_id", "sequence"),
+    sa.Index(
+        "delivery_pending",
+        "id",
+        sqlite_where=sa.text("state = 'pending'"),
+        postgresql_where=sa.text("state = 'pending'"),
+    ),
+)
+
+sighting = sa.Table(
+    "sighting",
+    metadata,
+    sa.Column("cloud_id", sa.Text, primary_key=True),
+    sa.Column("tag", sa.Text),
+    sa.Column("first_seen_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    sa.Column("missing_since", Moment),
+    sa.Column("missing_lists", sa.Integer, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("sighting_by_tag", "tag"),
+)
+
+list_record = sa.Table(
+    "list_record",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("witness", sa.Text, nullable=False),
+    sa.Column("machines", sa.Integer, nullable=False),
+    sa.Index("list_record_by_time", "started_at"),
+)
+
+_LIVE = sa.text("state = 'live'")
+
+job = sa.Table(
+    "job",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("instance_id", sa.Text),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    # live, completed or failed; whether a live one runs or waits is the queue's to say.
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("processed_at", Moment),
+    sa.Column("completed_at", Moment),
+    sa.Column("error", sa.Text, nullable=False),
+    # Somebody rang while the job was running: its next snooze ends at once.
+    sa.Column("woken", sa.Boolean, nullable=False),
+    sa.Column("queue_id", sa.BigInteger),
+    sa.Index("one_live_job", "key", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
+    sa.Index("job_by_queue_id", "queue_id"),
+    sa.Index("job_by_instance", "instance_id", "id"),
+    sa.Index("job_by_state", "state", "id"),
+)
+
+# PGQueuer's table. It makes its own on PostgreSQL; on SQLite our first migration makes one of the same shape.
+queue_metadata = sa.MetaData()
+
+queue = sa.Table(
+    "pgqueuer",
+    queue_metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("queue_manager_id", sa.Text().with_variant(sa.Uuid, "postgresql")),
+    sa.Column("created", QueueMoment, nullable=False),
+    sa.Column("updated", QueueMoment, nullable=False),
+    sa.Column("heartbeat", QueueMoment, nullable=False),
+    sa.Column("execute_after", QueueMoment, nullable=False),
+    sa.Column(
+        "status",
+        sa.Text().with_variant(
+            sa.Enum(
+                "queued",
+                "picked",
+                "successful",
+                "exception",
+                "canceled",
+                "deleted",
+                "failed",
+                name="pgqueuer_status",
+                create_type=False,
+                native_enum=True,
+            ),
+            "postgresql",
+        ),
+        nullable=False,
+    ),
+    sa.Column("entrypoint", sa.Text, nullable=False),
+    sa.Column("dedupe_key", sa.Text),
+    sa.Column("payload", sa.LargeBinary),
+    sa.Column("headers", sa.Text().with_variant(JSONB, "postgresql")),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("slot", sa.BigInteger),
+    sa.Index(
+        "pgqueuer_ready",
+        "entrypoint",
+        sa.text("priority DESC"),
+        "id",
+        sqlite_where=sa.text("status = 'queued'"),
+    ),
+    sa.Index("pgqueuer_due", "entrypoint", "execute_after", sqlite_where=sa.text("status = 'queued'")),
+    sa.Index("pgqueuer_picked", "heartbeat", sqlite_where=sa.text("status = 'picked'")),
+    sa.Index(
+        "pgqueuer_unique_dedupe_key",
+        "dedupe_key",
+        unique=True,
+        sqlite_where=sa.text("status IN ('queued', 'picked') AND dedupe_key IS NOT NULL"),
+    ),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,111 @@
+"""What our lists of the cloud showed, in SQL. Only changes are written: a quiet list costs one row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
+from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.domain.tag import read_tag
+
+# Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
+LISTS_KEPT = timedelta(days=1)
+IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
+CHUNK = 500
+
+
+class SqlSightings:
+    """The port `Sightings`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def all_known(self) -> Mapping[str, Sighting]:
+        def work(connection: sa.Connection) -> Mapping[str, Sighting]:
+            return {row.cloud_id: sighting_of(row) for row in connection.execute(sa.select(sighting))}
+
+        return await self._database.read(work)
+
+    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
+        query = (
+            sa.select(instance.c.cloud_id)
+            .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
+            .where(
+                instance.c.status.in_(IN_USE),
+                sighting.c.first_seen_at <= older_than,
+                sighting.c.missing_since.is_(None),
+            )
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: [row.cloud_id for row in c.execute(query)])
+
+    async def record(
+        self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+    ) -> tuple[Instance, ...]:
+        return await self._database.write(lambda c: _record(c, record, changed, forgotten))
+
+    async def anything_moves(self) -> bool:
+        query = sa.select(instance.c.id).where(sa.not_(instance.c.settled)).limit(1)
+        return await self._database.read(lambda c: c.execute(query).first() is not None)
+
+    async def last_list(self) -> ListRecord | None:
+        query = sa.select(list_record).order_by(list_record.c.started_at.desc()).limit(1)
+
+        def work(connection: sa.Connection) -> ListRecord | None:
+            row = connection.execute(query).first()
+            return None if row is None else list_record_of(row)
+
+        return await self._database.read(work)
+
+
+def _record(
+    connection: sa.Connection, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+) -> tuple[Instance, ...]:
+    connection.execute(sa.insert(list_record).values(**{**vars(record), "witness": record.witness.value}))
+    connection.execute(
+        sa.delete(list_record).where(list_record.c.started_at < record.started_at - LISTS_KEPT)
+    )
+    rows = [_row(it) for it in changed]
+    for chunk in _chunks([*forgotten, *(row["cloud_id"] for row in rows)]):
+        connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(chunk)))
+    if rows:
+        connection.execute(sa.insert(sighting), rows)
+    return _unsettle(
+        connection, [row["cloud_id"] for row in rows], [row["tag"] for row in rows if row["tag"]]
+    )
+
+
+def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
+    """Mark every instance whose machine looks different now, so that a turn must look at it."""
+    concerned: dict[str, Instance] = {}
+    for chunk in _chunks(cloud_ids):
+        bound = sa.select(instance).where(instance.c.cloud_id.in_(chunk))
+        concerned.update((row.id, instance_of(row)) for row in connection.execute(bound))
+    for chunk in _chunks(tags):
+        owners = sa.select(attempt.c.instance_id).where(attempt.c.tag.in_(chunk))
+        tagged = sa.select(instance).where(instance.c.id.in_(owners))
+        concerned.update((row.id, instance_of(row)) for row in connection.execute(tagged))
+    for chunk in _chunks([it.id for it in concerned.values() if it.settled]):
+        connection.execute(
+            sa.update(instance)
+            .where(instance.c.id.in_(chunk))
+            .values(settled=False, version=instance.c.version + 1)
+        )
+    return tuple(concerned.values())
+
+
+def _row(it: Sighting) -> dict[str, Any]:
+    tag = read_tag(it.machine.name)
+    return sighting_row(it, None if tag is None else str(tag))
+
+
+def _chunks(items: Sequence[str]) -> list[Sequence[str]]:
+    """Cut a long list: databases limit the number of parameters of one statement."""
+    return [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]

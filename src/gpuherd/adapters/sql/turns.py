@@ -1,0 +1,116 @@
+"""Exclusive turns on instances, in SQL: a lease in the row, checked by every save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.changes import update_instance
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.mapping import attempt_of, instance_of, list_record_of, sighting_of
+from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, sighting
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.sighting import ListRecord
+from gpuherd.ports.store import Change, Turn
+
+# Longer than the longest turn: one create call of 30 s with some margin.
+LEASE = timedelta(seconds=60)
+
+
+class SqlTurns:
+    """The port `Turns`."""
+
+    def __init__(self, database: Database, clock: Clock, ids: Ids):
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+
+    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
+        now, token = self._clock.now(), self._ids.new()
+        return await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now))
+
+    async def save(self, turn: Turn, change: Change) -> Turn:
+        now = self._clock.now()
+        version = await self._database.write(
+            lambda c: update_instance(c, change, turn.token, now), rings=bool(change.jobs)
+        )
+        return replace(
+            turn,
+            instance=replace(change.instance, version=version),
+            attempts=_merged(turn.attempts, change.attempt),
+        )
+
+    async def end(self, turn: Turn) -> None:
+        release = (
+            sa.update(instance)
+            .where(instance.c.id == turn.instance.id, instance.c.lease_token == turn.token)
+            .values(lease_token=None, lease_until=None)
+        )
+        await self._database.write(lambda c: c.execute(release).rowcount)
+
+    def forget_leases(self) -> None:
+        """Free every instance: only for a start at which no other process can be using the database."""
+        free = sa.update(instance).where(instance.c.lease_token.is_not(None))
+        self._database.write_now(
+            lambda c: c.execute(free.values(lease_token=None, lease_until=None)).rowcount
+        )
+
+
+def _begin(
+    connection: sa.Connection, instance_id: str, job_id: str | None, token: str, now: datetime
+) -> Turn | None:
+    row = connection.execute(
+        sa.update(instance)
+        .where(
+            instance.c.id == instance_id,
+            sa.or_(instance.c.lease_token.is_(None), instance.c.lease_until <= now),
+        )
+        .values(lease_token=token, lease_until=now + LEASE)
+        .returning(instance)
+    ).first()
+    if row is None:
+        return None
+    if job_id is not None:
+        # What rang before this look is answered by this look.
+        connection.execute(sa.update(job).where(job.c.id == job_id, job.c.woken).values(woken=False))
+    attempts = tuple(
+        attempt_of(found)
+        for found in connection.execute(
+            sa.select(attempt).where(attempt.c.instance_id == instance_id).order_by(attempt.c.n)
+        )
+    )
+    seen = sa.select(sighting).where(
+        sa.or_(sighting.c.cloud_id == row.cloud_id, sighting.c.tag.in_([it.tag for it in attempts]))
+    )
+    return Turn(
+        instance=instance_of(row),
+        attempts=attempts,
+        sightings=tuple(map(sighting_of, connection.execute(seen))),
+        lists=_lists_since(connection, _evidence_needed_since(instance_of(row), attempts)),
+        token=token,
+    )
+
+
+def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datetime | None:
+    """Return since when lists matter: only an open create call or a removal makes them evidence."""
+    waiting = next((known for known in attempts if known.is_open), None)
+    if waiting is not None:
+        return waiting.sent_at
+    return it.delete_asked_at if it.releasing else None
+
+
+def _lists_since(connection: sa.Connection, since: datetime | None) -> tuple[ListRecord, ...]:
+    if since is None:
+        return ()
+    query = sa.select(list_record).where(list_record.c.started_at > since).order_by(list_record.c.started_at)
+    return tuple(map(list_record_of, connection.execute(query)))
+
+
+def _merged(attempts: tuple[Attempt, ...], changed: Attempt | None) -> tuple[Attempt, ...]:
+    if changed is None:
+        return attempts
+    return (*(it for it in attempts if it.n != changed.n), changed)
