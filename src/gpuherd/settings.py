@@ -1,0 +1,220 @@
+"""Settings: the one place that reads the environment and `gpuherd.toml`; it reports all problems at once."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from gpuherd.domain.networks import TargetPolicy
+from gpuherd.domain.secret import Secret
+
+FILE_NAME = "gpuherd.toml"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class SettingsInvalid(Exception):
+    """The configuration cannot be used; all problems at once, without any value that may be a secret."""
+
+    def __init__(self, problems: list[str]):
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def _secret(value: Any) -> Any:
+    return Secret(value) if isinstance(value, str) else value
+
+
+def _no_blank(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _words(value: Any) -> Any:
+    return tuple(w.strip() for w in value.split(",") if w.strip()) if isinstance(value, str) else value
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ValueError("must be an http or https address such as https://api.novita.ai")
+    return value.rstrip("/")
+
+
+def _policy(value: Any) -> Any:
+    return TargetPolicy.parse(value) if isinstance(value, str) else value
+
+
+def _is_base64_key(text: str) -> bool:
+    try:
+        return 24 <= len(base64.b64decode(text, validate=True)) <= 64
+    except ValueError:
+        return False
+
+
+OptionalSecret = Annotated[Secret | None, BeforeValidator(_secret), BeforeValidator(_no_blank)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Address = Annotated[str, AfterValidator(_http_url)]
+
+
+def _named(name: str, default: Any, **limits: Any) -> Any:
+    return Field(default=default, validation_alias=name, **limits)
+
+
+class Settings(BaseModel):
+    """Everything that can be configured. Times are in seconds."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    novita_api_key: OptionalSecret = _named("NOVITA_API_KEY", None)
+    novita_api_base_url: Address = _named("NOVITA_API_BASE_URL", "https://api.novita.ai")
+    default_region: str = _named("DEFAULT_REGION", "CN-HK-01")
+    region_priority: Words = _named("REGION_PRIORITY", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
+    instance_poll_interval_s: float = _named("INSTANCE_POLL_INTERVAL", 30.0, ge=0.1, le=3600)
+    max_retry_attempts: int = _named("MAX_RETRY_ATTEMPTS", 3, ge=1, le=100)
+    max_concurrent_jobs: int = _named("MAX_CONCURRENT_JOBS", 10, ge=1, le=1000)
+    request_timeout_s: float = _named("REQUEST_TIMEOUT", 30.0, ge=0.1, le=300)
+    webhook_secret: OptionalSecret = _named("WEBHOOK_SECRET", None)
+    log_level: str = _named("LOG_LEVEL", "info")
+
+    database_url: str = _named("GPUHERD_DATABASE_URL", "")
+    data_dir: Path = _named("GPUHERD_DATA_DIR", Path("~/.local/share/gpuherd"))
+    host: str = _named("GPUHERD_HOST", "127.0.0.1", min_length=1)
+    port: int = _named("GPUHERD_PORT", 8080, ge=0, le=65535)
+    admin_key: OptionalSecret = _named("GPUHERD_ADMIN_KEY", None)
+    api_key: OptionalSecret = _named("GPUHERD_API_KEY", None)
+    url: Address | None = _named("GPUHERD_URL", None)
+    allow_private_targets: Annotated[TargetPolicy, BeforeValidator(_policy)] = _named(
+        "GPUHERD_ALLOW_PRIVATE_TARGETS", TargetPolicy()
+    )
+    instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
+    fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
+    create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
+    breaker_threshold: int = _named("GPUHERD_BREAKER_THRESHOLD", 10, ge=1, le=10_000)
+    breaker_recovery_s: float = _named("GPUHERD_BREAKER_RECOVERY", 60.0, ge=0.05, le=3600)
+    watch_budget_per_minute: int = _named("GPUHERD_WATCH_BUDGET", 60, ge=0, le=100_000)
+    novita_rate_limit_per_minute: int = _named("NOVITA_RATE_LIMIT", 300, ge=0, le=100_000)
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.lower() not in LOG_LEVELS:
+            raise ValueError(f"must be one of {', '.join(LOG_LEVELS)}")
+        return value.lower()
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expanded(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        if not value:
+            return value
+        try:
+            url = make_url(value)
+        except ArgumentError:
+            raise ValueError("must be sqlite:///… or postgresql://…") from None
+        if url.get_backend_name() not in ("sqlite", "postgresql", "postgres"):
+            raise ValueError("must be sqlite:///… or postgresql://…")
+        return value
+
+    @field_validator("admin_key")
+    @classmethod
+    def _long_enough(cls, value: Secret | None) -> Secret | None:
+        if value is not None and len(value.reveal()) < 16:
+            raise ValueError("must have at least 16 characters")
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _usable_secret(cls, value: Secret | None) -> Secret | None:
+        if value is None:
+            return None
+        text = value.reveal()
+        if text.startswith("whsec_") and not _is_base64_key(text.removeprefix("whsec_")):
+            raise ValueError("begins with whsec_, so 24 to 64 bytes in base64 must follow")
+        if len(text) < 8:
+            raise ValueError("must have at least 8 characters (or be whsec_… with base64)")
+        return value
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.fast_poll_interval_s > self.instance_poll_interval_s:
+            raise ValueError("GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL")
+        return self
+
+    @property
+    def database(self) -> str:
+        """The database in SQLAlchemy's words."""
+        if not self.database_url:
+            return f"sqlite:///{self.data_dir / 'gpuherd.db'}"
+        url = make_url(self.database_url)
+        if url.get_backend_name() == "sqlite":
+            return self.database_url
+        return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+    @property
+    def server_url(self) -> str:
+        """Where the CLI looks for the server."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.url or f"http://{host}:{self.port}"
+
+    @property
+    def instance_max_wait(self) -> timedelta:
+        return timedelta(seconds=self.instance_max_wait_s)
+
+
+NAMES = frozenset(str(info.validation_alias) for info in Settings.model_fields.values())
+
+
+def load_settings(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
+    """Return the settings; what the environment says goes before what the file says."""
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    values = _read_file((directory or Path.cwd()) / FILE_NAME, problems)
+    values |= {name: environ[name] for name in NAMES if name in environ}
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        problems += [_sentence(dict(it)) for it in error.errors(include_input=False, include_url=False)]
+        raise SettingsInvalid(problems) from None
+    if problems:
+        raise SettingsInvalid(problems)
+    return settings
+
+
+def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        values = {name.upper(): value for name, value in tomllib.loads(path.read_text()).items()}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(f"{FILE_NAME}: cannot be read ({type(error).__name__})")
+        return {}
+    problems += [f"{FILE_NAME}: there is no setting {name}" for name in sorted(set(values) - NAMES)]
+    return {name: ",".join(v) if isinstance(v, list) else v for name, v in values.items() if name in NAMES}
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

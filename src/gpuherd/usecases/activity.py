@@ -1,0 +1,72 @@
+"""Which job an instance or a delivery needs now, under the seeds' names."""
+
+from __future__ import annotations
+
+from gpuherd.clock import Ids
+from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.instance import Instance
+from gpuherd.jobs.job import NewJob, Priority
+from gpuherd.usecases.describe import usd
+
+CREATE_INSTANCE = "create_instance"
+MONITOR_INSTANCE = "monitor_instance"
+SEND_WEBHOOK = "send_webhook"
+
+TURN_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE)
+WEBHOOK_TRIES = 10
+
+
+class Activities:
+    """Makes the jobs. A key allows one unfinished job each, so asking twice does no harm."""
+
+    def __init__(self, ids: Ids, max_attempts: int):
+        self._ids = ids
+        self._max_attempts = max_attempts
+
+    def turn(self, instance: Instance) -> NewJob:
+        """Return the job that moves this instance."""
+        kind = turn_kind(instance)
+        return NewJob(
+            id=self._ids.new("job_"),
+            kind=kind,
+            key=f"turn:{instance.id}",
+            payload=create_payload(instance) if kind == CREATE_INSTANCE else {"instanceId": instance.id},
+            instance_id=instance.id,
+            priority=Priority.HIGH if kind == CREATE_INSTANCE else Priority.NORMAL,
+            max_attempts=self._max_attempts,
+        )
+
+    def sending(self, delivery: Delivery) -> NewJob:
+        """Return the job that sends this webhook."""
+        return NewJob(
+            id=self._ids.new("job_"),
+            kind=SEND_WEBHOOK,
+            key=f"delivery:{delivery.id}",
+            payload={"deliveryId": delivery.id, "instanceId": delivery.instance_id, "event": delivery.type},
+            instance_id=delivery.instance_id,
+            priority=Priority.NORMAL,
+            max_attempts=WEBHOOK_TRIES,
+        )
+
+
+def turn_kind(instance: Instance) -> str:
+    """Return the name of what the instance's turns are doing: renting, or watching."""
+    return CREATE_INSTANCE if instance.cloud_id is None and not instance.settled else MONITOR_INSTANCE
+
+
+def create_payload(instance: Instance) -> dict[str, object]:
+    """Return all that a create needs, as the seeds list it. The template names the image's credential."""
+    wish = instance.wish
+    return {
+        "instanceId": instance.id,
+        "name": instance.name,
+        "productName": wish.product_name,
+        "templateId": wish.template_id,
+        "gpuNum": wish.gpu_num,
+        "rootfsSize": wish.disk_gb,
+        "region": next(iter(wish.regions), None),
+        "regions": list(wish.regions),
+        "billingMode": wish.billing_mode.value,
+        "maxHourlyPrice": usd(wish.hourly_usd_max),
+        "webhookUrl": instance.webhook_url,
+    }

@@ -1,0 +1,79 @@
+"""What the cloud sells, remembered for a few minutes: offers, regions, templates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest
+from gpuherd.domain.offer import BillingMode, Offer, Region, Template, check_template
+from gpuherd.ports.cloud import Cloud
+from gpuherd.resilience.cache import Cache
+
+OFFERS_TTL_S = 300.0
+TEMPLATES_TTL_S = 600.0
+
+T = TypeVar("T")
+
+
+class Catalogue:
+    """The cloud's catalogue behind caches; many askers at once make one call."""
+
+    def __init__(self, cloud: Cloud, clock: Clock):
+        self._cloud = cloud
+        self._clock = clock
+        self._offers: Cache[BillingMode, tuple[Offer, ...]] = Cache(clock, OFFERS_TTL_S, 8, "offers")
+        self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, OFFERS_TTL_S, 1, "regions")
+        self._templates: Cache[str, Template] = Cache(clock, TEMPLATES_TTL_S, 1000, "templates")
+
+    @property
+    def caches(
+        self,
+    ) -> tuple[
+        Cache[BillingMode, tuple[Offer, ...]] | Cache[str, tuple[Region, ...]] | Cache[str, Template], ...
+    ]:
+        return (self._offers, self._regions, self._templates)
+
+    async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
+        return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode))
+
+    async def regions(self) -> tuple[Region, ...]:
+        return await self._regions.get_or_load("all", self._cloud.list_regions)
+
+    async def template(self, template_id: str) -> Template:
+        """Return a template from which a machine can be started, or say why there is none."""
+        found = await self._templates.get_or_load(template_id, lambda: self._cloud.get_template(template_id))
+        return check_template(found)
+
+    def forget_offers(self) -> None:
+        """The stock is not what we thought: ask anew next time."""
+        self._offers.clear()
+
+
+async def within(budget_s: float, question: Awaitable[T]) -> T | None:
+    """Return the answer if it comes in time, None if it does not or if the cloud cannot be asked."""
+    try:
+        async with asyncio.timeout(budget_s):
+            return await question
+    except (TimeoutError, CloudUnavailable):
+        return None
+
+
+def region_codes(words: Iterable[str], regions: Iterable[Region], field: str) -> tuple[str, ...]:
+    """Return the codes of the regions that are meant, each once; a word that means none is a mistake."""
+    known = tuple(regions)
+    codes: list[str] = []
+    problems: list[FieldProblem] = []
+    for word in words:
+        match = next((region for region in known if region.is_called(word)), None)
+        if match is None:
+            choices = ", ".join(region.code for region in known)
+            message = f"unknown region {word!r}; there are: {choices}"
+            problems.append(FieldProblem(field, "INVALID_REGION", message))
+        elif match.code not in codes:
+            codes.append(match.code)
+    if problems:
+        raise InvalidRequest(problems)
+    return tuple(codes)

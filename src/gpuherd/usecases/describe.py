@@ -1,0 +1,118 @@
+"""An instance as the world sees it: one shape for the API, the webhooks and the CLI."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance
+from gpuherd.jobs.job import Job
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return a time as ISO 8601 in UTC with microseconds."""
+    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def usd(amount: Decimal | None) -> str | None:
+    """Return an amount as a plain decimal string."""
+    return None if amount is None else f"{amount.normalize():f}"
+
+
+def describe(it: Instance) -> dict[str, Any]:
+    """Return the details of an instance."""
+    rental, wish, error = it.rental, it.wish, it.last_error
+    return {
+        "id": it.id,
+        "instanceId": it.id,
+        "name": it.name,
+        "status": it.status.value,
+        "statusReason": it.reason,
+        "goal": it.goal.value,
+        "usable": it.usable,
+        "cloudInstanceId": it.cloud_id,
+        "novitaInstanceId": it.cloud_id,
+        "productId": rental.product_id if rental else None,
+        "productName": rental.product_name if rental else wish.product_name,
+        "region": rental.region if rental else next(iter(wish.regions), None),
+        "regions": list(wish.regions),
+        "gpuNum": wish.gpu_num,
+        "rootfsSize": wish.disk_gb,
+        "billingMode": wish.billing_mode.value,
+        "hourlyPrice": usd(rental.gpu_hourly_usd * wish.gpu_num) if rental else None,
+        "gpuHourlyPrice": usd(rental.gpu_hourly_usd) if rental else None,
+        "maxHourlyPrice": usd(wish.hourly_usd_max),
+        "optimize": wish.optimize.value,
+        "onFailure": it.on_failure.value,
+        "templateId": wish.template_id,
+        "imageUrl": rental.image_url if rental else None,
+        "portMappings": [{"port": p.port, "endpoint": p.endpoint, "type": p.type} for p in it.ports],
+        "connectionDetails": {
+            "ssh": it.connection.ssh or None,
+            "jupyter": it.connection.jupyter or None,
+            "webTerminal": it.connection.web_terminal or None,
+        },
+        "labels": it.labels,
+        "webhookUrl": it.webhook_url,
+        "createdAt": iso(it.created_at),
+        "startedAt": iso(it.started_at),
+        "readyAt": iso(it.ready_at),
+        "stoppedAt": iso(it.stopped_at),
+        "estimatedReadyTime": iso(it.estimated_ready_at),
+        "lastError": None
+        if error is None
+        else {"code": error.code, "message": error.message, "at": iso(error.at), "details": error.details},
+        "source": "local",
+    }
+
+
+def describe_event(it: Event) -> dict[str, Any]:
+    """Return one fact of an instance's history."""
+    return {
+        "sequence": it.sequence,
+        "type": it.type,
+        "at": iso(it.at),
+        "actor": it.actor,
+        "reason": it.reason,
+        "before": it.before or None,
+        "after": it.after or None,
+        "details": it.details,
+    }
+
+
+def describe_attempt(it: Attempt) -> dict[str, Any]:
+    """Return one create call and what became of it."""
+    return {
+        "n": it.n,
+        "state": it.state.value,
+        "productId": it.product_id,
+        "productName": it.product_name,
+        "region": it.region,
+        "gpuHourlyPrice": usd(it.gpu_hourly_usd),
+        "sentAt": iso(it.sent_at),
+        "closedAt": iso(it.closed_at),
+        "cloudInstanceId": it.cloud_id,
+        "error": {"code": it.error_code, "message": it.error} if it.error_code else None,
+    }
+
+
+def describe_job(it: Job) -> dict[str, Any]:
+    """Return a job in the seeds' words."""
+    return {
+        "id": it.id,
+        "type": it.kind,
+        "status": it.status.value,
+        "priority": it.priority.name,
+        "attempts": it.attempts,
+        "maxAttempts": it.max_attempts,
+        "instanceId": it.instance_id,
+        "payload": it.payload,
+        "createdAt": iso(it.created_at),
+        "processedAt": iso(it.processed_at),
+        "completedAt": iso(it.completed_at),
+        "nextRetryAt": iso(it.next_retry_at),
+        "error": it.error or None,
+    }

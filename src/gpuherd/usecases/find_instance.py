@@ -1,0 +1,37 @@
+"""Find: the instance that a person means by an id or by a name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.domain.instance import ID_PREFIX, Instance
+from gpuherd.ports.store import Instances
+
+_ID = re.compile(rf"{ID_PREFIX}[0-9a-z]{{26}}")
+
+
+@dataclass(frozen=True)
+class FindInstance:
+    """By id if it looks like one, else by name; a name that several share is for the user to settle."""
+
+    instances: Instances
+
+    async def __call__(self, word: str) -> Instance:
+        if _ID.fullmatch(word):
+            return await self.instances.get(word)
+        return await self.named(word)
+
+    async def named(self, name: str) -> Instance:
+        """Return the one instance with this name; `Conflict` with the candidates if there are several."""
+        found = await self.instances.find_named(name)
+        if not found:
+            raise NotFound(f"there is no instance {name!r}", code="INSTANCE_NOT_FOUND")
+        if len(found) > 1:
+            raise Conflict(
+                f"{len(found)} instances are called {name!r}; use the id",
+                code="AMBIGUOUS_NAME",
+                details={"candidates": [{"id": it.id, "status": it.status.value} for it in found]},
+            )
+        return found[0]

@@ -1,0 +1,134 @@
+"""Launch: check the wish, remember it with its goal, and leave the work to a job. Nothing is rented here."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain import events
+from gpuherd.domain.estimate import time_to_ready
+from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
+from gpuherd.domain.offer import Region
+from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
+from gpuherd.ports.store import Claim, Instances
+from gpuherd.usecases.activity import Activities
+from gpuherd.usecases.catalogue import Catalogue, region_codes, within
+from gpuherd.usecases.chronicle import Chronicle, News
+
+# A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
+LOOKUP_BUDGET_S = 0.3
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """A wish and all that goes with it; regions still in the user's words."""
+
+    name: str
+    wish: Wish
+    region: str | None = None
+    regions: tuple[str, ...] | None = None
+    webhook_url: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.DELETE
+    # The caller's own word for this very request: said twice, it is still one request.
+    claim: Claim | None = None
+    actor: str = "gpuherd"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The instance that stands for the request, and whether an earlier, equal request made it."""
+
+    instance: Instance
+    replayed: bool
+
+
+@dataclass(frozen=True)
+class RegionRules:
+    """Where to look when the user does not say: the preferred region, then the others in order."""
+
+    preferred: str | None
+    priority: tuple[str, ...]
+
+    def order(self, region: str | None, regions: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the regions to try, in the words they were given in, best first."""
+        first = region or (self.preferred if regions is None else None)
+        rest = self.priority if regions is None else regions
+        # A dict keeps the order and each word once.
+        return tuple(dict.fromkeys(((first,) if first else ()) + rest))
+
+
+@dataclass(frozen=True)
+class LaunchInstance:
+    """The use case."""
+
+    instances: Instances
+    catalogue: Catalogue
+    chronicle: Chronicle
+    activities: Activities
+    rules: RegionRules
+    clock: Clock
+    ids: Ids
+    max_wait: timedelta
+
+    async def __call__(self, request: LaunchRequest) -> Launched:
+        """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
+        if request.claim and (known := await self.instances.claimed(request.claim)):
+            return Launched(known, replayed=True)
+        wish = await self._checked(request)
+        history = await self.instances.ready_times_s(wish.product_name)
+        now = self.clock.now()
+        instance = Instance(
+            id=self.ids.new(ID_PREFIX),
+            name=request.name,
+            wish=wish,
+            goal=Goal.RUNNING,
+            status=Status.CREATING,
+            created_at=now,
+            deadline=now + self.max_wait,
+            estimated_ready_at=now + time_to_ready(history),
+            reason="accepted, looking for an offer",
+            webhook_url=request.webhook_url,
+            labels=request.labels,
+            on_failure=request.on_failure,
+        )
+        news = News(events.CREATED, "accepted", after=Status.CREATING.value)
+        change = self.chronicle.change(instance, news, actor=request.actor)
+        change = replace(change, jobs=(self.activities.turn(change.instance), *change.jobs))
+        accepted = await self.instances.add(change, request.claim)
+        return Launched(accepted, replayed=accepted.id != instance.id)
+
+    async def _checked(self, request: LaunchRequest) -> Wish:
+        """Return the wish with region codes, refusing what is already known to be impossible."""
+        regions, offers, template = await asyncio.gather(
+            within(LOOKUP_BUDGET_S, self.catalogue.regions()),
+            within(LOOKUP_BUDGET_S, self.catalogue.offers(request.wish.billing_mode)),
+            within(LOOKUP_BUDGET_S, self.catalogue.template(request.wish.template_id)),
+        )
+        del template  # Only its absence matters here, and that raises.
+        wish = replace(request.wish, regions=self._regions(request, regions))
+        if offers is not None and regions is not None:
+            ranking = rank_offers(require_offers(offers, wish), wish)
+            if not ranking.accepted:
+                raise no_capacity(ranking, wish)
+        return wish
+
+    def _regions(self, request: LaunchRequest, known: tuple[Region, ...] | None) -> tuple[str, ...]:
+        anywhere = request.wish.optimize == "price" and request.regions is None
+        if anywhere and request.region is None:
+            return ()
+        words = self.rules.order(request.region, request.regions)
+        if known is None:
+            return words
+        if request.region is not None:
+            region_codes([request.region], known, "region")
+        if request.regions is not None:
+            region_codes(request.regions, known, "regions")
+        if anywhere:
+            return ()
+        # The configured order may name regions that this account does not have; the user's may not.
+        return region_codes(
+            [word for word in words if any(r.is_called(word) for r in known)], known, "region"
+        )

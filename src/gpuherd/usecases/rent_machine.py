@@ -1,0 +1,225 @@
+"""Rent: take the next best offer, write the intent down, call once, write down what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from gpuherd.clock import Clock
+from gpuherd.domain import events
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudUnavailable,
+    InvalidRequest,
+    KeyRefused,
+    NoCapacity,
+    NotFound,
+    OutcomeUnknown,
+    OutOfStock,
+)
+from gpuherd.domain.instance import Instance, Rental
+from gpuherd.domain.offer import Offer, Order, Template, TemplateUnusable
+from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.store import Flags, Turn, Turns
+from gpuherd.usecases.catalogue import Catalogue, region_codes
+from gpuherd.usecases.chronicle import Chronicle, News
+
+CREATES_BLOCKED = "creates_blocked"
+# After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
+UNKNOWN_MAX = 3
+WAIT_FIRST_S, WAIT_CAP_S = 1.0, 30.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A call was made and its outcome is in the turn: bound, refused for lack of stock, or unknown."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True)
+class NotNow:
+    """Surely nothing was rented; the same may work later."""
+
+    turn: Turn
+    delay: timedelta
+    reason: str
+
+
+@dataclass(frozen=True)
+class Never:
+    """Surely nothing was rented, and nothing will be: what to tell the user."""
+
+    turn: Turn
+    code: str
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Answer = Tried | NotNow | Never
+
+
+@dataclass(frozen=True)
+class RentMachine:
+    """One create call, from the choice of the offer to its recorded outcome."""
+
+    turns: Turns
+    cloud: Cloud
+    catalogue: Catalogue
+    chronicle: Chronicle
+    flags: Flags
+    clock: Clock
+    installation: str
+    boot_id: str
+
+    async def __call__(self, turn: Turn) -> Answer:
+        """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
+        if reason := await self.flags.get(CREATES_BLOCKED):
+            return NotNow(turn, timedelta(seconds=WAIT_CAP_S), f"creates are blocked: {reason}")
+        if sum(it.state is AttemptState.ABANDONED for it in turn.attempts) >= UNKNOWN_MAX:
+            return Never(
+                turn, "OUTCOME_UNKNOWN", f"{UNKNOWN_MAX} create calls had neither an answer nor an effect"
+            )
+        try:
+            template, ranking = await self._plan(turn)
+        except (InvalidRequest, NotFound, NoCapacity, TemplateUnusable) as error:
+            return Never(turn, error.code, error.message, error.details)
+        turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)
+        return await self._call(turn, attempt, ranking.accepted[0], template)
+
+    async def _plan(self, turn: Turn) -> tuple[Template, Ranking]:
+        wish = turn.instance.wish
+        regions = await self.catalogue.regions()
+        known = [word for word in wish.regions if any(region.is_called(word) for region in regions)]
+        wish = replace(wish, regions=region_codes(known, regions, "regions"))
+        if turn.instance.wish.regions and not known:
+            raise NotFound(f"unknown regions: {', '.join(turn.instance.wish.regions)}", code="INVALID_REGION")
+        template = await self.catalogue.template(wish.template_id)
+        offers = require_offers(await self.catalogue.offers(wish.billing_mode), wish)
+        ranking = rank_offers(offers, wish, sold_out={it.offer_key for it in turn.attempts if _sold_out(it)})
+        if not ranking.accepted:
+            raise no_capacity(ranking, wish)
+        if template.registry_auth_id:
+            await self.cloud.check_registry_auth(template.registry_auth_id)
+        return template, ranking
+
+    async def _intend(
+        self, turn: Turn, offer: Offer, template: Template, ranking: Ranking
+    ) -> tuple[Turn, Attempt]:
+        """Commit the intent. Only after this may a byte of the create call go out."""
+        instance = turn.instance
+        n = max((it.n for it in turn.attempts), default=0) + 1
+        price = offer.gpu_hourly_usd(instance.wish.billing_mode)
+        assert price is not None, "an offer without a price is never accepted"
+        attempt = Attempt(
+            instance_id=instance.id,
+            n=n,
+            tag=str(Tag(self.installation, instance.key, n)),
+            state=AttemptState.SENT,
+            product_id=offer.product_id,
+            product_name=offer.product_name,
+            region=offer.region,
+            cluster_id=offer.cluster_id,
+            gpu_hourly_usd=price,
+            sent_at=self.clock.now(),
+            boot_id=self.boot_id,
+            image_url=template.image,
+        )
+        instance = replace(instance, reason=f"renting {offer.product_name} in {offer.region}")
+        plan = News(
+            events.PLANNED, f"trying {offer.product_id} in {offer.region}", _plan_details(ranking, instance)
+        )
+        turn = await self.turns.save(turn, self.chronicle.change(instance, plan, attempt=attempt))
+        return turn, attempt
+
+    async def _call(self, turn: Turn, attempt: Attempt, offer: Offer, template: Template) -> Answer:
+        instance = turn.instance
+        order = Order(
+            name=cloud_name(instance.name, Tag(self.installation, instance.key, attempt.n)),
+            tag=attempt.tag,
+            offer=offer,
+            template=template,
+            gpu_num=instance.wish.gpu_num,
+            disk_gb=instance.wish.disk_gb,
+            billing_mode=instance.wish.billing_mode,
+        )
+        try:
+            cloud_id = await self.cloud.create_machine(order)
+        except OutcomeUnknown as error:
+            return Tried(await self._unknown(turn, attempt, error))
+        except OutOfStock as error:
+            self.catalogue.forget_offers()
+            return Tried(await self._rejected(turn, attempt, error))
+        except (CloudUnavailable, KeyRefused) as error:
+            turn = await self._rejected(turn, attempt, error)
+            return NotNow(turn, _patience(turn, error), f"waiting for the cloud: {error.message}")
+        except CloudError as error:
+            return Never(await self._rejected(turn, attempt, error), error.code, error.message)
+        return Tried(await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start"))
+
+    async def bind(self, turn: Turn, attempt: Attempt, cloud_id: str, reason: str, *news: News) -> Turn:
+        """Write down that this machine is ours, in one transaction with everything that follows from it."""
+        rental = Rental(
+            product_id=attempt.product_id,
+            product_name=attempt.product_name,
+            region=attempt.region,
+            cluster_id=attempt.cluster_id,
+            gpu_hourly_usd=attempt.gpu_hourly_usd,
+            image_url=attempt.image_url,
+        )
+        bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
+        instance = replace(turn.instance, cloud_id=cloud_id, rental=rental, reason=reason)
+        return await self.turns.save(turn, self.chronicle.change(instance, *news, attempt=bound))
+
+    async def _unknown(self, turn: Turn, attempt: Attempt, error: OutcomeUnknown) -> Turn:
+        unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
+        instance = replace(turn.instance, reason="the create call got no answer; looking for its machine")
+        news = News(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
+        return await self.turns.save(turn, self.chronicle.change(instance, news, attempt=unsure))
+
+    async def _rejected(self, turn: Turn, attempt: Attempt, error: CloudError) -> Turn:
+        refused = replace(
+            attempt,
+            state=AttemptState.REJECTED,
+            closed_at=self.clock.now(),
+            error_code=error.code,
+            error=error.message,
+        )
+        details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
+        news = News(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
+        change = self.chronicle.change(turn.instance, news, attempt=refused)
+        return await self.turns.save(turn, change)
+
+
+def _sold_out(attempt: Attempt) -> bool:
+    return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
+
+
+def _patience(turn: Turn, error: CloudError) -> timedelta:
+    """Wait as the cloud asks, else longer the more calls in a row were in vain."""
+    in_vain = 0
+    for attempt in sorted(turn.attempts, key=lambda it: it.n, reverse=True):
+        if attempt.state is not AttemptState.REJECTED or _sold_out(attempt):
+            break
+        in_vain += 1
+    asked_s = getattr(error, "retry_after_s", None) or 0.0
+    return timedelta(seconds=max(asked_s, min(WAIT_CAP_S, WAIT_FIRST_S * 2 ** max(0, in_vain - 1))))
+
+
+def _plan_details(ranking: Ranking, instance: Instance) -> dict[str, object]:
+    mode = instance.wish.billing_mode
+    return {
+        "accepted": [
+            {"productId": o.product_id, "region": o.region, "gpuHourlyPrice": str(o.gpu_hourly_usd(mode))}
+            for o in ranking.accepted
+        ],
+        "refused": [
+            {"productId": it.offer.product_id, "region": it.offer.region, "reason": it.reason}
+            for it in ranking.refused
+        ],
+    }
