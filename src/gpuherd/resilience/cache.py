@@ -1,0 +1,142 @@
+"""Remember answers for a while: the least used leave first, and one question is asked only once at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from gpuherd.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+NEGATIVE_TTL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """`size` counts what is held, fresh or not; `evictions` counts what left for want of room."""
+
+    name: str
+    size: int
+    hits: int
+    misses: int
+    sets: int
+    evictions: int
+
+    @property
+    def hit_ratio(self) -> float:
+        lookups = self.hits + self.misses
+        return self.hits / lookups if lookups else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[V]):
+    value: V
+    stored_at: float
+    fresh_until: float
+
+
+class Cache(Generic[K, V]):
+    """An expired entry is a miss, but it is kept until evicted so that `get_stale` can serve it in need."""
+
+    def __init__(self, clock: Clock, ttl_s: float, max_entries: int, name: str) -> None:
+        if max_entries < 1:
+            raise ValueError("max_entries must be at least 1")
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._max_entries = max_entries
+        self._name = name
+        self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
+        self._flights: dict[K, asyncio.Future[V]] = {}
+        self._hits = self._misses = self._sets = self._evictions = 0
+
+    def get(self, key: K) -> V | None:
+        entry = self._look_up(key)
+        return None if entry is None else entry.value
+
+    def get_stale(self, key: K) -> tuple[V, float] | None:
+        """Return the last known value, however old, with its age in seconds; this counts as no use of it."""
+        entry = self._entries.get(key)
+        return None if entry is None else (entry.value, self._clock.monotonic() - entry.stored_at)
+
+    def put(self, key: K, value: V) -> None:
+        # What is on its way was asked for before this was known.
+        self._flights.pop(key, None)
+        self._store(key, value, self._ttl_s)
+
+    def invalidate(self, key: K) -> None:
+        """Forget it, and do not believe an answer that is already on its way."""
+        self._flights.pop(key, None)
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        self._flights.clear()
+        self._entries.clear()
+
+    def clear_expired(self) -> int:
+        """Drop what is no longer fresh and say how many that were."""
+        now = self._clock.monotonic()
+        expired = [key for key, entry in self._entries.items() if entry.fresh_until <= now]
+        for key in expired:
+            del self._entries[key]
+        return len(expired)
+
+    async def get_or_load(
+        self, key: K, load: Callable[[], Awaitable[V]], *, negative_ttl_s: float = NEGATIVE_TTL_S
+    ) -> V:
+        """Return the fresh value, or ask `load` for it once, whoever else is asking at the same time.
+
+        A load that has begun goes on when those who wait for it give up, and its answer is kept for the next.
+        An answer of None is believed for `negative_ttl_s`, never longer than any other; an error not at all.
+        """
+        entry = self._look_up(key)
+        if entry is not None:
+            return entry.value
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = asyncio.ensure_future(load())
+            flight.add_done_callback(partial(self._land, key, min(negative_ttl_s, self._ttl_s)))
+        return await asyncio.shield(flight)
+
+    def keys(self) -> tuple[K, ...]:
+        """What is held, fresh or not, least recently used first."""
+        return tuple(self._entries)
+
+    @property
+    def stats(self) -> CacheStats:
+        return CacheStats(
+            self._name, len(self._entries), self._hits, self._misses, self._sets, self._evictions
+        )
+
+    def _look_up(self, key: K) -> _Entry[V] | None:
+        entry = self._entries.get(key)
+        if entry is None or entry.fresh_until <= self._clock.monotonic():
+            self._misses += 1
+            return None
+        self._hits += 1
+        self._entries.move_to_end(key)
+        return entry
+
+    def _store(self, key: K, value: V, ttl_s: float) -> None:
+        now = self._clock.monotonic()
+        self._entries[key] = _Entry(value, now, now + ttl_s)
+        self._entries.move_to_end(key)
+        self._sets += 1
+        if len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+            self._evictions += 1
+
+    def _land(self, key: K, negative_ttl_s: float, flight: asyncio.Future[V]) -> None:
+        # Asking for the exception also marks it as seen, should nobody be waiting any more.
+        failed = flight.cancelled() or flight.exception() is not None
+        if self._flights.get(key) is not flight:
+            return
+        del self._flights[key]
+        if not failed:
+            value = flight.result()
+            self._store(key, value, negative_ttl_s if value is None else self._ttl_s)

@@ -1,0 +1,138 @@
+"""A fair queue in front of a token bucket: urgent calls first, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
+
+from gpuherd.clock import Clock
+from gpuherd.resilience.retry import RETRY_AFTER_CAP_S
+from gpuherd.resilience.token_bucket import TokenBucket
+
+# Differences smaller than this come from floats, not from the queue.
+_HAIR_S = 1e-6
+
+
+class Lane(IntEnum):
+    """Who goes before whom: nobody in `WATCH` while anybody waits in `FIRST`."""
+
+    FIRST = 0
+    WATCH = 1
+
+
+class RateLimited(Exception):
+    """Your turn would come too late; `retry_after_s` says when it would have come."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"rate limited: the next turn is {retry_after_s:.1f} s away")
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    turn: asyncio.Future[None]
+    deadline: float
+
+
+class RateLimiter:
+    """`per_minute` calls in the long run and `burst` at once; `per_minute=0` sets no limit of our own.
+
+    One who waits can still be refused, when urgent calls or a pause push the turn past what it would wait.
+    """
+
+    def __init__(self, clock: Clock, per_minute: float = 300, burst: int = 60) -> None:
+        self._clock = clock
+        self._per_minute = per_minute
+        self._bucket = TokenBucket(per_minute / 60, burst, clock.monotonic())
+        # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
+        self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
+        self._server: asyncio.Task[None] | None = None
+
+    async def acquire(self, lane: Lane, max_wait_s: float) -> None:
+        """Wait for a turn, or raise `RateLimited` as soon as it is known to come later than `max_wait_s`."""
+        now = self._clock.monotonic()
+        ahead = self._count(self._lanes[: lane + 1])
+        if not ahead and self._bucket.take(now):
+            self._refuse_the_hopeless(lane + 1)
+            return
+        wait_s = self._bucket.wait_s(now, ahead + 1)
+        if wait_s > max_wait_s + _HAIR_S:
+            raise RateLimited(wait_s)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), now + max_wait_s)
+        self._lanes[lane][waiter] = None
+        self._refuse_the_hopeless(lane + 1)
+        self._start_serving()
+        await self._turn_of(waiter, lane)
+
+    def throttled(self, retry_after_s: float | None) -> None:
+        """Yield to a "too many": pause as long as it asks (300 s at most), then go on at half the rate."""
+        pause_s = min(max(0.0, retry_after_s or 0.0), RETRY_AFTER_CAP_S)
+        self._bucket.throttle(self._clock.monotonic(), pause_s)
+        self._refuse_the_hopeless(Lane.FIRST)
+
+    @property
+    def rate_per_minute(self) -> float:
+        """The rate as it is now, after the other side's refusals; 0 when there is no limit."""
+        return self._per_minute * self._bucket.share(self._clock.monotonic())
+
+    @property
+    def waiting(self) -> int:
+        return self._count(self._lanes)
+
+    @staticmethod
+    def _count(lanes: tuple[dict[_Waiter, None], ...]) -> int:
+        return sum(map(len, lanes))
+
+    async def _turn_of(self, waiter: _Waiter, lane: Lane) -> None:
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            self._lanes[lane].pop(waiter, None)
+            # Cancelled between being called and stepping forward: the turn goes to the next in line.
+            if not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self._bucket.give_back()
+                self._serve_whoever_can_go()
+            self._stop_serving_nobody()
+            raise
+
+    def _refuse_the_hopeless(self, from_lane: int) -> None:
+        """Turn away those whose turn has just moved past their deadline, in that lane and behind it."""
+        now = self._clock.monotonic()
+        place = self._count(self._lanes[:from_lane]) + 1
+        for waiters in self._lanes[from_lane:]:
+            for waiter in list(waiters):
+                wait_s = self._bucket.wait_s(now, place)
+                if now + wait_s <= waiter.deadline + _HAIR_S:
+                    place += 1
+                    continue
+                del waiters[waiter]
+                if not waiter.turn.done():
+                    waiter.turn.set_exception(RateLimited(wait_s))
+        self._stop_serving_nobody()
+
+    def _serve_whoever_can_go(self) -> None:
+        now = self._clock.monotonic()
+        for waiters in self._lanes:
+            while waiters:
+                waiter = next(iter(waiters))
+                # One who was cancelled but has not run since must not swallow a token.
+                if not waiter.turn.done():
+                    if not self._bucket.take(now):
+                        return
+                    waiter.turn.set_result(None)
+                del waiters[waiter]
+
+    def _start_serving(self) -> None:
+        if self._server is None or self._server.done():
+            self._server = asyncio.get_running_loop().create_task(self._serve())
+
+    def _stop_serving_nobody(self) -> None:
+        if self._server is not None and not self.waiting:
+            self._server.cancel()
+            self._server = None
+
+    async def _serve(self) -> None:
+        while self.waiting:
+            await self._clock.sleep(self._bucket.wait_s(self._clock.monotonic()))
+            self._serve_whoever_can_go()
