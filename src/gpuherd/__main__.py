@@ -1,0 +1,111 @@
+"""`gpuherd`: parse the command line, and build what the command needs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from typing import Annotated
+
+import typer
+
+from gpuherd.bootstrap.data_dir import CannotStart, stored_admin_key
+from gpuherd.clock import SystemClock
+from gpuherd.domain.errors import GpuherdError
+from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.problems import BadConfiguration
+from gpuherd.settings import Settings, SettingsInvalid, load_settings
+
+EX_CONFIG = 78
+
+Speed = Annotated[
+    float, typer.Option(min=0.01, help="Divide boot and reclaim times of the simulator by this.")
+]
+
+
+def serve(
+    simulator: Annotated[
+        bool, typer.Option("--simulator", help="Use a simulated Novita: no key, no cost.")
+    ] = False,
+    simulator_speed: Speed = 1.0,
+) -> None:
+    """Run the service: API, workers and observer in one process."""
+    from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
+
+    settings = _settings()
+    _or_exit(lambda: run_serve(settings, simulator=simulator, speed=simulator_speed))
+
+
+def simulator(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8090,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    speed: Speed = 1.0,
+    scenario: Annotated[
+        str, typer.Option(help="A story with troubles in it; a wrong name lists them.")
+    ] = "calm",
+    seed: Annotated[int | None, typer.Option(help="Repeat the same chances.")] = None,
+) -> None:
+    """Run a stand-alone double of Novita's API that costs nothing."""
+    from gpuherd.bootstrap.simulate import simulate  # noqa: PLC0415  the client commands must start fast
+
+    _or_exit(lambda: asyncio.run(simulate(host, port, speed, scenario, seed)))
+
+
+def demo() -> None:
+    """Rent a simulated GPU, watch it become ready, and see its signed webhook arrive."""
+    from gpuherd.bootstrap.demo import run_demo  # noqa: PLC0415  the client commands must start fast
+
+    _or_exit(run_demo)
+
+
+def connect() -> Connection:
+    """Return how the CLI reaches its server: as configured, else the one of this user on this machine."""
+    settings = _settings()
+    key = settings.api_key or settings.admin_key
+    if key is None and settings.url is None:
+        key = stored_admin_key(settings.data_dir)
+    return Connection(settings.server_url, None if key is None else key.reveal())
+
+
+def _settings() -> Settings:
+    try:
+        return load_settings()
+    except SettingsInvalid as invalid:
+        _say("gpuherd cannot start, its settings have problems:", *(f"  - {it}" for it in invalid.problems))
+        raise SystemExit(EX_CONFIG) from None
+
+
+def _or_exit(work: object) -> None:
+    assert callable(work)
+    try:
+        work()
+    except (CannotStart, BadConfiguration) as problem:
+        _say(f"gpuherd cannot start: {problem}")
+        raise SystemExit(EX_CONFIG) from None
+    except GpuherdError as error:
+        _say(f"gpuherd cannot go on: {error.message}")
+        raise SystemExit(EX_CONFIG if error.code == "DATABASE_UNUSABLE" else 1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    """The console script."""
+    app = build_app(
+        connect=connect,
+        clock=SystemClock(),
+        chance=random.SystemRandom(),
+        serve=serve,
+        simulator=simulator,
+        demo=demo,
+    )
+    app()
+
+
+if __name__ == "__main__":
+    main()

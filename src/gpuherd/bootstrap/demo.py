@@ -1,0 +1,136 @@
+"""`gpuherd demo`: the whole way on one screen, from the request to the signed webhook, simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from aiohttp import web
+
+from gpuherd.adapters.logs import configure_logs
+from gpuherd.adapters.webhooks.signing import verify
+from gpuherd.bootstrap.data_dir import CannotStart, admin_key
+from gpuherd.bootstrap.serve import http_server, running_service
+from gpuherd.clock import SystemClock
+from gpuherd.domain.secret import Secret
+from gpuherd.settings import Settings, load_settings
+
+SPEED = 5.0
+WEBHOOK_LIMIT_S = 30.0
+
+
+def run_demo() -> None:
+    """Show gpuherd at work; exit 0 if everything arrived, and on a terminal serve on until Ctrl-C."""
+    with tempfile.TemporaryDirectory(prefix="gpuherd-demo-") as directory:
+        asyncio.run(_demo(Path(directory)))
+
+
+async def _demo(directory: Path) -> None:
+    secret = Secret(f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}")
+    port = _free_port()
+    settings = _settings(directory, secret, port)
+    configure_logs("error", [secret])
+    clock = SystemClock()
+    async with (
+        _receiver(secret) as (hook_url, arrived),
+        running_service(settings, clock, simulator=True, speed=SPEED) as service,
+    ):
+        server = http_server(service, settings.host, port)
+        serving = asyncio.create_task(server.serve())
+        try:
+            while not server.started:  # noqa: ASYNC110  uvicorn offers no event to wait for
+                await asyncio.sleep(0.02)
+            _say(f"gpuherd is serving on http://127.0.0.1:{port}, with a simulated Novita (no key, no cost).")
+            key = admin_key(directory, None)
+            environment = {"GPUHERD_URL": f"http://127.0.0.1:{port}", "GPUHERD_API_KEY": key.reveal()}
+            await _rent(environment, hook_url)
+            await asyncio.wait_for(_last(arrived), WEBHOOK_LIMIT_S)
+            _say("Everything worked: request, rental, boot, readiness, signed webhook.")
+            if sys.stdout.isatty():
+                _say(_what_next(environment))
+                await serving
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
+    """Run the very command that a user would type, and let it show its progress."""
+    words = ["up", "--name", "demo", "--gpu", "RTX 4090 24GB", "--template", "101", "--webhook-url", hook_url]
+    _say(f"$ gpuherd {' '.join(words)}")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gpuherd", *words, env={**os.environ, **environment}
+    )
+    if await process.wait() != 0:
+        raise CannotStart(f"the demo rental ended with exit code {process.returncode}")
+
+
+@contextlib.asynccontextmanager
+async def _receiver(secret: Secret) -> AsyncIterator[tuple[str, asyncio.Queue[str]]]:
+    """Listen for webhooks, check their signatures, and say what came."""
+    arrived: asyncio.Queue[str] = asyncio.Queue()
+    clock = SystemClock()
+
+    async def receive(request: web.Request) -> web.Response:
+        body = await request.read()
+        verify(dict(request.headers), body, secret, clock.now())
+        event = json.loads(body)
+        _say(f"  webhook {event['type']:<20} signature valid, id {request.headers['webhook-id']}")
+        arrived.put_nowait(event["type"])
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/hook", receive)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook", arrived
+    finally:
+        await runner.cleanup()
+
+
+async def _last(arrived: asyncio.Queue[str]) -> None:
+    while await arrived.get() != "instance.ready":
+        pass
+
+
+def _settings(directory: Path, secret: Secret, port: int) -> Settings:
+    values = {
+        "GPUHERD_DATA_DIR": str(directory),
+        "GPUHERD_PORT": str(port),
+        "GPUHERD_ALLOW_PRIVATE_TARGETS": "127.0.0.0/8",
+        "GPUHERD_FAST_POLL_INTERVAL": "0.5",
+        "WEBHOOK_SECRET": secret.reveal(),
+    }
+    return load_settings(values, directory)
+
+
+def _free_port() -> int:
+    """Prefer the usual port; take any other if somebody has it."""
+    for port in (8080, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise CannotStart("no port is free on 127.0.0.1")
+
+
+def _what_next(environment: Mapping[str, str]) -> str:
+    settings = " ".join(f"{name}={value}" for name, value in environment.items())
+    return f"Still serving; Ctrl-C ends it. In another terminal:\n  export {settings}\n  .venv/bin/gpuherd ls"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

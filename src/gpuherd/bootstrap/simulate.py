@@ -1,0 +1,44 @@
+"""`gpuherd simulator`: a stand-alone Novita that costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+
+from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.clock import SystemClock
+from gpuherd.simulator.scenarios import play, scenario_names
+from gpuherd.simulator.server import start_simulator
+from gpuherd.simulator.world import World
+
+
+async def simulate(host: str, port: int, speed: float, scenario: str, seed: int | None) -> None:
+    """Serve a simulated Novita until a signal ends it."""
+    if scenario not in scenario_names():
+        known = "\n".join(f"  {name}: {story}" for name, story in scenario_names().items())
+        raise CannotStart(f"there is no scenario {scenario!r}. There are:\n{known}")
+    world = World(SystemClock(), random.Random(seed), speed=speed)
+    play(world, scenario)
+    try:
+        server = await start_simulator(world, host, port)
+    except OSError as error:
+        raise CannotStart(f"port {port} cannot be used: {error.strerror}") from error
+    # The one line that a script waits for.
+    sys.stdout.write(f"simulated Novita at {server.base_url} (speed {speed:g}, scenario {scenario})\n")
+    sys.stdout.flush()
+    try:
+        await _until_told()
+    finally:
+        await server.close()
+
+
+async def _until_told() -> None:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(name, told.set)
+    await told.wait()

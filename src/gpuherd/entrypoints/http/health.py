@@ -1,0 +1,80 @@
+"""`/livez`, `/readyz`, `/health`: open to everybody, and nothing secret in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+
+router = APIRouter(tags=["health"])
+
+# A job that is due for longer than this means that the workers do not keep up.
+LATE_S = 30.0
+
+
+@router.get("/livez")
+async def live() -> Response:
+    """Answer as long as the process can answer at all."""
+    return json_reply({"status": "alive"})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """Tell whether requests can be taken now."""
+    plane = plane_of(request)
+    database = await _database(plane)
+    is_ready = plane.is_ready() and database["status"] == "up"
+    return json_reply({"status": "ready" if is_ready else "not ready"}, status=200 if is_ready else 503)
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """Summarise how everything is that gpuherd needs."""
+    plane = plane_of(request)
+    database = await _database(plane)
+    if database["status"] != "up":
+        return json_reply({"status": "unhealthy", "dependencies": {"database": database}}, status=503)
+    stats = await plane.jobs.stats()
+    blocked = await plane.flags.get(CREATES_BLOCKED)
+    dependencies = {
+        "novita": await _novita(plane),
+        "database": database,
+        "queue": {
+            "status": "up" if stats.oldest_due_s < LATE_S else "late",
+            "oldestDueSeconds": round(stats.oldest_due_s, 3),
+        },
+    }
+    healthy = not blocked and all(it["status"] == "up" for it in dependencies.values())
+    return json_reply(
+        {
+            "status": "healthy" if healthy else "degraded",
+            "dependencies": dependencies,
+            "createsBlocked": blocked,
+            "timestamp": plane.clock.now().isoformat(),
+        }
+    )
+
+
+async def _database(plane: Plane) -> dict[str, Any]:
+    try:
+        await plane.sightings.last_list()
+    except StoreUnavailable:
+        return {"status": "down"}
+    return {"status": "up"}
+
+
+async def _novita(plane: Plane) -> dict[str, Any]:
+    breaker = plane.breaker_state()
+    seen = await plane.sightings.last_list()
+    return {
+        "status": "up" if breaker == "CLOSED" else "down",
+        "breaker": breaker,
+        "lastListedAt": None if seen is None else seen.finished_at.isoformat(),
+    }

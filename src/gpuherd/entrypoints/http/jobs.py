@@ -1,0 +1,49 @@
+"""`/api/jobs`: what is being done in the background."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.store import JobQuery
+from gpuherd.usecases.describe import describe_job
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+
+
+@router.get("")
+async def list_jobs(request: Request) -> Response:
+    """List jobs, newest first. Filters: `type`, `status`, `instanceId`."""
+    query = Query(request)
+    wanted = JobQuery(
+        kind=query.text("type"),
+        status=query.choice("status", JobStatus),
+        instance_id=query.text("instanceId"),
+        limit=query.limit(),
+        cursor=query.text("cursor"),
+    )
+    query.done()
+    page = await plane_of(request).jobs.page(wanted)
+    return json_reply(
+        {"jobs": [describe_job(it) for it in page.jobs], "total": page.total, "nextCursor": page.next_cursor}
+    )
+
+
+@router.get("/stats")
+async def stats(request: Request) -> Response:
+    """Count the jobs by status and by type."""
+    counted = await plane_of(request).jobs.stats()
+    by_status = {status.value.lower(): count for status, count in counted.by_status.items()}
+    return json_reply(
+        {**by_status, "total": sum(by_status.values()), "byType": dict(counted.by_kind)},
+    )
+
+
+@router.get("/{job_id}")
+async def show(job_id: str, request: Request) -> Response:
+    """Return one job."""
+    return json_reply(describe_job(await plane_of(request).jobs.get(job_id)))

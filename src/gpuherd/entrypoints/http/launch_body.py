@@ -1,0 +1,153 @@
+"""The body of `POST /api/instances`: its fields, its limits, and a code for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import unicodedata
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.instance import OnFailure, Optimize, Wish
+from gpuherd.domain.networks import BlockedTarget, TargetPolicy
+from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.tag import SEPARATOR
+from gpuherd.domain.targets import check_url
+from gpuherd.ports.store import Claim
+from gpuherd.usecases.launch_instance import LaunchRequest
+
+CODES = {
+    "name": "INVALID_INSTANCE_NAME",
+    "productName": "INVALID_PRODUCT_NAME",
+    "templateId": "INVALID_TEMPLATE_ID",
+    "gpuNum": "INVALID_GPU_NUM",
+    "rootfsSize": "INVALID_ROOTFS_SIZE",
+    "region": "INVALID_REGION",
+    "regions": "INVALID_REGION",
+    "webhookUrl": "INVALID_WEBHOOK_URL",
+    "billingMode": "INVALID_BILLING_MODE",
+    "maxHourlyPrice": "INVALID_MAX_HOURLY_PRICE",
+    "labels": "INVALID_LABELS",
+    "optimize": "INVALID_OPTIMIZE",
+    "onFailure": "INVALID_ON_FAILURE",
+}
+
+
+def _readable(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
+        raise ValueError("must not contain control characters")
+    return value.strip()
+
+
+def _untagged(value: str) -> str:
+    if SEPARATOR in value.casefold():
+        raise ValueError(f"must not contain {SEPARATOR!r}: gpuherd marks its machines with it")
+    return value
+
+
+def _template_id(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value <= 0:
+            raise ValueError("must be a positive number or a non-empty string")
+        return str(value)
+    return value
+
+
+def _price(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("must be a number of USD")  # noqa: TRY004  pydantic reports ValueError only
+    return str(value)
+
+
+Text = Annotated[StrictStr, AfterValidator(_readable)]
+Name = Annotated[StrictStr, Field(max_length=100), AfterValidator(_readable), AfterValidator(_untagged)]
+ShortText = Annotated[StrictStr, Field(max_length=200), AfterValidator(_readable)]
+Price = Annotated[Decimal, BeforeValidator(_price), Field(gt=0, le=10_000, max_digits=12, decimal_places=5)]
+LabelKey = Annotated[StrictStr, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._/-]+$")]
+LabelValue = Annotated[StrictStr, Field(max_length=255), AfterValidator(lambda v: _readable(v) if v else v)]
+
+
+class LaunchBody(BaseModel):
+    """What to rent, where, at most for how much, and whom to tell."""
+
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, hide_input_in_errors=True, title="LaunchInstance"
+    )
+
+    name: Name
+    product_name: ShortText
+    template_id: Annotated[ShortText, BeforeValidator(_template_id)]
+    gpu_num: Annotated[StrictInt, Field(ge=1, le=8)] = 1
+    rootfs_size: Annotated[StrictInt, Field(ge=10, le=1000)] = 60
+    region: ShortText | None = None
+    regions: Annotated[list[ShortText], Field(min_length=1, max_length=50)] | None = None
+    webhook_url: StrictStr | None = None
+    billing_mode: BillingMode = BillingMode.SPOT
+    max_hourly_price: Price | None = None
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=20)] = {}
+    optimize: Optimize = Optimize.REGION
+    on_failure: OnFailure = OnFailure.DELETE
+
+
+def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | None = None) -> LaunchRequest:
+    """Return what is asked for, or every problem that the body has."""
+    problems = _webhook_problems(body.get("webhookUrl"), targets)
+    try:
+        parsed = LaunchBody.model_validate(body)
+    except ValidationError as error:
+        problems = [*map(_problem, error.errors(include_input=False, include_url=False)), *problems]
+        raise InvalidRequest(problems) from None
+    if problems:
+        raise InvalidRequest(problems)
+    return LaunchRequest(
+        name=parsed.name,
+        wish=Wish(
+            product_name=parsed.product_name,
+            template_id=parsed.template_id,
+            gpu_num=parsed.gpu_num,
+            disk_gb=parsed.rootfs_size,
+            billing_mode=parsed.billing_mode,
+            hourly_usd_max=parsed.max_hourly_price,
+            optimize=parsed.optimize,
+        ),
+        region=parsed.region,
+        regions=None if parsed.regions is None else tuple(parsed.regions),
+        webhook_url=parsed.webhook_url,
+        labels=parsed.labels,
+        on_failure=parsed.on_failure,
+        claim=claim,
+    )
+
+
+def _webhook_problems(url: Any, targets: TargetPolicy) -> list[FieldProblem]:
+    if not isinstance(url, str):
+        return []
+    try:
+        check_url(url, targets)
+    except BlockedTarget as blocked:
+        return [FieldProblem("webhookUrl", CODES["webhookUrl"], f"webhookUrl cannot be used: {blocked}")]
+    return []
+
+
+def _problem(error: Any) -> FieldProblem:
+    path = [str(part) for part in error["loc"]]
+    field = path[0] if path else "body"
+    if error["type"] == "extra_forbidden":
+        return FieldProblem(field, "UNKNOWN_FIELD", f"there is no field {field!r}")
+    if error["type"] == "missing":
+        return FieldProblem(field, CODES.get(field, "VALIDATION_ERROR"), f"{field} is required")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return FieldProblem(field, CODES.get(field, "VALIDATION_ERROR"), f"{'.'.join(path)}: {message}")

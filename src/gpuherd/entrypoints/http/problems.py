@@ -1,0 +1,131 @@
+"""Errors as the API shows them: RFC 9457 problem documents, the status by what the caller can do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from gpuherd.domain.errors import (
+    ClaimMismatch,
+    CloudError,
+    CloudUnavailable,
+    Conflict,
+    FieldProblem,
+    GpuherdError,
+    InvalidRequest,
+    NoCapacity,
+    NotFound,
+    OutOfStock,
+    StaleWrite,
+    StoreUnavailable,
+)
+from gpuherd.domain.offer import TemplateUnusable
+from gpuherd.entrypoints.http.context import current
+from gpuherd.usecases.describe import iso
+
+
+class Unauthorized(GpuherdError):
+    """No key, or none that we know."""
+
+    code = "UNAUTHORIZED"
+
+
+class BodyTooLarge(GpuherdError):
+    """More bytes came than any honest request has."""
+
+    code = "BODY_TOO_LARGE"
+
+
+STATUS_OF: dict[type[GpuherdError], int] = {
+    InvalidRequest: 400,
+    Unauthorized: 401,
+    BodyTooLarge: 413,
+    TemplateUnusable: 400,
+    NotFound: 404,
+    Conflict: 409,
+    StaleWrite: 409,
+    NoCapacity: 409,
+    OutOfStock: 409,
+    ClaimMismatch: 422,
+    CloudUnavailable: 503,
+    StoreUnavailable: 503,
+    CloudError: 502,
+}
+TITLES = {
+    400: "The request is not valid",
+    401: "An API key is needed",
+    403: "This key may not do that",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Not possible in this state",
+    413: "The request is too large",
+    415: "JSON is expected",
+    422: "The request contradicts an earlier one",
+    429: "Too many requests",
+    500: "Something went wrong inside gpuherd",
+    502: "The cloud did not accept this",
+    503: "Not available right now",
+}
+HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}}
+RETRY_AFTER_S = 1.0
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[FieldProblem] = (),
+    details: Mapping[str, Any] | None = None,
+    retry_after_s: float | None = None,
+) -> dict[str, Any]:
+    """Return a problem document, still without the ids and the time of its request."""
+    document: dict[str, Any] = {
+        "type": f"urn:gpuherd:problem:{code.lower().replace('_', '-')}",
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if errors:
+        document["errors"] = [{"field": it.field, "code": it.code, "message": it.message} for it in errors]
+    if details:
+        document["details"] = dict(details)
+    if retry_after_s is not None:
+        document["retryAfter"] = math.ceil(retry_after_s)
+    return document
+
+
+def problem_of(error: GpuherdError) -> dict[str, Any]:
+    """Return the problem document for one of our errors."""
+    status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), 500)
+    retry_after_s = getattr(error, "retry_after_s", None)
+    return problem(
+        status,
+        error.code,
+        error.message,
+        errors=error.problems if isinstance(error, InvalidRequest) else (),
+        details=error.details,
+        retry_after_s=(retry_after_s or RETRY_AFTER_S) if status == 503 else None,
+    )
+
+
+def problem_response(document: Mapping[str, Any]) -> Response:
+    """Return a problem document as the reply to the current request."""
+    context = current.get()
+    document = {
+        **document,
+        "requestId": context.request_id,
+        "correlationId": context.correlation_id,
+        "timestamp": iso(context.at),
+    }
+    extra = dict(HEADERS_OF.get(document["status"], {}))
+    if "retryAfter" in document:
+        extra["Retry-After"] = str(document["retryAfter"])
+    body = json.dumps(document, ensure_ascii=False, default=str)
+    return Response(body, status_code=document["status"], media_type=MEDIA_TYPE, headers=extra)

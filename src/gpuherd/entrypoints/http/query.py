@@ -1,0 +1,65 @@
+"""Query parameters, read strictly: an unknown value is the caller's mistake, not a default."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+
+LIMIT_MAX = 100
+E = TypeVar("E", bound=StrEnum)
+
+
+class Query:
+    """Collects the problems of all parameters, so that they are reported at once."""
+
+    def __init__(self, request: Request):
+        self._params = request.query_params
+        self._problems: list[FieldProblem] = []
+
+    def text(self, name: str, *, max_length: int = 200) -> str | None:
+        value = self._params.get(name)
+        if value is not None and not 0 < len(value) <= max_length:
+            self._complain(name, f"must have 1 to {max_length} characters")
+            return None
+        return value
+
+    def choice(self, name: str, choices: type[E]) -> E | None:
+        value = self._params.get(name)
+        if value is None:
+            return None
+        try:
+            return choices(value)
+        except ValueError:
+            self._complain(name, f"must be one of {', '.join(choices)}")
+            return None
+
+    def limit(self, default: int = 50) -> int:
+        value = self._params.get("limit")
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or len(value) > 4 or not 1 <= int(value) <= LIMIT_MAX:
+            self._complain("limit", f"must be a number from 1 to {LIMIT_MAX}")
+            return default
+        return int(value)
+
+    def pair(self, name: str) -> tuple[str, str] | None:
+        value = self._params.get(name)
+        if value is None:
+            return None
+        key, separator, word = value.partition("=")
+        if not separator or not key:
+            self._complain(name, "must look like key=value")
+            return None
+        return key, word
+
+    def done(self) -> None:
+        """Raise if anything was wrong."""
+        if self._problems:
+            raise InvalidRequest(self._problems)
+
+    def _complain(self, name: str, message: str) -> None:
+        self._problems.append(FieldProblem(name, "INVALID_PARAMETER", f"{name} {message}"))

@@ -1,0 +1,76 @@
+"""Reads a JSON body with care: what a program cannot have meant is refused before anybody looks at it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+
+DEPTH_MAX = 20
+
+
+def _invalid(code: str, message: str) -> InvalidRequest:
+    return InvalidRequest([FieldProblem("body", code, message)])
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Return the body as a JSON object, or say what is wrong with it."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _invalid("INVALID_BODY", "a compressed body is not accepted")
+    raw = await request.body()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _invalid("INVALID_JSON", "the body is not UTF-8") from None
+    if _depth(text) > DEPTH_MAX:
+        raise _invalid("INVALID_JSON", f"the body is nested deeper than {DEPTH_MAX} levels")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        # A lone surrogate can be written in JSON but not in UTF-8, so it could never be stored or shown.
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except InvalidRequest:
+        raise
+    except (ValueError, RecursionError):
+        raise _invalid("INVALID_JSON", "the body is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise _invalid("INVALID_BODY", "the body must be a JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        # Which of two prices was meant? Better to ask than to guess.
+        raise _invalid("DUPLICATE_FIELD", "a field appears twice in the same object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise _invalid("INVALID_JSON", f"{name} is not a JSON number")
+
+
+def _depth(text: str) -> int:
+    """Return how deep the brackets go, without building anything."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for char in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif char == "\\":
+                escaped = True
+            elif char == '"':
+                in_string = False
+        elif char == '"':
+            in_string = True
+        elif char in "[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                return depth
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest

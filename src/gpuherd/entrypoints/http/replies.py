@@ -1,0 +1,23 @@
+"""JSON replies without a detour through models, and the way from a request to the plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.plane import Plane
+
+
+def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a value as JSON."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def plane_of(request: Request) -> Plane:
+    """Return the use cases that this application was built with."""
+    return cast(Plane, request.app.state.plane)

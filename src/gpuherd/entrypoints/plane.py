@@ -1,0 +1,34 @@
+"""The plane: every use case and every reader that an entrypoint may ask, put together once by bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain.networks import TargetPolicy
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.store import Flags, Instances, JobBook, Sightings
+from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.find_instance import FindInstance
+from gpuherd.usecases.launch_instance import LaunchInstance
+
+
+@dataclass(frozen=True)
+class Plane:
+    """What the outside may use of the inside."""
+
+    launch_instance: LaunchInstance
+    find_instance: FindInstance
+    instances: Instances
+    sightings: Sightings
+    jobs: JobBook
+    flags: Flags
+    catalogue: Catalogue
+    targets: TargetPolicy
+    admin_key: Secret
+    clock: Clock
+    ids: Ids
+    breaker_state: Callable[[], str]
+    # False before everything runs and as soon as a shutdown begins.
+    is_ready: Callable[[], bool]

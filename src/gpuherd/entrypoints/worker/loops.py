@@ -1,0 +1,44 @@
+"""Loops: small tasks that do one thing again and again until they are told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from gpuherd.clock import Clock
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Loop:
+    """Does `work` now and then every `interval_s`; what goes wrong once is logged, and tried again."""
+
+    name: str
+    interval_s: float
+    work: Callable[[], Awaitable[object]]
+    clock: Clock
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"loop-{self.name}")
+
+    async def stop(self) -> None:
+        """End the loop. Stopping twice, or before a start, is fine."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.work()
+            except Exception:
+                log.exception("loop.stumbled", loop=self.name)
+            await self.clock.sleep(self.interval_s)
