@@ -1,0 +1,98 @@
+"""The endpoints of Novita's v1 API for templates, registry logins, jobs and the things we do not own."""
+
+from __future__ import annotations
+
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.front_desk import FrontDesk, TemplateQuery
+from gpuherd.simulator.listing import read_paging
+from gpuherd.simulator.routes import Route, Values
+from gpuherd.simulator.shapes import Json, job_shape, registry_auth_shape, template_shape
+
+
+async def list_templates(desk: FrontDesk, query: Values) -> Json:
+    fields, paging = Fields(query), read_paging(query)
+    # Some clients send several channels joined by commas, some send none.
+    channels = tuple(filter(None, fields.text("channel").split(",")))
+    templates, total = await desk.templates(TemplateQuery(paging, fields.text("name"), channels))
+    return {
+        "template": [template_shape(template) for template in templates],
+        "pageSize": paging.size,
+        "pageNum": paging.number,
+        "total": total,
+    }
+
+
+async def get_template(desk: FrontDesk, query: Values) -> Json:
+    return {"template": template_shape(await desk.template(Fields(query).text("templateId")))}
+
+
+async def create_template(desk: FrontDesk, body: Values) -> Json:
+    return {"templateId": await desk.create_template(Fields(body).item("template"))}
+
+
+async def update_template(desk: FrontDesk, body: Values) -> Json:
+    return {"templateId": await desk.update_template(Fields(body).item("template"))}
+
+
+async def delete_template(desk: FrontDesk, body: Values) -> Json:
+    return {"templateId": await desk.delete_template(Fields(body).text("templateId"))}
+
+
+async def list_registry_auths(desk: FrontDesk, _: Values) -> Json:
+    return {"data": [registry_auth_shape(auth) for auth in await desk.registry_auths()]}
+
+
+async def save_registry_auth(desk: FrontDesk, body: Values) -> Json:
+    fields = Fields(body)
+    auth_id = await desk.save_registry_auth(
+        fields.text("name", shortest=1),
+        fields.text("username", shortest=1, longest=511),
+        fields.text("password", shortest=1, longest=1024),
+    )
+    return {"id": auth_id}
+
+
+async def delete_registry_auth(desk: FrontDesk, body: Values) -> Json:
+    await desk.delete_registry_auth(Fields(body).text("id", shortest=1))
+    return {}
+
+
+async def list_jobs(desk: FrontDesk, query: Values) -> Json:
+    fields, paging = Fields(query), read_paging(query)
+    job_id, state, kind = fields.text("jobId"), fields.text("state"), fields.text("type")
+    now = desk.world.now()
+    jobs = [
+        job
+        for job in await desk.jobs()
+        if (not job_id or job.id == job_id)
+        and (not state or job.state(now) == state)
+        and (not kind or job.kind == kind)
+    ]
+    page = jobs[paging.offset : paging.offset + paging.size]
+    return {"jobs": [job_shape(job, now) for job in page], "total": len(jobs)}
+
+
+async def list_network_storages(desk: FrontDesk, _: Values) -> Json:
+    await desk.nothing(Endpoint.NETWORK_STORAGES)
+    return {"data": [], "total": 0}
+
+
+async def list_networks(desk: FrontDesk, _: Values) -> Json:
+    await desk.nothing(Endpoint.NETWORKS)
+    return {"networks": [], "total": 0}
+
+
+ACCOUNT_ROUTES = (
+    Route("GET", "/templates", list_templates),
+    Route("GET", "/template", get_template),
+    Route("POST", "/template/create", create_template),
+    Route("POST", "/template/update", update_template),
+    Route("POST", "/template/delete", delete_template),
+    Route("GET", "/repository/auths", list_registry_auths),
+    Route("POST", "/repository/auth/save", save_registry_auth),
+    Route("POST", "/repository/auth/delete", delete_registry_auth),
+    Route("GET", "/jobs", list_jobs),
+    Route("GET", "/networkstorages/list", list_network_storages),
+    Route("GET", "/networks", list_networks),
+)

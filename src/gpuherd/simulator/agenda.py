@@ -1,0 +1,64 @@
+"""What the world will do by itself, in order of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuherd.simulator.calls import Call
+from gpuherd.simulator.create_request import CreateRequest
+
+
+class Due(StrEnum):
+    """What falls due."""
+
+    FREE = "free"  # the GPU of a stopped, failed or removed machine is for sale again
+    VANISH = "vanish"  # a removed machine is no longer listed
+    RECLAIM = "reclaim"  # the eviction of a spot machine is over
+    COMMIT = "commit"  # a call whose reply was lost takes effect late
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Event:
+    """One entry; those of the same moment happen in the order in which they were planned."""
+
+    at: float
+    number: int
+    due: Due = field(compare=False)
+    machine_id: str = field(default="", compare=False)
+    endpoint: str = field(default="", compare=False)
+    request: CreateRequest | None = field(default=None, compare=False)
+
+
+class Agenda:
+    """A heap of events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._number = 0
+
+    def add(self, at: float, due: Due, machine_id: str) -> None:
+        self._number += 1
+        heapq.heappush(self.events, Event(at, self._number, due, machine_id))
+
+    def add_commit(self, at: float, call: Call) -> None:
+        self._number += 1
+        event = Event(
+            at,
+            self._number,
+            Due.COMMIT,
+            call.machine_id,
+            endpoint=call.endpoint.value,
+            request=call.request,
+        )
+        heapq.heappush(self.events, event)
+
+    def pop_due(self, now: float) -> Iterator[Event]:
+        while self.events and self.events[0].at <= now:
+            yield heapq.heappop(self.events)
+
+    def restore(self, events: list[Event]) -> None:
+        self.events = sorted(events)
+        self._number = max((event.number for event in events), default=0)

@@ -1,0 +1,82 @@
+"""Novita's v1 API over HTTP: who may ask, how a question is read, and how each outcome goes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gpuherd.simulator.account_api import ACCOUNT_ROUTES
+from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
+from gpuherd.simulator.front_desk import FrontDesk
+from gpuherd.simulator.instance_api import INSTANCE_ROUTES
+from gpuherd.simulator.replies import cut, error_reply, garbage_reply, json_reply
+from gpuherd.simulator.routes import Answer, Route, Values
+from gpuherd.simulator.shapes import Json, cluster_shape, cpu_product_shape, product_shape
+from gpuherd.simulator.shop import read_cpu_query, read_product_query
+
+BASE_PATH = "/gpu-instance/openapi/v1"
+KEY_PREFIX = "sk_"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def list_clusters(desk: FrontDesk, _: Values) -> Json:
+    return {"data": [cluster_shape(cluster, gpu_names) for cluster, gpu_names in await desk.clusters()]}
+
+
+async def list_products(desk: FrontDesk, query: Values) -> Json:
+    on_sale = await desk.products(read_product_query(query))
+    return {"data": [product_shape(each, desk.world.catalogue) for each in on_sale]}
+
+
+async def list_cpu_products(desk: FrontDesk, query: Values) -> Json:
+    products = await desk.cpu_products(read_cpu_query(query))
+    return {"data": [cpu_product_shape(product) for product in products]}
+
+
+CATALOGUE_ROUTES = (
+    Route("GET", "/clusters", list_clusters),
+    Route("GET", "/products", list_products),
+    Route("GET", "/cpu/products", list_cpu_products),
+)
+
+
+def add_api(app: web.Application, desk: FrontDesk) -> None:
+    """Let `app` answer Novita's paths from `desk`."""
+    for method, path, answer in (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES):
+        app.router.add_route(method, BASE_PATH + path, _handler(desk, answer))
+
+
+def _handler(desk: FrontDesk, answer: Answer) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            _check_key(request)
+            return json_reply(await answer(desk, await _read_values(request)))
+        except SimulatedError as error:
+            return error_reply(error)
+        except ConnectionCut:
+            return cut(request)
+        except GarbageReply as garbage:
+            return await garbage_reply(request, garbage)
+
+    return handle
+
+
+def _check_key(request: web.Request) -> None:
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    if scheme.casefold() != "bearer" or not key.strip().startswith(KEY_PREFIX):
+        raise SimulatedError(401, "UNAUTHORIZED", "invalid api key")
+
+
+async def _read_values(request: web.Request) -> Values:
+    if request.method == "GET":
+        return dict(request.query)
+    try:
+        body = json.loads(await request.read() or b"{}")
+    except ValueError:
+        raise SimulatedError(400, "REQUEST", "the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise SimulatedError(400, "REQUEST", "the body is not a JSON object")
+    return body

@@ -1,0 +1,62 @@
+"""The program on each machine, played by the simulator: not there yet, there, or broken."""
+
+from __future__ import annotations
+
+from html import escape
+
+from aiohttp import web
+
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.gate import HANG_S
+from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.replies import page_reply
+from gpuherd.simulator.world import World
+
+# The cloud's own helpers next to the program: web terminal and logs.
+HELPER_PORTS = frozenset({2223, 2224})
+
+
+def add_apps(app: web.Application, world: World) -> None:
+    """Let `app` answer for every machine's HTTP ports, below `/_apps`."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await _answer(world, request)
+
+    app.router.add_route("*", r"/_apps/{machine_id}/{port:\d+}", answer)
+    app.router.add_route("*", r"/_apps/{machine_id}/{port:\d+}/{path:.*}", answer)
+
+
+async def _answer(world: World, request: web.Request) -> web.StreamResponse:
+    port = int(request.match_info["port"])
+    try:
+        machine = world.find(request.match_info["machine_id"])
+    except SimulatedError:
+        return page_reply(404, "Not Found")
+    if port not in _http_ports(machine):
+        return page_reply(404, "Not Found")
+    call = world.call_about(Endpoint.APP, machine)
+    world.record.count(call)
+    hang = world.faults.draw(FaultKind.HANG, call)
+    if hang is not None:
+        await world.clock.sleep(HANG_S if hang.seconds is None else hang.seconds)
+    if world.faults.draw(FaultKind.APP_DOWN, call) or not machine.app_is_up(world.now()):
+        return page_reply(502, "Bad Gateway")
+    if world.faults.draw(FaultKind.APP_ERROR_PAGE, call):
+        return page_reply(200, "Bad Gateway", shown_status=502)
+    return web.Response(text=_welcome(machine, port), content_type="text/html")
+
+
+def _http_ports(machine: Machine) -> set[int]:
+    tools = {tool.port for tool in machine.request.tools if tool.protocol == "http"}
+    ports = {port.number for port in machine.request.ports if port.protocol == "http"}
+    return tools | ports | HELPER_PORTS
+
+
+def _welcome(machine: Machine, port: int) -> str:
+    name, image = escape(machine.name or machine.id), escape(machine.request.image_url)
+    return (
+        f"<!doctype html><title>{name}</title><h1>{name} is up</h1>"
+        f"<p>A simulated program on port {port}, from {image}.</p>"
+    )

@@ -1,0 +1,225 @@
+"""The simulated cloud behind our own port: no sockets, microseconds a call, the same faults as over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from gpuherd.domain.errors import (
+    CloudTimeout,
+    CloudUnavailable,
+    GpuherdError,
+    MachineGone,
+    NotFound,
+    OutcomeUnknown,
+)
+from gpuherd.domain.machine import Listing, Machine
+from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+from gpuherd.resilience.retry import retry
+from gpuherd.simulator import cloud_words as words
+from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.front_desk import FrontDesk, TemplateQuery
+from gpuherd.simulator.listing import ListQuery, Paging, Snapshot
+from gpuherd.simulator.shop import ProductQuery
+from gpuherd.simulator.world import World
+
+PAGE_SIZE = 100
+READ_TRIES = 3
+
+# Garbage that still holds the id of the new machine, only under the wrong content type.
+LEGIBLE = frozenset({"wrong_type"})
+# Garbage that is no garbage where no answer is expected: an empty reply, or an object whatever is in it.
+HARMLESS = LEGIBLE | {"empty", "empty_id", "number_id", "null_id", "no_id"}
+
+T = TypeVar("T")
+Ask = Callable[[], Coroutine[Any, Any, T]]
+
+
+class _Failed(Exception):
+    """One try of a read, and whether (or after how long) to try again."""
+
+    def __init__(self, error: GpuherdError, again: bool | float) -> None:
+        super().__init__()
+        self.error = error
+        self.again = again
+
+
+class SimulatedCloud:
+    """The cloud port on a `World`.
+
+    A call that hangs is given up after `timeout_s` of the world's clock; the cloud goes on with it all the
+    same. With `latency_s` each call takes that long, half before and half after its effect, so that whoever
+    is cancelled in between has lost a reply.
+    """
+
+    def __init__(self, world: World, *, timeout_s: float = 30.0, latency_s: float = 0.0) -> None:
+        self._world = world
+        self._desk = FrontDesk(world)
+        self._clock = world.clock
+        self._timeout_s = timeout_s
+        self._latency_s = latency_s
+        self._hanging: set[asyncio.Task[Any]] = set()
+
+    async def list_regions(self) -> tuple[Region, ...]:
+        clusters = await self._read(self._desk.clusters)
+        return tuple(words.region(cluster, gpu_names) for cluster, gpu_names in clusters)
+
+    async def list_offers(self, billing_mode: BillingMode) -> tuple[Offer, ...]:
+        query = ProductQuery(billing_method=billing_mode.value)
+        products = await self._read(partial(self._desk.products, query))
+        return tuple(offer for each in products for offer in words.offers(each, self._world.catalogue))
+
+    async def list_templates(self) -> tuple[Template, ...]:
+        query = TemplateQuery(Paging(len(self._world.account.templates) or 1))
+        templates, _ = await self._read(partial(self._desk.templates, query))
+        return tuple(words.template(template) for template in templates)
+
+    async def get_template(self, template_id: str) -> Template:
+        missing = NotFound("there is no such template", code="TEMPLATE_NOT_FOUND")
+        return words.template(await self._read(partial(self._desk.template, template_id), missing))
+
+    async def check_registry_auth(self, auth_id: str) -> None:
+        auths = await self._read(self._desk.registry_auths)
+        if auth_id not in {auth.id for auth in auths}:
+            raise NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
+
+    async def list_machines(self) -> Listing:
+        started_at = self._clock.now()
+        machines: dict[str, Machine] = {}
+        rows, totals = 0, set[int]()
+        for number in itertools.count(1):
+            query = ListQuery(Paging(PAGE_SIZE, number))
+            page = await self._read(partial(self._desk.list_machines, query))
+            totals.add(page.total)
+            rows += len(page.rows)
+            before = len(machines)
+            for row in page.rows:
+                machines.setdefault(row.machine.id, self._shown(row))
+            if rows >= page.total or len(machines) == before:
+                break
+        complete = totals == {rows} and len(machines) == rows
+        return Listing(tuple(machines.values()), complete, started_at, self._clock.now())
+
+    async def get_machine(self, cloud_id: str) -> Machine:
+        missing = MachineGone("there is no such machine")
+        return self._shown(await self._read(partial(self._desk.get, cloud_id), missing))
+
+    async def create_machine(self, order: Order) -> str:
+        try:
+            request = words.create_request(order)
+        except SimulatedError as refused:
+            raise words.failed_change(refused, self._clock.now()) from None
+        try:
+            return await self._change(partial(self._desk.create, request))
+        except GarbageReply as garbage:
+            if garbage.style in LEGIBLE:
+                return str(garbage.result)
+            raise OutcomeUnknown(str(garbage)) from None
+
+    async def start_machine(self, cloud_id: str) -> None:
+        await self._command(partial(self._desk.start, cloud_id))
+
+    async def stop_machine(self, cloud_id: str) -> None:
+        await self._command(partial(self._desk.stop, cloud_id))
+
+    async def restart_machine(self, cloud_id: str) -> None:
+        await self._command(partial(self._desk.restart, cloud_id))
+
+    async def delete_machine(self, cloud_id: str) -> None:
+        try:
+            await self._command(partial(self._desk.delete, cloud_id))
+        except MachineGone:
+            return
+
+    def _shown(self, snapshot: Snapshot) -> Machine:
+        return words.machine(snapshot, self._world.catalogue, self._world.addresses)
+
+    async def _command(self, ask: Ask[str]) -> None:
+        try:
+            await self._change(ask, MachineGone("there is no such machine"))
+        except GarbageReply as garbage:
+            if garbage.style not in HARMLESS:
+                raise OutcomeUnknown(str(garbage)) from None
+
+    async def _change(self, ask: Ask[str], missing: GpuherdError | None = None) -> str:
+        """Make a call that has an effect, once."""
+        try:
+            return await self._carry(ask)
+        except SimulatedError as error:
+            if missing is not None and words.is_missing(error):
+                raise missing from None
+            raise words.failed_change(error, self._clock.now()) from None
+        except (ConnectionCut, TimeoutError) as lost:
+            raise OutcomeUnknown(f"no answer came: {lost}") from None
+
+    async def _read(self, ask: Ask[T], missing: GpuherdError | None = None) -> T:
+        """Make a call that only looks, again where that helps."""
+        try:
+            return await retry(
+                lambda: self._read_once(ask, missing),
+                attempts=READ_TRIES,
+                base_s=1.0,
+                cap_s=30.0,
+                clock=self._clock,
+                chance=self._world.chance,
+                is_retryable=lambda error: isinstance(error, _Failed) and error.again,
+                deadline_s=60.0,
+            )
+        except _Failed as failed:
+            raise failed.error from None
+
+    async def _read_once(self, ask: Ask[T], missing: GpuherdError | None) -> T:
+        try:
+            return await self._carry(ask)
+        except SimulatedError as error:
+            if missing is not None and words.is_missing(error):
+                raise missing from None
+            failure = words.failed_read(error, self._clock.now())
+            raise _Failed(failure, _again(error.status, failure)) from None
+        except ConnectionCut as cut:
+            raise _Failed(CloudUnavailable(str(cut)), True) from None
+        except GarbageReply as garbage:
+            raise _Failed(CloudUnavailable(str(garbage)), garbage.style == "cut") from None
+        except TimeoutError:
+            raise _Failed(CloudTimeout("no answer in time"), True) from None
+
+    async def _carry(self, ask: Ask[T]) -> T:
+        """Carry one call to the cloud and its answer back, as a network would."""
+        if self._latency_s:
+            await self._clock.sleep(self._latency_s / 2)
+        may_hang = any(armed.fault.kind is FaultKind.HANG for armed in self._world.faults.armed)
+        answer = await (self._wait_a_while(ask) if may_hang else ask())
+        if self._latency_s:
+            await self._clock.sleep(self._latency_s / 2)
+        return answer
+
+    async def _wait_a_while(self, ask: Ask[T]) -> T:
+        """Wait for the answer until patience ends; the cloud does not notice that nobody waits any more."""
+        call = asyncio.ensure_future(ask())
+        self._hanging.add(call)
+        call.add_done_callback(self._let_go)
+        patience = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
+        try:
+            await asyncio.wait({call, patience}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+        if not call.done():
+            raise TimeoutError("it took too long")
+        return call.result()
+
+    def _let_go(self, call: asyncio.Task[Any]) -> None:
+        self._hanging.discard(call)
+        if not call.cancelled():
+            # Asked for, so that an error which nobody waits for is not reported as forgotten.
+            call.exception()
+
+
+def _again(status: int, failure: GpuherdError) -> bool | float:
+    if status in (408, 429) or status >= 500:
+        retry_after_s = failure.retry_after_s if isinstance(failure, CloudUnavailable) else None
+        return True if retry_after_s is None else retry_after_s
+    return False

@@ -1,0 +1,236 @@
+"""The simulated cloud in the words of our own domain: regions, offers, templates, machines and errors.
+
+Written beside Novita's shapes and not through them: the two faces must agree because both are right, not
+because they share a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gpuherd.domain import errors, offer
+from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
+from gpuherd.resilience.retry import parse_retry_after
+from gpuherd.simulator.addresses import Addresses
+from gpuherd.simulator.catalogue import (
+    DISK_GB_MAX,
+    DISK_GB_MIN,
+    PRICE_UNITS_PER_USD,
+    Catalogue,
+    Cluster,
+    Product,
+    Template,
+)
+from gpuherd.simulator.create_request import CreateRequest, read_create_request
+from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.listing import Snapshot
+from gpuherd.simulator.placement import SSH_PORT
+from gpuherd.simulator.shelf import inventory_state
+from gpuherd.simulator.shop import ProductOnSale
+
+TAG_VARIABLE = "GPUHERD_TAG"
+VARIABLES_MAX = 100
+TERMINAL_PORT = 2223
+
+_STATUSES = {
+    Phase.CREATING: ("pending", "toCreate", "creating"),
+    Phase.PULLING: ("pulling",),
+    Phase.STARTING: ("toStart", "starting", "toRestart", "restarting", "toReset", "resetting"),
+    Phase.RUNNING: ("running",),
+    Phase.STOPPING: ("toStop", "stopping"),
+    Phase.STOPPED: ("exited",),
+    Phase.MIGRATING: ("migrating",),
+    Phase.FROZEN: ("freezing",),
+    Phase.REMOVING: ("toRemove", "removing"),
+    Phase.ABSENT: ("removed",),
+}
+_PHASE_OF = {status: phase for phase, statuses in _STATUSES.items() for status in statuses}
+
+_CLEAR_NO = frozenset({400, 401, 402, 403, 404, 409, 422})
+_NO_STOCK = frozenset({"INSUFFICIENT_RESOURCE", "CREATE_GPU_NUM_LIMIT", "CLUSTER_STATUS", "NODE_STATUS"})
+_NO_MONEY = frozenset({"BALANCE_NOT_ENOUGH", "EXPIRED_OR_BALANCE_NOT_ENOUGH"})
+
+
+def region(cluster: Cluster, gpu_names: list[str]) -> offer.Region:
+    return offer.Region(_code(cluster), cluster.label, cluster.id, tuple(gpu_names))
+
+
+def offers(on_sale: ProductOnSale, catalogue: Catalogue) -> Iterator[offer.Offer]:
+    """Yield the product once for each cluster that sells it."""
+    product = on_sale.product
+    for cluster in catalogue.clusters:
+        if _is_sold_in(product, cluster):
+            yield offer.Offer(
+                product_id=product.id,
+                product_name=product.name,
+                region=_code(cluster),
+                cluster_id=cluster.id,
+                available=on_sale.can_deploy,
+                stock=inventory_state(on_sale.units),
+                spot_usd=_usd(product.spot_price),
+                on_demand_usd=_usd(product.price),
+                cpu_per_gpu=product.cpu_per_gpu,
+                memory_gb_per_gpu=product.memory_gb_per_gpu,
+                disk_gb_min=DISK_GB_MIN,
+                disk_gb_max=DISK_GB_MAX,
+            )
+
+
+def template(kept: Template) -> offer.Template:
+    return offer.Template(
+        template_id=kept.id,
+        name=kept.name,
+        image=kept.image,
+        registry_auth_id=kept.image_auth_id,
+        command=kept.start_command,
+        entrypoint=kept.entrypoint,
+        ports=kept.ports,
+        envs=kept.envs,
+        channel=kept.channel,
+    )
+
+
+def machine(snapshot: Snapshot, catalogue: Catalogue, addresses: Addresses) -> Machine:
+    """Return the machine as it was shown, without its passwords."""
+    kept, at, request = snapshot.machine, snapshot.at, snapshot.machine.request
+    cluster = catalogue.cluster(kept.cluster_id)
+    return Machine(
+        cloud_id=kept.id,
+        name=kept.name,
+        phase=_PHASE_OF.get(snapshot.status, Phase.UNKNOWN),
+        raw_status=snapshot.status,
+        error=kept.error(at)[1],
+        cluster_id=kept.cluster_id,
+        region=_code(cluster) if cluster else "",
+        product_id=request.product_id,
+        product_name=kept.product_name,
+        gpu_num=request.gpu_num,
+        disk_gb=request.disk_gb,
+        image_url=request.image_url,
+        billing_mode=request.billing_mode,
+        spot_status=kept.spot_status(at),
+        spot_reclaim_at=_moment(kept.spot_reclaim_time(at)),
+        created_at=_moment(int(kept.created_at)),
+        env_tag=dict(request.envs).get(TAG_VARIABLE, ""),
+        ports=tuple(_ports(snapshot, addresses)),
+        connection=_connection(snapshot, addresses),
+    )
+
+
+def create_request(order: offer.Order) -> CreateRequest:
+    """Turn an order into the cloud's own kind of request; raises `SimulatedError` as the cloud would."""
+    wanted = order.template
+    variables = [(key, value) for key, value in wanted.envs if key != TAG_VARIABLE]
+    if len(variables) < VARIABLES_MAX:
+        variables.append((TAG_VARIABLE, order.tag))
+    return read_create_request(
+        {
+            "name": order.name,
+            "productId": order.offer.product_id,
+            "clusterId": order.offer.cluster_id,
+            "gpuNum": order.gpu_num,
+            "rootfsSize": order.disk_gb,
+            "billingMode": order.billing_mode.value,
+            "imageUrl": wanted.image,
+            "imageAuthId": wanted.registry_auth_id,
+            "ports": ",".join(f"{number}/{protocol}" for number, protocol in wanted.ports),
+            "envs": [{"key": key, "value": value} for key, value in variables],
+            "command": wanted.command,
+            "entrypoint": wanted.entrypoint,
+        }
+    )
+
+
+def failed_read(error: SimulatedError, now: datetime) -> errors.GpuherdError:
+    """Say what an error reply to a question means."""
+    if error.status == 429:
+        return _throttled(error, now)
+    # A page of some gateway says nothing, except that a key which is not accepted is not accepted.
+    is_no = 400 <= error.status < 500 and error.status != 408 and not error.from_gateway
+    if is_no or error.status == 401:
+        return _refusal(error)
+    kind = errors.CloudTimeout if error.status in (408, 504) else errors.CloudUnavailable
+    return kind(str(error), retry_after_s=_retry_after_s(error, now))
+
+
+def failed_change(error: SimulatedError, now: datetime) -> errors.GpuherdError:
+    """Say what an error reply to a command means: only a clear no means that nothing happened."""
+    if error.status == 429:
+        return _throttled(error, now)
+    if error.status in _CLEAR_NO and not error.from_gateway:
+        return _refusal(error)
+    return errors.OutcomeUnknown(str(error), details={"status": error.status})
+
+
+def _refusal(error: SimulatedError) -> errors.GpuherdError:
+    said = str(error)
+    if error.reason == "RATE_LIMIT_EXCEEDED":
+        return errors.RateLimited(said)
+    if error.reason in _NO_STOCK:
+        return errors.OutOfStock(said)
+    if error.reason in _NO_MONEY or error.status == 402:
+        return errors.CloudRefused(said, code="INSUFFICIENT_BALANCE")
+    if error.reason == "CREATE_INSTANCE_LIMIT":
+        return errors.CloudRefused(said, code="QUOTA_EXCEEDED")
+    if error.reason in ("UNAUTHORIZED", "FORBIDDEN") or error.status in (401, 403):
+        return errors.KeyRefused(said)
+    if "invalid state change" in error.message:
+        return errors.CloudRefused(said, code="INVALID_STATE_CHANGE")
+    return errors.CloudRefused(said)
+
+
+def is_missing(error: SimulatedError) -> bool:
+    """Tell whether the cloud says that there is no such machine, or no such template."""
+    reasons = ("RESOURCE_NOT_FOUND", "TEMPLATE_NOT_FOUND", "TEMPLATE_IS_PRIVATE")
+    said_so = error.status == 404 or (error.status == 400 and error.reason in reasons)
+    return said_so and not error.from_gateway
+
+
+def _throttled(error: SimulatedError, now: datetime) -> errors.RateLimited:
+    return errors.RateLimited(str(error), retry_after_s=_retry_after_s(error, now))
+
+
+def _retry_after_s(error: SimulatedError, now: datetime) -> float | None:
+    return parse_retry_after(error.headers.get("Retry-After"), now)
+
+
+def _code(cluster: Cluster) -> str:
+    return cluster.label.split(" ", 1)[0]
+
+
+def _is_sold_in(product: Product, cluster: Cluster) -> bool:
+    everywhere = not product.cluster_ids and not product.retired_labels
+    return everywhere or cluster.id in product.cluster_ids
+
+
+def _usd(units: int) -> Decimal | None:
+    return Decimal(units) / PRICE_UNITS_PER_USD if units else None
+
+
+def _moment(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _ports(snapshot: Snapshot, addresses: Addresses) -> Iterator[PortMapping]:
+    kept = snapshot.machine
+    tools = [(tool.port, tool.protocol) for tool in kept.request.tools]
+    for port, protocol in dict([*tools, *kept.request.ports]).items():
+        if protocol == "http":
+            endpoint = addresses.http(kept.id, kept.cluster_id, port)
+        else:
+            endpoint = addresses.tcp(kept.cluster_id, kept.proxy_ports[port])
+        yield PortMapping(port, endpoint, protocol)
+
+
+def _connection(snapshot: Snapshot, addresses: Addresses) -> Connection:
+    kept = snapshot.machine
+    if snapshot.status != "running":
+        return Connection()
+    notebook = next((tool.port for tool in kept.request.tools if tool.name.casefold() == "jupyter"), None)
+    return Connection(
+        ssh=addresses.ssh(kept.cluster_id, kept.proxy_ports[SSH_PORT]),
+        jupyter=addresses.http(kept.id, kept.cluster_id, notebook) if notebook else "",
+        web_terminal=addresses.http(kept.id, kept.cluster_id, TERMINAL_PORT),
+    )

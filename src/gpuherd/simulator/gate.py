@@ -1,0 +1,120 @@
+"""The one way in: each call of either face is counted, and by fault delayed, refused, lost or spoilt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.errors import (
+    ConnectionCut,
+    GarbageReply,
+    SimulatedError,
+    instance_not_found,
+    insufficient_resource,
+    invalid_state,
+)
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
+
+T = TypeVar("T")
+
+HANG_S = 60.0
+LATE_COMMIT_S = 30.0
+
+
+class Gate:
+    """Runs operations on the world and decides what their caller gets to hear."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def through(self, call: Call, operation: Callable[[], T]) -> T:
+        """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
+        world = self._world
+        world.record.count(call)
+        try:
+            result = await self._run(call, operation)
+        except SimulatedError as error:
+            world.record.note(world.now(), call, f"{error.status} {error.reason}")
+            raise
+        except ConnectionCut as cut:
+            world.record.note(world.now(), call, "cut after commit" if cut.committed else "cut before commit")
+            raise
+        except GarbageReply as garbage:
+            world.record.note(world.now(), call, f"garbage {garbage.style}")
+            raise
+        world.record.note(world.now(), call, "ok")
+        return result
+
+    async def _run(self, call: Call, operation: Callable[[], T]) -> T:
+        self._refuse(call)
+        hang = self._draw(FaultKind.HANG, call)
+        if hang is not None and hang.chosen_style == "before_commit":
+            await self._world.clock.sleep(_or(hang.seconds, HANG_S))
+        self._lose_before_commit(call)
+        result = operation()
+        if hang is not None and hang.chosen_style == "after_commit":
+            await self._world.clock.sleep(_or(hang.seconds, HANG_S))
+        self._spoil(call, result)
+        return result
+
+    def _refuse(self, call: Call) -> None:
+        """Answer with an error and do nothing."""
+        if fault := self._draw(FaultKind.OUTAGE, call):
+            raise _outage(fault)
+        if fault := self._draw(FaultKind.RATE_LIMIT, call):
+            headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+            raise SimulatedError(429, "RATE_LIMIT_EXCEEDED", "too many requests", headers=headers)
+        if fault := self._draw(FaultKind.REFUSE, call):
+            raise _error(fault, 500, "UNKNOWN")
+        if self._draw(FaultKind.SOLD_OUT, call):
+            if call.endpoint is Endpoint.MIGRATE:
+                raise SimulatedError(
+                    400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance"
+                )
+            raise insufficient_resource(call.product_id)
+        if self._draw(FaultKind.GET_404_GLITCH, call):
+            raise instance_not_found(call.machine_id)
+
+    def _lose_before_commit(self, call: Call) -> None:
+        """Let the connection die with nothing done, or with everything done only later."""
+        if self._draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
+            raise ConnectionCut(committed=False)
+        if fault := self._draw(FaultKind.LATE_COMMIT, call):
+            self._world.commit_later(_or(fault.seconds, LATE_COMMIT_S), call)
+            raise ConnectionCut(committed=False)
+
+    def _spoil(self, call: Call, result: object) -> None:
+        """Let the caller hear something else than what happened."""
+        if self._draw(FaultKind.LOST_REPLY_AFTER_COMMIT, call):
+            raise ConnectionCut(committed=True)
+        if fault := self._draw(FaultKind.ERROR_AFTER_COMMIT, call):
+            raise _error(fault, 500, "UNKNOWN")
+        if self._draw(FaultKind.START_WENT_THROUGH, call):
+            raise invalid_state("start", "starting")
+        if fault := self._draw(FaultKind.GARBAGE, call):
+            raise GarbageReply(fault.chosen_style, result)
+
+    def _draw(self, kind: FaultKind, call: Call) -> Fault | None:
+        return self._world.faults.draw(kind, call)
+
+
+def _outage(fault: Fault) -> Exception:
+    match fault.chosen_style:
+        case "cut":
+            return ConnectionCut(committed=False)
+        case "html":
+            return SimulatedError(fault.status or 502, "BAD_GATEWAY", "Bad Gateway", from_gateway=True)
+        case _:
+            return _error(fault, 503, "UNKNOWN")
+
+
+def _error(fault: Fault, status: int, reason: str) -> SimulatedError:
+    return SimulatedError(
+        fault.status or status, fault.reason or reason, fault.message or "the service is not available"
+    )
+
+
+def _or(seconds: float | None, default_s: float) -> float:
+    return default_s if seconds is None else seconds

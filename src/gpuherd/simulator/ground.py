@@ -1,0 +1,144 @@
+"""What the simulated world stands on: time, stock, machines, and the truth about them for tests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterator
+from decimal import Decimal
+from random import Random
+
+from gpuherd.clock import Clock
+from gpuherd.simulator.account import Account
+from gpuherd.simulator.addresses import Addresses, NovitaAddresses
+from gpuherd.simulator.agenda import Agenda, Event
+from gpuherd.simulator.calls import Call, CallLog, Endpoint, LoggedCall
+from gpuherd.simulator.catalogue import Catalogue, default_catalogue
+from gpuherd.simulator.errors import instance_not_found
+from gpuherd.simulator.faults import FaultKind, Faults
+from gpuherd.simulator.lifecycle import Times
+from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.shelf import Shelf
+
+UNITS_BY_DEFAULT = 50
+
+
+class Ground(ABC):
+    """All state; nothing here changes a machine by itself, see `World`.
+
+    Time is anchored to the wall clock once and then follows the monotonic one: a cloud does not travel when
+    somebody sets our clock.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Random,
+        catalogue: Catalogue | None = None,
+        speed: float = 1.0,
+        *,
+        units: int = UNITS_BY_DEFAULT,
+    ) -> None:
+        self.clock = clock
+        self.chance = chance
+        self.catalogue = catalogue or default_catalogue()
+        self.speed = speed
+        self.times = Times().at_speed(speed)
+        self.faults = Faults(self.now, chance)
+        self.scenario = "calm"
+        self.shelf = Shelf(self.catalogue, units)
+        self.account = Account(self.catalogue, chance)
+        self.addresses: Addresses = NovitaAddresses()
+        self.machines: dict[str, Machine] = {}
+        self.listed: dict[str, Machine] = {}
+        # When the last machine whose listing lags will be listed.
+        self.all_listed_at = 0.0
+        self.record = CallLog()
+        self.agenda = Agenda()
+        self._origin = clock.now().timestamp() - clock.monotonic()
+        self._replaying_at: float | None = None
+
+    def now(self) -> float:
+        """Return the world's time in Unix seconds; inside a late event, the moment at which it was due."""
+        if self._replaying_at is not None:
+            return self._replaying_at
+        return self._origin + self.clock.monotonic()
+
+    def not_before(self, moment: float) -> None:
+        """Set the time forward to `moment` if it is behind: a world that was kept never goes back."""
+        self._origin += max(0.0, moment - self.now())
+
+    def tick(self) -> None:
+        """Do what has fallen due since somebody last looked."""
+        if self._replaying_at is not None:
+            return
+        for event in self.agenda.pop_due(self.now()):
+            self._replaying_at = event.at
+            try:
+                self.happen(event)
+            finally:
+                self._replaying_at = None
+
+    @abstractmethod
+    def happen(self, event: Event) -> None:
+        """Carry out an entry of the agenda."""
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each endpoint was called, by the names of `Endpoint`."""
+        return self.record.counts
+
+    @property
+    def log(self) -> list[LoggedCall]:
+        """The latest calls with their outcomes, oldest first."""
+        return list(self.record.lines)
+
+    def find(self, machine_id: str) -> Machine:
+        """Return a machine that the cloud still admits to."""
+        self.tick()
+        machine = self.listed.get(machine_id)
+        if machine is None:
+            raise instance_not_found(machine_id)
+        return machine
+
+    def newest_first(self) -> Iterator[Machine]:
+        """Return what exists, in the order of the list."""
+        self.tick()
+        return reversed(self.listed.values())
+
+    def alive(self) -> list[Machine]:
+        """Return the machines that exist and that nobody has asked to remove, stopped ones included."""
+        self.tick()
+        now = self.now()
+        return [machine for machine in self.listed.values() if machine.is_alive(now)]
+
+    def billed_gpu_s(self) -> float:
+        """Return the GPU-seconds of all machines, also of those that are gone."""
+        return self.wasted_gpu_s(known=())
+
+    def wasted_gpu_s(self, known: Collection[str]) -> float:
+        """Return the GPU-seconds paid for machines whose ids are not among `known`."""
+        self.tick()
+        now = self.now()
+        return sum(machine.billed_gpu_s(now) for machine in self.machines.values() if machine.id not in known)
+
+    def cost_usd(self) -> Decimal:
+        """Return the bill for all GPUs so far."""
+        self.tick()
+        now = self.now()
+        return sum((machine.cost_usd(now) for machine in self.machines.values()), Decimal(0))
+
+    def stock(self, product_id: str, cluster_id: str, units: int) -> None:
+        """Set how many GPUs are free there."""
+        self.tick()
+        self.shelf.put(product_id, cluster_id, units)
+
+    def free_units(self, product_id: str, cluster_id: str) -> int:
+        """Return how many GPUs can be rented there now."""
+        self.tick()
+        call = Call(Endpoint.CREATE, product_id=product_id, cluster_id=cluster_id)
+        return 0 if self.faults.stands(FaultKind.SOLD_OUT, call) else self.shelf.free(product_id, cluster_id)
+
+    def call_about(self, endpoint: Endpoint, machine: Machine) -> Call:
+        """Describe a call about a machine, for faults and logs."""
+        return Call(endpoint, machine.name, machine.request.product_id, machine.cluster_id, machine.id)

@@ -1,0 +1,136 @@
+"""What a caller sees of the machines: one of them, or a page of the list, true unless a fault lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.ground import Ground
+from gpuherd.simulator.machine import Machine
+
+PAGE_SIZE = 10
+PAGE_SIZE_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which page is wanted; 0 and 1 both mean the first."""
+
+    size: int = PAGE_SIZE
+    number: int = 0
+
+    @property
+    def offset(self) -> int:
+        return max(0, self.number - 1) * self.size
+
+
+FIRST_PAGE = Paging()
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Which machines are wanted; the name filters are fuzzy, as upstream."""
+
+    paging: Paging = FIRST_PAGE
+    name: str = ""
+    product_name: str = ""
+    status: str = ""
+
+    @property
+    def wants_all(self) -> bool:
+        return not (self.name or self.product_name or self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One machine as it was shown at one moment; `status` is what was shown, true or not."""
+
+    machine: Machine
+    at: float
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of the list and how many rows all pages are said to have."""
+
+    rows: tuple[Snapshot, ...]
+    total: int
+
+
+def read_paging(query: Mapping[str, object]) -> Paging:
+    fields = Fields(query)
+    return Paging(
+        size=fields.whole("pageSize", low=0, high=PAGE_SIZE_MAX, default=PAGE_SIZE) or PAGE_SIZE,
+        number=fields.whole("pageNum", low=0, high=10**9, default=0),
+    )
+
+
+def read_list_query(query: Mapping[str, object]) -> ListQuery:
+    """Read the filters; names that Novita does not know (`page`, `pageNumber`) have no effect, as there."""
+    fields = Fields(query)
+    return ListQuery(
+        read_paging(query), fields.text("name"), fields.text("productName"), fields.text("status")
+    )
+
+
+def look_at(ground: Ground, machine_id: str) -> Snapshot:
+    """Return one machine as a get shows it."""
+    machine = ground.find(machine_id)
+    return _snapshot(ground, machine, Endpoint.GET)
+
+
+def list_machines(ground: Ground, query: ListQuery) -> Page:
+    """Return a page, newest first; only the rows of this page are looked at closely."""
+    call = Call(Endpoint.LIST, name=query.name)
+    if ground.faults.draw(FaultKind.EMPTY_LIST, call):
+        return Page((), 0)
+    offset, size = query.paging.offset, query.paging.size
+    fault = ground.faults.draw(FaultKind.PARTIAL_LIST, call)
+    style = fault.chosen_style if fault else ""
+    if style == "duplicated_page":
+        offset = max(0, offset - size)
+    matching, total = _matching(ground, query)
+    rows = list(islice(matching, offset, offset + size))
+    match style:
+        case "missing_page":
+            rows = []
+        case "wrong_total":
+            total += 1
+        case "short_page":
+            rows = rows[: len(rows) // 2]
+    return Page(tuple(_snapshot(ground, machine, Endpoint.LIST) for machine in rows), total)
+
+
+def _matching(ground: Ground, query: ListQuery) -> tuple[Iterable[Machine], int]:
+    """Return what the query wants, newest first, and how many that are."""
+    everything, now = ground.newest_first(), ground.now()
+    if query.wants_all and ground.all_listed_at <= now:
+        # The usual case, and with ten thousand machines it matters: nothing needs to be looked at.
+        return everything, len(ground.listed)
+    name, product_name = query.name.casefold(), query.product_name.casefold()
+    matching = [
+        machine
+        for machine in everything
+        if machine.unlisted_until <= now
+        and (not name or name in machine.name.casefold())
+        and (not product_name or product_name in machine.product_name.casefold())
+        and (not query.status or machine.status(now) == query.status)
+    ]
+    return matching, len(matching)
+
+
+def _snapshot(ground: Ground, machine: Machine, endpoint: Endpoint) -> Snapshot:
+    now = ground.now()
+    status = machine.status(now)
+    if ground.faults.armed:
+        call = ground.call_about(endpoint, machine)
+        fault = ground.faults.draw(FaultKind.UNKNOWN_STATUS, call)
+        if fault is None and status == "running":
+            fault = ground.faults.draw(FaultKind.STATUS_FLAP, call)
+        status = fault.chosen_style if fault else status
+    return Snapshot(machine, now, status)

@@ -1,0 +1,140 @@
+"""One simulated machine: its past and its planned future as a list of turns, and what follows from them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
+from gpuherd.simulator.create_request import CreateRequest
+
+BILLED = frozenset(
+    {
+        *("pulling", "running"),
+        *("toStart", "starting", "toRestart", "restarting"),
+        *("toReset", "resetting", "toStop", "stopping"),
+    }
+)
+LEAVING = frozenset({"toRemove", "removing", "removed"})
+SECONDS_PER_HOUR = 3600
+
+
+class Turn(NamedTuple):
+    """From this moment on (Unix seconds) the machine has this status."""
+
+    at: float
+    status: str
+
+
+class Failure(NamedTuple):
+    """What `statusError` says, from this moment on."""
+
+    at: float
+    state: str
+    message: str
+
+
+class Reclaim(NamedTuple):
+    """A spot machine's eviction: told, begun, over."""
+
+    notice_at: float
+    begin_at: float
+    end_at: float
+    # The documents leave open whether the time is shown with the notice or when the reclaim begins.
+    time_shown_at: float
+
+
+@dataclass(slots=True)
+class Machine:
+    """A machine and all that ever happened to it; times are the world's Unix seconds."""
+
+    id: str
+    request: CreateRequest
+    name: str
+    cluster_id: str
+    created_at: float
+    # Price units for one GPU and one hour (for the whole machine when it has no GPU).
+    price: int
+    product_name: str
+    cpu_num: int
+    memory_gb: int
+    gpu_ids: list[int]
+    ssh_password: str = field(repr=False)
+    turns: list[Turn] = field(default_factory=list)
+    # Container port to the proxy's port; drawn anew on every start.
+    proxy_ports: dict[int, int] = field(default_factory=dict)
+    app_up_at: float | None = None
+    failure: Failure | None = None
+    reclaim: Reclaim | None = None
+    gone_at: float | None = None
+    unlisted_until: float = 0.0
+    holds_units: bool = False
+    auto_migrate: bool = False
+
+    def status(self, now: float) -> str:
+        """Return the status at `now`; for most machines the last turn is long past."""
+        if self.turns[-1].at <= now:
+            return self.turns[-1].status
+        return self.turns[max(0, bisect_right(self.turns, now, key=lambda turn: turn.at) - 1)].status
+
+    def is_gone(self, now: float) -> bool:
+        """Tell whether the cloud denies that there ever was such a machine."""
+        return self.gone_at is not None and now >= self.gone_at
+
+    def is_alive(self, now: float) -> bool:
+        """Tell whether the machine exists and nobody has asked for its removal."""
+        return not self.is_gone(now) and self.status(now) not in LEAVING
+
+    def last(self, status: str, now: float) -> float | None:
+        """Return when the machine last came into `status`."""
+        return next(
+            (turn.at for turn in reversed(self.turns) if turn.status == status and turn.at <= now), None
+        )
+
+    def replan(self, now: float, *turns: Turn) -> None:
+        """Give up what was planned and plan this instead; the past stays."""
+        self.turns = [turn for turn in self.turns if turn.at <= now]
+        self.turns.extend(turns)
+
+    def app_is_up(self, now: float) -> bool:
+        """Tell whether the program in the container answers yet."""
+        return self.status(now) == "running" and self.app_up_at is not None and now >= self.app_up_at
+
+    def error(self, now: float) -> tuple[str, str]:
+        """Return `statusError`'s state and message."""
+        if self.failure is None or now < self.failure.at:
+            return "", ""
+        return self.failure.state, self.failure.message
+
+    def spot_status(self, now: float) -> str:
+        """Return how safe a spot machine is; empty for any other and for one that is stopped."""
+        if self.request.billing_mode != "spot":
+            return ""
+        if self.reclaim is not None and now >= self.reclaim.notice_at:
+            if now >= self.reclaim.end_at:
+                return "terminated"
+            return "reclaiming" if now >= self.reclaim.begin_at else "notified"
+        return "running" if self.status(now) in BILLED else ""
+
+    def spot_reclaim_time(self, now: float) -> int:
+        """Return the Unix second of the reclaim, 0 while there is none to tell of."""
+        if self.reclaim is None or now < self.reclaim.time_shown_at:
+            return 0
+        return int(self.reclaim.begin_at)
+
+    def billed_gpu_s(self, now: float) -> float:
+        """Return the GPU-seconds paid for: from the pull to the stop, times the number of GPUs."""
+        ends = [*(turn.at for turn in self.turns[1:]), now]
+        seconds = sum(
+            max(0.0, min(until, now) - turn.at)
+            for turn, until in zip(self.turns, ends, strict=True)
+            if turn.status in BILLED
+        )
+        return seconds * max(1, self.request.gpu_num)
+
+    def cost_usd(self, now: float) -> Decimal:
+        """Return the bill for the GPUs so far, to the millionth; disks are not modelled."""
+        units = Decimal(self.price) * Decimal(str(self.billed_gpu_s(now))) / SECONDS_PER_HOUR
+        return (units / PRICE_UNITS_PER_USD).quantize(Decimal("0.000001"))

@@ -1,0 +1,22 @@
+"""What a route is: a method, a path under the API's base, and a function that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from gpuherd.simulator.front_desk import FrontDesk
+from gpuherd.simulator.shapes import Json
+
+Values = Mapping[str, object]
+"""The query of a GET or the JSON object of a POST."""
+
+Answer = Callable[[FrontDesk, Values], Awaitable[Json]]
+
+
+class Route(NamedTuple):
+    """One endpoint."""
+
+    method: str
+    path: str
+    answer: Answer

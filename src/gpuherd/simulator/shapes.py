@@ -1,0 +1,218 @@
+"""Novita's JSON, written from its documents: 64-bit numbers as strings, empty fields sent all the same."""
+
+from __future__ import annotations
+
+from gpuherd.simulator.account import Job
+from gpuherd.simulator.addresses import Addresses
+from gpuherd.simulator.catalogue import (
+    DISK_GB_MAX,
+    DISK_GB_MIN,
+    FREE_DISK_GB,
+    Catalogue,
+    Cluster,
+    CpuProduct,
+    RegistryAuth,
+    Template,
+)
+from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.listing import Snapshot
+from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.shelf import inventory_state
+from gpuherd.simulator.shop import ProductOnSale
+
+Json = dict[str, object]
+
+OWNER = "simulated-account"
+MONTH_S = 30 * 86_400
+
+
+def error_shape(error: SimulatedError) -> Json:
+    return {"code": error.status, "reason": error.reason, "message": error.message, "metadata": {}}
+
+
+def cluster_shape(cluster: Cluster, gpu_names: list[str]) -> Json:
+    return {
+        "id": cluster.id,
+        "name": cluster.label,
+        "availableGpuType": gpu_names,
+        "supportNetworkStorage": cluster.network_storage,
+        "supportInstanceNetwork": cluster.instance_network,
+    }
+
+
+def product_shape(on_sale: ProductOnSale, catalogue: Catalogue) -> Json:
+    product = on_sale.product
+    return {
+        "id": product.id,
+        "name": product.name,
+        "cpuPerGpu": product.cpu_per_gpu,
+        "memoryPerGpu": product.memory_gb_per_gpu,
+        "diskPerGpu": DISK_GB_MAX,
+        "availableDeploy": on_sale.can_deploy,
+        "minRootFS": DISK_GB_MIN,
+        "maxRootFS": DISK_GB_MAX,
+        "minLocalStorage": 0,
+        "maxLocalStorage": 0,
+        "regions": catalogue.regions_of(product),
+        "price": str(product.price),
+        "spotPrice": str(product.spot_price),
+        "monthlyPrice": [{"price": str(price), "month": month} for month, price in product.monthly_prices],
+        "billingMethods": list(product.billing_methods),
+        "inventoryState": inventory_state(on_sale.units),
+        "canBuy": on_sale.can_deploy,
+        "prices": [],
+    }
+
+
+def cpu_product_shape(product: CpuProduct) -> Json:
+    return {
+        "id": product.id,
+        "name": product.name,
+        "cpuNum": product.cpu_num,
+        "memorySize": product.memory_gb,
+        "rootfsSize": FREE_DISK_GB,
+        "localVolumeSize": 0,
+        "availableDeploy": True,
+        "price": str(product.price),
+    }
+
+
+def instance_shape(
+    snapshot: Snapshot, catalogue: Catalogue, addresses: Addresses, *, with_secrets: bool
+) -> Json:
+    """Return an instance; only a get says the passwords."""
+    machine, now, request = snapshot.machine, snapshot.at, snapshot.machine.request
+    cluster = catalogue.cluster(machine.cluster_id)
+    state, message = machine.error(now)
+    return {
+        "id": machine.id,
+        "name": machine.name,
+        "clusterId": machine.cluster_id,
+        "clusterName": cluster.label if cluster else "",
+        "status": snapshot.status,
+        "statusError": {"state": state, "message": message},
+        "imageUrl": request.image_url,
+        "imageAuthId": request.image_auth_id,
+        "command": request.command,
+        "entrypoint": request.entrypoint,
+        "cpuNum": str(machine.cpu_num),
+        "memory": str(machine.memory_gb),
+        "gpuNum": str(request.gpu_num),
+        "productId": request.product_id,
+        "productName": machine.product_name,
+        "rootfsSize": request.disk_gb,
+        "portMappings": _port_mappings(machine, addresses),
+        "volumeMounts": [],
+        "envs": [{"key": key, "value": value} for key, value in request.envs],
+        "kind": request.kind,
+        "billingMode": request.billing_mode,
+        "endTime": str(int(machine.created_at) + request.months * MONTH_S) if request.months else "-1",
+        "spotStatus": machine.spot_status(now),
+        "spotReclaimTime": str(machine.spot_reclaim_time(now)),
+        "createdAt": str(int(machine.created_at)),
+        "lastStartedAt": _stamp(machine.last("running", now)),
+        "lastStoppedAt": _stamp(machine.last("exited", now)),
+        "gpuIds": machine.gpu_ids,
+        "templateId": "",
+        "network": {"id": "", "ip": ""},
+        **_connections(snapshot, addresses, with_secrets=with_secrets),
+        "freeStorageSize": FREE_DISK_GB,
+        "keepDataDay": 7,
+        "jobs": [],
+    }
+
+
+def template_shape(template: Template) -> Json:
+    by_protocol: dict[str, list[int]] = {}
+    for number, protocol in template.ports:
+        by_protocol.setdefault(protocol, []).append(number)
+    return {
+        "Id": template.id,
+        "user": OWNER,
+        "name": template.name,
+        "readme": template.readme,
+        "type": template.kind,
+        "channel": template.channel,
+        "image": template.image,
+        "imageAuth": template.image_auth_id,
+        "startCommand": template.start_command,
+        "entrypoint": template.entrypoint,
+        "rootfsSize": template.disk_gb,
+        "volumes": [],
+        "ports": [{"type": protocol, "ports": numbers} for protocol, numbers in by_protocol.items()],
+        "envs": [{"key": key, "value": value} for key, value in template.envs],
+        "tools": [
+            {"name": name, "describe": "", "port": port, "type": protocol}
+            for name, port, protocol in template.tools
+        ],
+        "createdAt": str(template.created_at),
+        "recommendCards": [],
+        "minCudaVersion": template.min_cuda_version,
+    }
+
+
+def registry_auth_shape(auth: RegistryAuth) -> Json:
+    # In clear, as upstream: whoever holds the API key holds these too.
+    return {"id": auth.id, "name": auth.name, "username": auth.username, "password": auth.password}
+
+
+def job_shape(job: Job, now: float) -> Json:
+    return {
+        "Id": job.id,
+        "user": OWNER,
+        "type": job.kind,
+        "envs": [],
+        "state": {"state": job.state(now), "error": "", "errorMessage": ""},
+        "logAddress": "",
+        "createdAt": str(int(job.created_at)),
+        "instanceId": job.machine_id,
+    }
+
+
+def _port_mappings(machine: Machine, addresses: Addresses) -> list[Json]:
+    tools = [(tool.port, tool.protocol) for tool in machine.request.tools]
+    exposed = dict([*tools, *machine.request.ports])
+    return [
+        {"port": port, "endpoint": _endpoint(machine, port, protocol, addresses), "type": protocol}
+        for port, protocol in exposed.items()
+    ]
+
+
+def _endpoint(machine: Machine, port: int, protocol: str, addresses: Addresses) -> str:
+    if protocol == "http":
+        return addresses.http(machine.id, machine.cluster_id, port)
+    return addresses.tcp(machine.cluster_id, machine.proxy_ports[port])
+
+
+def _connections(snapshot: Snapshot, addresses: Addresses, *, with_secrets: bool) -> Json:
+    machine = snapshot.machine
+    running = snapshot.status == "running"
+    password = machine.ssh_password if with_secrets and running else ""
+    jupyter = next((tool for tool in machine.request.tools if tool.name.casefold() == "jupyter"), None)
+    ssh = addresses.ssh(machine.cluster_id, machine.proxy_ports[22]) if running else ""
+    terminal = addresses.http(machine.id, machine.cluster_id, 2223) if running else ""
+    notebook = addresses.http(machine.id, machine.cluster_id, jupyter.port) if running and jupyter else ""
+    logs = addresses.http(machine.id, machine.cluster_id, 2224) if running else ""
+    return {
+        "connectComponentSSH": {"sshCommand": ssh, "password": password, "isRunning": running},
+        "connectComponentWebTerminal": {
+            "address": terminal,
+            "username": "root" if running else "",
+            "password": password,
+            "isRunning": running,
+        },
+        "connectComponentJupyter": {
+            "port": str(jupyter.port) if jupyter else "",
+            "address": notebook,
+            "isRunning": bool(notebook),
+        },
+        "connectComponentLog": {
+            "systemLogAddress": f"{logs}/system" if logs else "",
+            "instanceLogAddress": f"{logs}/instance" if logs else "",
+            "isRunning": running,
+        },
+    }
+
+
+def _stamp(at: float | None) -> str:
+    return "0" if at is None else str(int(at))

@@ -1,0 +1,261 @@
+"""The simulated cloud: what happens to its machines, by command and by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from gpuherd.clock import Clock
+from gpuherd.simulator import lifecycle, misfortune
+from gpuherd.simulator.agenda import Due, Event
+from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.catalogue import DISK_GB_MAX, Catalogue
+from gpuherd.simulator.create_request import CreateRequest, Port, check_ports
+from gpuherd.simulator.errors import (
+    SimulatedError,
+    insufficient_resource,
+    invalid,
+    invalid_state,
+    not_found,
+)
+from gpuherd.simulator.ground import Ground
+from gpuherd.simulator.machine import LEAVING, Machine, Turn
+from gpuherd.simulator.persistence import dump_ground, restore_ground
+from gpuherd.simulator.placement import new_id, place, proxy_ports
+
+PULL_JITTER = 0.3
+
+
+class World(Ground):
+    """Commands raise `SimulatedError` as the cloud would; what becomes of the calls is up to `Gate`."""
+
+    @classmethod
+    def load(
+        cls,
+        data: dict[str, Any],
+        clock: Clock,
+        chance: Random,
+        catalogue: Catalogue | None = None,
+        speed: float = 1.0,
+    ) -> World:
+        """Return the world that was dumped, as it is now that time has passed."""
+        world = cls(clock, chance, catalogue, speed)
+        restore_ground(world, data)
+        return world
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything as plain JSON; it holds the simulated passwords."""
+        return dump_ground(self)
+
+    def create(self, request: CreateRequest) -> str:
+        """Rent a machine and return its id."""
+        self.tick()
+        self._check_references(request)
+        where = place(request, self.catalogue, self.free_units, self.chance)
+        machine_id = new_id(self.machines, self.chance)
+        call = Call(Endpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
+        machine = Machine(
+            id=machine_id,
+            request=request,
+            name=misfortune.kept_name(self.faults, call),
+            cluster_id=where.cluster_id,
+            created_at=self.now(),
+            price=where.price,
+            product_name=where.product_name,
+            cpu_num=where.cpu_num,
+            memory_gb=where.memory_gb,
+            gpu_ids=sorted(self.chance.sample(range(8), request.gpu_num)),
+            ssh_password=f"{self.chance.getrandbits(64):016x}",
+            unlisted_until=self.now() + misfortune.unlisted_s(self.faults, call),
+        )
+        self.all_listed_at = max(self.all_listed_at, machine.unlisted_until)
+        self._take_units(machine, insufficient_resource(request.product_id))
+        self._boot(machine, call)
+        self.machines[machine_id] = self.listed[machine_id] = machine
+        return machine_id
+
+    def start(self, machine_id: str) -> Machine:
+        machine = self._find_in(machine_id, "start", "exited")
+        call = self.call_about(Endpoint.START, machine)
+        self._take_units(machine, insufficient_resource(machine.request.product_id))
+        start_s = misfortune.stretched(self.faults, call, self._jittered(self.times.starting))
+        running_at = lifecycle.start(machine, self.now(), self.times, start_s)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        self._plan_reclaim(machine, call, running_at)
+        return machine
+
+    def stop(self, machine_id: str) -> Machine:
+        machine = self._find_in(machine_id, "stop", "running")
+        self._free_at(lifecycle.stop(machine, self.now(), self.times), machine)
+        return machine
+
+    def restart(self, machine_id: str) -> Machine:
+        machine = self._find_in(machine_id, "restart", "running")
+        lifecycle.restart(machine, self.now(), self.times)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        return machine
+
+    def delete(self, machine_id: str) -> Machine:
+        """Remove a machine in whatever state; asking twice is quiet until it is gone."""
+        machine = self.find(machine_id)
+        if machine.request.billing_mode == "monthly":
+            raise SimulatedError(
+                400,
+                "PREPAID_INSTANCE_NOT_SUPPORT_RELEASE",
+                "a subscription cannot be released before its end",
+            )
+        if machine.status(self.now()) not in LEAVING:
+            self._free_at(lifecycle.remove(machine, self.now(), self.times), machine)
+            self.agenda.add(machine.gone_at or self.now(), Due.VANISH, machine.id)
+        return machine
+
+    def edit(self, machine_id: str, ports: Sequence[Port] | None, add_disk_gb: int) -> Machine:
+        """Change the exposed ports and let the root disk grow."""
+        machine = self.find(machine_id)
+        request = machine.request
+        if ports is not None:
+            check_ports(ports, request.tools)
+            request = replace(request, ports=tuple(ports))
+        if request.disk_gb + add_disk_gb > DISK_GB_MAX:
+            raise invalid("expandRootDisk", f"the disk cannot be larger than {DISK_GB_MAX} GB")
+        machine.request = replace(request, disk_gb=request.disk_gb + add_disk_gb)
+        machine.proxy_ports = (
+            proxy_ports(machine.request, machine.proxy_ports, self.chance) | machine.proxy_ports
+        )
+        return machine
+
+    def upgrade(self, machine_id: str, change: Callable[[CreateRequest], CreateRequest]) -> Machine:
+        """Exchange image, variables and command, which resets the machine."""
+        machine = self._find_in(machine_id, "upgrade", "running")
+        machine.request = change(machine.request)
+        lifecycle.reset(machine, self.now(), self.times)
+        return machine
+
+    def migrate(self, machine_id: str) -> str:
+        """Move a machine to another host of its cluster and return the id of the job."""
+        machine = self._find_in(machine_id, "migrate", "exited", "running")
+        refusal = SimulatedError(400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance")
+        self._take_units(machine, refusal)
+        running_at = lifecycle.migrate(machine, self.now(), self.times)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        return self.account.add_job("instanceMigrate", machine.id, self.now(), running_at)
+
+    def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> Machine:
+        """Say whether the machine shall move by itself when it is evicted."""
+        machine = self.find(machine_id)
+        machine.auto_migrate = is_open
+        return machine
+
+    def reclaim(self, machine_id: str, notice_s: float | None = None) -> Machine:
+        """Announce the eviction of a spot machine now; the notice is an hour unless told otherwise."""
+        machine = self._find_in(machine_id, "reclaim", "running")
+        if machine.request.billing_mode != "spot":
+            raise SimulatedError(400, "UNSUPPORTED_BILLING_MODE", "only a spot instance can be reclaimed")
+        notice_s = self.times.spot_notice if notice_s is None else notice_s / self.speed
+        end_at = lifecycle.announce_reclaim(
+            machine, self.now(), notice_s, self.times, show_time_at_notice=False
+        )
+        self.agenda.add(end_at, Due.RECLAIM, machine.id)
+        return machine
+
+    def commit_later(self, seconds: float, call: Call) -> None:
+        """Let a call whose reply is lost take effect after a while."""
+        self.agenda.add_commit(self.now() + seconds, call)
+
+    def happen(self, event: Event) -> None:
+        if event.due is Due.COMMIT:
+            self._commit(event)
+            return
+        machine = self.machines[event.machine_id]
+        match event.due:
+            case Due.RECLAIM:
+                self._evict(machine, event.at)
+            case Due.FREE:
+                self._give_units_back(machine)
+            case _:
+                del self.listed[machine.id]
+
+    def _commit(self, event: Event) -> None:
+        commands = {"start": self.start, "stop": self.stop, "restart": self.restart, "delete": self.delete}
+        call = Call(Endpoint(event.endpoint), machine_id=event.machine_id)
+        try:
+            if event.request is not None:
+                call = replace(call, name=event.request.name, machine_id=self.create(event.request))
+            elif event.endpoint in commands:
+                commands[event.endpoint](event.machine_id)
+        except SimulatedError as error:
+            # Whoever asked has long gone; only the log can tell.
+            self.record.note(event.at, call, f"late {error.status} {error.reason}")
+        else:
+            self.record.note(event.at, call, "committed late")
+
+    def _evict(self, machine: Machine, at: float) -> None:
+        called_off = machine.reclaim is None or machine.reclaim.end_at != at
+        if called_off or machine.status(at) in LEAVING:
+            return
+        machine.replan(at, Turn(at, "exited"))
+        self._give_units_back(machine)
+        if machine.auto_migrate:
+            # Without room elsewhere it stays where it was thrown out.
+            with suppress(SimulatedError):
+                self.migrate(machine.id)
+
+    def _boot(self, machine: Machine, call: Call) -> None:
+        pull_s = self._jittered(self.times.pulling)
+        allowed = self.account.may_pull(machine.request)
+        failed = misfortune.failed_pull(self.faults, call, allowed=allowed)
+        if failed is None:
+            pull_s = misfortune.stretched(self.faults, call, pull_s)
+        running_at = lifecycle.boot(machine, self.now(), self.times, pull_s)
+        if failed is not None:
+            freed_at = lifecycle.fail_pull(machine, failed.message, stuck=failed.stuck)
+            if freed_at is not None:
+                self._free_at(freed_at, machine)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        self._plan_reclaim(machine, call, running_at)
+
+    def _plan_reclaim(self, machine: Machine, call: Call, running_at: float) -> None:
+        end_at = misfortune.plan_reclaim(self.faults, call, machine, running_at, self.times, self.speed)
+        if end_at is not None:
+            self.agenda.add(end_at, Due.RECLAIM, machine.id)
+
+    def _take_units(self, machine: Machine, refusal: SimulatedError) -> None:
+        """Reserve GPUs, unless the machine has them; a stopped one does not."""
+        request = machine.request
+        if machine.holds_units or request.kind == "cpu":
+            return
+        if self.free_units(request.product_id, machine.cluster_id) < request.gpu_num:
+            raise refusal
+        self.shelf.take(request.product_id, machine.cluster_id, request.gpu_num)
+        machine.holds_units = True
+
+    def _free_at(self, at: float, machine: Machine) -> None:
+        self.agenda.add(at, Due.FREE, machine.id)
+
+    def _give_units_back(self, machine: Machine) -> None:
+        # A machine that is deleted while it stops gets here twice.
+        if machine.holds_units:
+            request = machine.request
+            self.shelf.give_back(request.product_id, machine.cluster_id, request.gpu_num)
+            machine.holds_units = False
+
+    def _find_in(self, machine_id: str, action: str, *statuses: str) -> Machine:
+        machine = self.find(machine_id)
+        status = machine.status(self.now())
+        if status not in statuses:
+            raise invalid_state(action, status)
+        return machine
+
+    def _check_references(self, request: CreateRequest) -> None:
+        if request.image_auth_id and request.image_auth_id not in self.account.registry_auths:
+            raise not_found("image auth")
+        if request.network_storages:
+            raise SimulatedError(400, "NETWORK_STORAGE_NOT_FOUND", "network storage not found")
+        if request.network_id:
+            raise SimulatedError(400, "NETWORK_NOT_FOUND", "network not found")
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * self.chance.uniform(1 - PULL_JITTER, 1 + PULL_JITTER)
