@@ -15,4 +15,4 @@ def time_to_ready(history_s: Sequence[float]) -> timedelta:
         return FIRST_GUESS
     ordered = sorted(history_s)
     # Upper quartile, not median: a promise that is kept is worth more than a short one.
-    return timedelta(seconds=ordered[(3 * (len(ordered) - 1)) // 4])
+    return timedelta(seconds=ordered[(3 * len(ordered) - 1) // 4])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.instance import ENDED, Instance, OnFailure, Status
+from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
 from gpuherd.domain.machine import BOOTING, Machine, Phase
 
 # A turn is woken when the cloud changes; this is only the patience of one that nobody wakes.
@@ -96,12 +96,13 @@ def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: da
         return _release(instance, sight, now)
     if instance.status in ENDED:
         return Rest()
-    if instance.usable:
+    if instance.usable or instance.status is Status.EXITED:
         return _watch(instance, sight)
     if now >= instance.deadline:
         return Fail("INSTANCE_TIMEOUT", f"not usable in time: {_where(instance, sight)}")
     if instance.cloud_id is None:
-        return Rent()
+        # Nothing is rented for somebody who wants it stopped or gone.
+        return Rent() if instance.goal is Goal.RUNNING else Rest()
     return _boot(instance, sight, now)
 
 
@@ -125,7 +126,7 @@ def _boot(instance: Instance, sight: Sight, now: datetime) -> Step:
 
 
 def _watch(instance: Instance, sight: Sight) -> Step:
-    """Keep an eye on a machine that is in use."""
+    """Keep an eye on a machine that is in use, or was."""
     match sight.phase:
         case Phase.STOPPED if instance.status is not Status.EXITED:
             return Become(Status.EXITED)
@@ -141,7 +142,9 @@ def _release(instance: Instance, sight: Sight, now: datetime) -> Step:
     if instance.cloud_id is None or sight.phase is Phase.ABSENT:
         return Released()
     asked = instance.delete_asked_at
-    if sight.phase is not Phase.REMOVING and (asked is None or now - asked >= REPEAT_DELETE):
+    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    overdue = asked is None or abs(now - asked) >= REPEAT_DELETE
+    if sight.phase is not Phase.REMOVING and overdue:
         return Delete()
     return Wait(REPEAT_DELETE)
 
@@ -154,6 +157,8 @@ def must_release(instance: Instance) -> bool:
 def _where(instance: Instance, sight: Sight) -> str:
     if instance.cloud_id is None:
         return "no machine could be rented"
+    if sight.phase is Phase.ABSENT:
+        return "the machine vanished from the cloud"
     if sight.machine is None:
         return "the cloud has not shown the machine yet"
     if sight.phase in BOOTING:

@@ -51,8 +51,6 @@ class Secret:
     def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
         return self
 
+    # Every pickle protocol comes by here.
     def __getstate__(self) -> NoReturn:
-        raise TypeError("a secret is not written down")
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a secret is not written down")

@@ -12,7 +12,7 @@ MARK = "gh1"
 SEPARATOR = f"--{MARK}-"
 NAME_CUT = 180
 
-_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([0-9]{{1,4}}))$")
+_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\Z")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
 
 

@@ -1,0 +1,1 @@
+"""The guarded door: how we reach hosts that somebody else chose."""

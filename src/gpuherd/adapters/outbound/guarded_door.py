@@ -1,0 +1,177 @@
+"""The guarded door: resolve once, judge every answer, connect to exactly what was judged, follow nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+from yarl import URL
+
+from gpuherd.adapters.outbound.failures import failure, failure_of
+from gpuherd.adapters.outbound.pinning import PinnedConnector, pinned
+from gpuherd.clock import Clock
+from gpuherd.domain.targets import (
+    BlockedTarget,
+    Endpoint,
+    TargetPolicy,
+    check_answers,
+    check_endpoint,
+    check_url,
+)
+from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply, Resolver
+
+# Not sent by themselves: they would tell strangers what we run and invite compressed bodies.
+_SILENT_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_NO_TIMEOUTS = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
+
+
+def strict_tls() -> ssl.SSLContext:
+    """Return the TLS rules for strangers: certificate and name checked, TLS 1.2 or newer."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+class GuardedDoor:
+    """Implements `OutboundDoor` and `TcpDoor` for hosts that users, receivers or the cloud name."""
+
+    def __init__(
+        self, policy: TargetPolicy, resolver: Resolver, clock: Clock, *, tls: ssl.SSLContext | None = None
+    ):
+        self._policy = policy
+        self._resolver = resolver
+        self._clock = clock
+        self._tls = tls or strict_tls()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_s: float,
+        max_bytes: int,
+    ) -> OutboundReply:
+        started = self._clock.monotonic()
+        async with _deadline(timeout_s):
+            target = check_url(url, self._policy)
+            addresses = await self._judged_addresses(target)
+            with pinned(target.host, addresses) as pin:
+                # encoded=True: the text that was judged goes out as it is, not as a second parser reads it.
+                response = await self._open_session().request(
+                    method, URL(target.url, encoded=True), headers=headers, data=body, allow_redirects=False
+                )
+            try:
+                content, truncated = await _read_up_to(response.content, max_bytes)
+            finally:
+                response.close()
+        return OutboundReply(
+            status=response.status,
+            headers=_plain_headers(response),
+            body=content,
+            truncated=truncated,
+            elapsed_s=self._clock.monotonic() - started,
+            address=pin.peer,
+        )
+
+    async def connect(self, host: str, port: int, timeout_s: float) -> float:
+        started = self._clock.monotonic()
+        async with _deadline(timeout_s):
+            endpoint = check_endpoint(host, port, self._policy)
+            await _connect_to_any(await self._judged_addresses(endpoint), port)
+        return self._clock.monotonic() - started
+
+    async def close(self) -> None:
+        """Let go of the session; the door may be used again and then opens a new one."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _judged_addresses(self, endpoint: Endpoint) -> tuple[str, ...]:
+        if endpoint.addresses:
+            return endpoint.addresses
+        try:
+            answers = await self._resolver.resolve(endpoint.host, endpoint.port)
+        except OSError:
+            raise failure(FailureCategory.DNS) from None
+        if not answers:
+            raise failure(FailureCategory.DNS)
+        return check_answers(answers, self._policy)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        # Opened on first use, because aiohttp wants the running loop.
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=PinnedConnector(self._tls),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                skip_auto_headers=_SILENT_HEADERS,
+                timeout=_NO_TIMEOUTS,
+                trust_env=False,
+                auto_decompress=False,
+                middlewares=(_fail_at_once,),
+            )
+        return self._session
+
+
+@asynccontextmanager
+async def _deadline(timeout_s: float) -> AsyncIterator[None]:
+    """Bound the block as a whole, and let nothing out of it but `OutboundFailure` (and cancellation)."""
+    # `from None`: the errors below carry the URL, which may be a secret, into every logged traceback.
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise failure(FailureCategory.TIMEOUT) from None
+    except BlockedTarget as error:
+        raise OutboundFailure(FailureCategory.BLOCKED_TARGET, error.reason) from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise failure_of(error) from None
+
+
+async def _fail_at_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from repeating a GET by itself after a disconnect: one call here is one request there."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise failure_of(error) from None
+
+
+async def _connect_to_any(addresses: tuple[str, ...], port: int) -> None:
+    """Connect to the first address that answers, or raise the error of the last one."""
+    for place, address in enumerate(addresses, start=1):
+        try:
+            _, writer = await asyncio.open_connection(address, port)
+        except OSError:
+            if place == len(addresses):
+                raise
+        else:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            return
+
+
+async def _read_up_to(stream: aiohttp.StreamReader, max_bytes: int) -> tuple[bytes, bool]:
+    """Return at most `max_bytes`, and whether there was more."""
+    content = bytearray()
+    while len(content) <= max_bytes and (chunk := await stream.read(max_bytes + 1 - len(content))):
+        content += chunk
+    return bytes(content[:max_bytes]), len(content) > max_bytes
+
+
+def _plain_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    plain: dict[str, str] = {}
+    for name, value in response.headers.items():
+        # Bytes that are not UTF-8 arrive as lone surrogates, which no log or database could write.
+        text = value.encode("utf-8", "replace").decode()
+        key = name.lower()
+        plain[key] = f"{plain[key]}, {text}" if key in plain else text
+    return plain

@@ -1,0 +1,94 @@
+"""Stand-ins for the other side: a receiver that notes and answers raw bytes, and a name server on strings."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from gpuherd.adapters.outbound.guarded_door import GuardedDoor
+from gpuherd.domain.targets import TargetPolicy
+from gpuherd.ports.outbound import OutboundReply
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Receiver:
+    """Listens on loopback, counts connections, keeps the requests, and answers each with the same bytes."""
+
+    def __init__(self, answer: bytes | Answer = OK, host: str = "127.0.0.1", port: int = 0):
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.port = port
+        self._answer = answer
+        self._host = host
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self.port}/"
+
+    async def __aenter__(self) -> Receiver:
+        self._server = await asyncio.start_server(self._serve, self._host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            self.requests.append(await _read_request(reader))
+            if isinstance(self._answer, bytes):
+                writer.write(self._answer)
+                await writer.drain()
+            else:
+                await self._answer(writer)
+        writer.close()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = 0
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    return head + await reader.readexactly(length)
+
+
+class StubResolver:
+    """Answers from a table; a name with several answers gives the next one at each lookup."""
+
+    def __init__(self, table: Mapping[str, Sequence[Sequence[str]]] | None = None):
+        self._table = {name: list(answers) for name, answers in (table or {}).items()}
+        self.lookups: list[str] = []
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        self.lookups.append(host)
+        answers = self._table.get(host)
+        if not answers:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return list(answers.pop(0) if len(answers) > 1 else answers[0])
+
+
+async def get(
+    door: GuardedDoor, url: str, *, timeout_s: float = 5.0, max_bytes: int = 1000, method: str = "GET"
+) -> OutboundReply:
+    """Ask for `url` with nothing special."""
+    return await door.request(method, url, headers={}, body=None, timeout_s=timeout_s, max_bytes=max_bytes)
+
+
+LOOPBACK_OPEN = TargetPolicy.parse("127.0.0.0/8")

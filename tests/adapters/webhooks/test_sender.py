@@ -1,0 +1,174 @@
+"""Deliveries over loopback: what arrives, and what each answer is called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver
+from tests.support.fake_clock import FakeClock
+
+from gpuherd import __version__
+from gpuherd.adapters.outbound.guarded_door import GuardedDoor
+from gpuherd.adapters.webhooks.sender import HttpWebhookSender
+from gpuherd.adapters.webhooks.signing import Signer
+from gpuherd.clock import SystemClock
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.targets import TargetPolicy
+from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
+from gpuherd.ports.webhook_sender import DeliveryResult
+
+SECRET = "plain secret"
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BODY = '{"type": "instance.ready",  "data": "ü"}'.encode()
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[GuardedDoor]:
+    opened = GuardedDoor(LOOPBACK_OPEN, StubResolver(), FakeClock())
+    yield opened
+    await opened.close()
+
+
+def answer(status: int, headers: str = "", body: str = "") -> bytes:
+    return f"HTTP/1.1 {status} X\r\n{headers}content-length: {len(body)}\r\n\r\n{body}".encode()
+
+
+async def deliver(door: GuardedDoor, receiver: Receiver) -> DeliveryResult:
+    return await HttpWebhookSender(door, FakeClock()).send(receiver.url, "msg_1", BODY, NOW)
+
+
+def headers_of(request: bytes) -> dict[str, str]:
+    head = request.partition(b"\r\n\r\n")[0].decode()
+    lines = [line.partition(": ") for line in head.split("\r\n")[1:]]
+    return {name.lower(): value for name, _, value in lines}
+
+
+async def test_a_signed_event_arrives_with_the_very_bytes_that_were_signed(door: GuardedDoor) -> None:
+    sender = HttpWebhookSender(door, FakeClock(), Signer([Secret(SECRET)]))
+    async with Receiver() as receiver:
+        result = await sender.send(receiver.url, "msg_1", BODY, SystemClock().now())
+    assert result == DeliveryResult(True, 200, "ok", "the receiver answered 200", None, 0.0)
+    sent = receiver.requests[0]
+    headers = headers_of(sent)
+    assert sent.startswith(b"POST / HTTP/1.1")
+    assert sent.partition(b"\r\n\r\n")[2] == BODY
+    assert headers["content-type"] == "application/json"
+    assert headers["user-agent"] == f"gpuherd/{__version__}"
+    assert "authorization" not in headers
+    Webhook(SECRET.encode()).verify(BODY, headers)
+
+
+async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(door: GuardedDoor) -> None:
+    async with Receiver() as receiver:
+        assert (await deliver(door, receiver)).accepted
+    headers = headers_of(receiver.requests[0])
+    assert headers["webhook-id"] == "msg_1"
+    assert "webhook-signature" not in headers
+
+
+@pytest.mark.parametrize(
+    ("status", "category"),
+    [
+        (200, "ok"),
+        (204, "ok"),
+        (299, "ok"),
+        (301, "redirect"),
+        (304, "redirect"),
+        (308, "redirect"),
+        (400, "http_4xx"),
+        (404, "http_4xx"),
+        (410, "gone"),
+        (429, "throttled"),
+        (500, "http_5xx"),
+        (502, "throttled"),
+        (503, "http_5xx"),
+        (504, "throttled"),
+        (600, "protocol"),
+    ],
+)
+async def test_each_status_has_its_category(status: int, category: str, door: GuardedDoor) -> None:
+    async with Receiver(answer(status, "location: http://127.0.0.1:1/\r\n")) as receiver:
+        result = await deliver(door, receiver)
+    assert (result.accepted, result.status, result.category) == (category == "ok", status, category)
+    assert receiver.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("Thu, 01 Jan 2026 12:01:00 GMT", 60.0), ("soon", None), ("999999999", 300.0)],
+)
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+async def test_a_receiver_may_ask_for_time(
+    status: int, value: str, seconds: float | None, door: GuardedDoor
+) -> None:
+    async with Receiver(answer(status, f"Retry-After: {value}\r\n")) as receiver:
+        assert (await deliver(door, receiver)).retry_after_s == seconds
+
+
+async def test_what_the_receiver_writes_is_never_repeated(door: GuardedDoor) -> None:
+    reply = answer(500, "x-note: hunter2\r\n", "hunter2" * 9999)
+    async with Receiver(reply) as receiver:
+        result = await deliver(door, receiver)
+    assert "hunter2" not in repr(result)
+    assert result.status == 500
+
+
+@pytest.mark.parametrize(
+    ("url", "category"),
+    [
+        ("http://10.0.0.1/", "blocked_target"),
+        ("http://gone.example.com/", "dns"),
+        ("nonsense", "blocked_target"),
+    ],
+)
+async def test_a_failure_on_the_way_is_a_result(url: str, category: str, door: GuardedDoor) -> None:
+    result = await HttpWebhookSender(door, FakeClock()).send(url, "msg_1", BODY, NOW)
+    assert (result.accepted, result.status, result.category) == (False, None, category)
+    assert 0 < len(result.detail) <= 200
+
+
+async def test_a_name_that_moved_inside_between_tries_is_refused_at_the_next() -> None:
+    resolver = StubResolver({"hook.example.com": [["127.0.0.1"], ["127.0.0.2"]]})
+    door = GuardedDoor(TargetPolicy.parse("127.0.0.1/32"), resolver, FakeClock())
+    sender = HttpWebhookSender(door, FakeClock())
+    async with Receiver() as receiver, Receiver(host="127.0.0.2", port=receiver.port) as inner:
+        url = f"http://hook.example.com:{receiver.port}/"
+        results = [await sender.send(url, "msg_1", BODY, NOW) for _ in range(2)]
+        assert [result.category for result in results] == ["ok", "blocked_target"]
+        assert (receiver.connections, inner.connections) == (1, 0)
+    await door.close()
+
+
+class FailingDoor:
+    """Takes two seconds and fails with a detail that no terminal should print."""
+
+    def __init__(self, clock: FakeClock):
+        self._clock = clock
+        self.timeout_s = 0.0
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_s: float,
+        max_bytes: int,
+    ) -> OutboundReply:
+        self.timeout_s = timeout_s
+        await self._clock.advance(2.0)
+        raise OutboundFailure(FailureCategory.RESET, "\x1b[2J\n\u202eé" + "x" * 500)
+
+
+async def test_a_failure_has_its_time_and_a_detail_that_is_safe_to_show() -> None:
+    clock = FakeClock()
+    door = FailingDoor(clock)
+    result = await HttpWebhookSender(door, clock).send("http://hook.example.com/", "msg_1", BODY, NOW)
+    assert door.timeout_s == 15.0
+    assert result.elapsed_s == pytest.approx(2.0)
+    assert len(result.detail) == 200
+    assert result.detail.isascii() and result.detail.isprintable()
