@@ -1,0 +1,66 @@
+"""The HTTP application in process, over a herd on a simulated cloud; requests go through the whole stack."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gpuherd.domain.networks import TargetPolicy
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http.app import build_app
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.simulator.world import World
+from gpuherd.usecases.find_instance import FindInstance
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+
+KEY = "ghk_a_key_that_only_tests_know"
+GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(auto=True)
+
+
+@pytest.fixture
+async def herd(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Herd]:
+    it = Herd(tmp_path / "herd.db", World(clock, random.Random(3)), clock)
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def plane(herd: Herd) -> Plane:
+    return Plane(
+        launch_instance=herd.launch_instance,
+        find_instance=FindInstance(herd.instances),
+        instances=herd.instances,
+        sightings=herd.sightings,
+        jobs=herd.book,
+        flags=herd.flags,
+        catalogue=herd.catalogue,
+        targets=TargetPolicy(),
+        admin_key=Secret(KEY),
+        clock=herd.clock,
+        ids=herd.ids,
+        breaker_state=lambda: "CLOSED",
+        is_ready=lambda: True,
+    )
+
+
+@pytest.fixture
+async def anonymous(plane: Plane) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd") as client:
+        yield client
+
+
+@pytest.fixture
+async def api(anonymous: httpx.AsyncClient) -> httpx.AsyncClient:
+    anonymous.headers["Authorization"] = f"Bearer {KEY}"
+    return anonymous

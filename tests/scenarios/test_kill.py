@@ -1,0 +1,108 @@
+"""kill -9 at any moment of a create, then a restart: one machine, known to us and usable, none doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Novita, Receiver, Server, receiver
+
+pytestmark = pytest.mark.processes
+
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+WISH = {"productName": "RTX 4090 24GB", "templateId": "101"}
+
+
+@pytest.fixture
+async def novita(tmp_path: Path) -> AsyncIterator[Novita]:
+    it = Novita(tmp_path)
+    await it.process.start()
+    async with asyncio.timeout(30):
+        while "simulated Novita" not in it.process.log.read_text():
+            await asyncio.sleep(0.05)
+    yield it
+    await it.process.end()
+
+
+@pytest.fixture
+async def hooks() -> AsyncIterator[Receiver]:
+    async with receiver() as it:
+        yield it
+
+
+@pytest.fixture
+async def server(tmp_path: Path, novita: Novita) -> AsyncIterator[Server]:
+    it = Server(tmp_path, novita)
+    await it.start()
+    yield it
+    if it.process.exit_code is None:
+        await it.process.end()
+
+
+async def launch(server: Server, name: str, hook: str) -> str:
+    status, body = await server.call("POST", "/api/instances", {**WISH, "name": name, "webhookUrl": hook})
+    assert status == 201, body
+    return str(body["id"])
+
+
+async def check(server: Server, novita: Novita, hooks: Receiver, instance_ids: list[str]) -> None:
+    """Everything that must be true in the end."""
+    ended = [await server.until_settled(it) for it in instance_ids]
+    assert [it["status"] for it in ended] == ["running"] * len(ended), f"seed {SEED}: {ended}"
+    alive = sorted(it["id"] for it in await novita.machines())
+    assert alive == sorted(it["cloudInstanceId"] for it in ended), f"seed {SEED}"
+    async with asyncio.timeout(30):
+        while any("instance.ready" not in hooks.types(it) for it in instance_ids):
+            await asyncio.sleep(0.1)
+    bodies: dict[str, set[bytes]] = {}
+    for event_id, _, body in hooks.got:
+        bodies.setdefault(event_id, set()).add(body)
+    assert all(len(versions) == 1 for versions in bodies.values()), f"seed {SEED}"
+    with sqlite3.connect(server.data_dir / "gpuherd.db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "lost_reply_after_commit", "count": 1},
+        {"kind": "hang", "count": 1, "seconds": 20, "endpoints": ["create"]},
+        {"kind": "lost_reply_before_commit", "count": 1},
+        {"kind": "error_after_commit", "count": 1, "status": 502},
+    ],
+    ids=lambda fault: str(fault["kind"]),
+)
+async def test_killed_while_a_create_has_no_answer(
+    server: Server, novita: Novita, hooks: Receiver, fault: dict[str, object]
+) -> None:
+    await novita.control("POST", "faults", fault)
+    instance_id = await launch(server, "job", hooks.url)
+    async with asyncio.timeout(30):
+        while (await novita.control("GET", "calls"))["calls"].get("create", 0) == 0:
+            await asyncio.sleep(0.01)
+    await server.process.end()
+    await server.start()
+    await check(server, novita, hooks, [instance_id])
+
+
+async def test_killed_again_and_again_at_random_moments(
+    server: Server, novita: Novita, hooks: Receiver
+) -> None:
+    chance = random.Random(SEED)
+    await novita.control(
+        "POST", "faults", {"kind": "lost_reply_after_commit", "probability": 0.3, "forSeconds": 20}
+    )
+    await novita.control("POST", "faults", {"kind": "error_after_commit", "probability": 0.2, "forSeconds": 20})
+    wanted = [await launch(server, f"job-{n}", hooks.url) for n in range(3)]
+    for round_ in range(5):
+        await asyncio.sleep(chance.uniform(0.0, 0.8))
+        await server.process.end()
+        await server.start()
+        wanted.append(await launch(server, f"later-{round_}", hooks.url))
+    await check(server, novita, hooks, wanted)

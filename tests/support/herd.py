@@ -1,0 +1,223 @@
+"""A whole gpuherd in one thread, on a simulated cloud and a clock that jumps: minutes pass in microseconds.
+
+The same use cases, the same SQL store on a real SQLite file; only the engine is replaced by a loop that runs
+whatever is due, in the engine's order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.adapters.sql.job_book import SqlJobBook
+from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.schema import job, queue
+from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.clock import Ids
+from gpuherd.domain.instance import Instance, Wish
+from gpuherd.domain.sighting import Patience
+from gpuherd.jobs.outcome import Done
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.simulator.cloud import SimulatedCloud
+from gpuherd.simulator.world import World
+from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
+from gpuherd.usecases.advance_instance import AdvanceInstance
+from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.chronicle import Chronicle
+from gpuherd.usecases.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest, RegionRules
+from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.rent_machine import RentMachine
+from gpuherd.usecases.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.run_job import RunJob
+from gpuherd.usecases.sweep import Sweep
+from tests.support.fake_clock import FakeClock
+from tests.support.inline_database import InlineDatabase
+
+PRODUCT = "RTX 4090 24GB"
+TEMPLATE = "101"
+OBSERVE = timedelta(seconds=2)
+SWEEP = timedelta(seconds=5)
+RULES = RegionRules("CN-HK-01", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
+
+
+@dataclass
+class Receiver:
+    """Stands for the user's webhook endpoint."""
+
+    accepts: Callable[[str], bool] = lambda _: True
+    got: list[tuple[str, bytes]] = field(default_factory=list)
+    tried: list[tuple[str, bytes]] = field(default_factory=list)
+
+    async def send(self, url: str, event_id: str, body: bytes, now: datetime) -> DeliveryResult:
+        self.tried.append((event_id, body))
+        if not self.accepts(url):
+            return DeliveryResult(False, 503, "http_5xx", "answered 503", None, 0.0)
+        self.got.append((event_id, body))
+        return DeliveryResult(True, 200, "ok", "", None, 0.0)
+
+
+class Herd:
+    """Everything that `bootstrap.service` builds, held by its parts."""
+
+    tables = schema
+    wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
+
+    def __init__(
+        self,
+        path: Path,
+        world: World,
+        clock: FakeClock,
+        *,
+        seed: int = 1,
+        cloud: Cloud | None = None,
+        patience: Patience | None = None,
+        max_wait: timedelta = timedelta(seconds=1200),
+    ):
+        self.world, self.clock = world, clock
+        self.chance = random.Random(seed)
+        self.ids = Ids(clock, self.chance)
+        self.database = InlineDatabase(path)
+        self.cloud: Cloud = cloud or SimulatedCloud(world)
+        self.receiver = Receiver()
+        self.patience = patience or Patience()
+        self.flags = SqlFlags(self.database)
+        self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
+        self.instances = SqlInstances(self.database, clock)
+        self.sightings = SqlSightings(self.database)
+        self.turns = SqlTurns(self.database, clock, self.ids)
+        self.turns.forget_leases()
+        self.book = SqlJobBook(self.database, clock)
+        self.outbox = SqlOutbox(self.database)
+        self.activities = Activities(self.ids, 3)
+        self.chronicle = Chronicle(clock, self.ids, self.activities)
+        self.catalogue = Catalogue(self.cloud, clock)
+        rent = RentMachine(
+            self.turns,
+            self.cloud,
+            self.catalogue,
+            self.chronicle,
+            self.flags,
+            clock,
+            self.installation,
+            "boot",
+        )
+        resolve = ResolveAttempt(self.turns, self.chronicle, rent, clock, self.patience)
+        self.advance = AdvanceInstance(
+            self.turns,
+            self.cloud,
+            self.chronicle,
+            self.activities,
+            self.flags,
+            rent,
+            resolve,
+            clock,
+            self.patience,
+        )
+        deliver = DeliverWebhook(self.outbox, self.receiver, clock, self.chance)
+        self.run_job = RunJob(self.book, {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver})
+        self.observer = ObserveCloud(
+            self.cloud,
+            self.sightings,
+            self.book,
+            self.activities,
+            clock,
+            self.patience,
+            timedelta(seconds=30),
+        )
+        self.sweep = Sweep(self.book, self.activities, clock)
+        self.launch_instance = LaunchInstance(
+            self.instances, self.catalogue, self.chronicle, self.activities, RULES, clock, self.ids, max_wait
+        )
+        self._look_at = self._sweep_at = clock.now()
+        self._recover()
+
+    async def launch(self, name: str = "job", **wish: Any) -> Instance:
+        """Accept a wish as the API would."""
+        request = {
+            key: wish.pop(key) for key in ("region", "regions", "webhook_url", "on_failure") if key in wish
+        }
+        wanted = replace(self.wish, **wish)
+        return (await self.launch_instance(LaunchRequest(name=name, wish=wanted, **request))).instance
+
+    async def settle(self, instance: Instance, limit: timedelta = timedelta(hours=1)) -> Instance:
+        """Run until the instance is settled and all its webhooks are out, or `limit` has passed."""
+        end = self.clock.now() + limit
+        while self.clock.now() < end:
+            await self.run_for(OBSERVE)
+            current = await self.instances.get(instance.id)
+            if current.settled and not self._due(self.clock.now()):
+                return current
+        raise AssertionError(f"not settled after {limit}: {await self.instances.get(instance.id)}")
+
+    async def run_for(self, span: timedelta) -> None:
+        """Do all that falls due while `span` passes."""
+        end = self.clock.now() + span
+        while True:
+            if self.clock.now() >= self._look_at:
+                self._look_at = self.clock.now() + OBSERVE
+                await self.observer.tick()
+            if self.clock.now() >= self._sweep_at:
+                self._sweep_at = self.clock.now() + SWEEP
+                await self.sweep()
+            while due := self._due(self.clock.now()):
+                await self._run(due[0])
+            following = [it for it in (self._look_at, self._sweep_at, self._next_due()) if it is not None]
+            pause = min(*following, end) - self.clock.now()
+            if self.clock.now() >= end:
+                return
+            await self.clock.sleep(max(pause.total_seconds(), 0.001))
+
+    async def _run(self, row: sa.Row[Any]) -> None:
+        outcome = await self.run_job(row.payload.decode())
+        now = self.clock.now()
+
+        def put_back(connection: sa.Connection) -> None:
+            if isinstance(outcome, Done):
+                connection.execute(sa.delete(queue).where(queue.c.id == row.id))
+                return
+            woken = connection.execute(sa.select(job.c.woken).where(job.c.queue_id == row.id)).scalar()
+            after = now if woken else now + outcome.delay
+            connection.execute(sa.update(queue).where(queue.c.id == row.id).values(execute_after=after))
+
+        self.database.write_now(put_back)
+
+    def _due(self, now: datetime) -> list[sa.Row[Any]]:
+        due = (
+            sa.select(queue)
+            .where(queue.c.execute_after <= now)
+            .order_by(queue.c.priority.desc(), queue.c.id)
+            .limit(1)
+        )
+        return self.database._read(lambda c: list(c.execute(due)))
+
+    def _next_due(self) -> datetime | None:
+        found = self.database._read(
+            lambda c: c.execute(sa.select(sa.func.min(queue.c.execute_after))).scalar()
+        )
+        return found if found is None or isinstance(found, datetime) else None
+
+    def _recover(self) -> None:
+        self.database.write_now(lambda c: c.execute(sa.update(queue).values(status="queued")).rowcount)
+
+    def webhooks(self) -> list[str]:
+        """Return the types of the webhooks that were accepted, in order."""
+        return [json.loads(body)["type"] for _, body in self.receiver.got]
+
+    def rows(self, table: sa.Table) -> list[sa.Row[Any]]:
+        return self.database._read(lambda c: list(c.execute(sa.select(table))))
+
+    def close(self) -> None:
+        self.database.close()
