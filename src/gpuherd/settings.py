@@ -81,7 +81,9 @@ def _named(name: str, default: Any, **limits: Any) -> Any:
 class Settings(BaseModel):
     """Everything that can be configured. Times are in seconds."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True, validate_default=True
+    )
 
     novita_api_key: OptionalSecret = _named("NOVITA_API_KEY", None)
     novita_api_base_url: Address = _named("NOVITA_API_BASE_URL", "https://api.novita.ai")

@@ -6,43 +6,15 @@ import asyncio
 import os
 import random
 import sqlite3
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Novita, Receiver, Server, receiver
+from tests.support.processes import Novita, Receiver, Server
 
 pytestmark = pytest.mark.processes
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101"}
-
-
-@pytest.fixture
-async def novita(tmp_path: Path) -> AsyncIterator[Novita]:
-    it = Novita(tmp_path)
-    await it.process.start()
-    async with asyncio.timeout(30):
-        while "simulated Novita" not in it.process.log.read_text():
-            await asyncio.sleep(0.05)
-    yield it
-    await it.process.end()
-
-
-@pytest.fixture
-async def hooks() -> AsyncIterator[Receiver]:
-    async with receiver() as it:
-        yield it
-
-
-@pytest.fixture
-async def server(tmp_path: Path, novita: Novita) -> AsyncIterator[Server]:
-    it = Server(tmp_path, novita)
-    await it.start()
-    yield it
-    if it.process.exit_code is None:
-        await it.process.end()
 
 
 async def launch(server: Server, name: str, hook: str) -> str:
@@ -98,7 +70,9 @@ async def test_killed_again_and_again_at_random_moments(
     await novita.control(
         "POST", "faults", {"kind": "lost_reply_after_commit", "probability": 0.3, "forSeconds": 20}
     )
-    await novita.control("POST", "faults", {"kind": "error_after_commit", "probability": 0.2, "forSeconds": 20})
+    await novita.control(
+        "POST", "faults", {"kind": "error_after_commit", "probability": 0.2, "forSeconds": 20}
+    )
     wanted = [await launch(server, f"job-{n}", hooks.url) for n in range(3)]
     for round_ in range(5):
         await asyncio.sleep(chance.uniform(0.0, 0.8))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.errors import NoCapacity, NotFound
 from gpuherd.domain.instance import OnFailure, Status
+from gpuherd.domain.machine import Listing, Machine
 from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
@@ -203,20 +207,43 @@ async def test_a_machine_that_stops_later_is_shown_as_exited(herd: Herd, world: 
     assert herd.webhooks()[-1] == "instance.exited"
 
 
-async def test_creates_stop_when_the_cloud_does_not_keep_our_tag(herd: Herd, world: World) -> None:
-    world.faults.add(Fault(FaultKind.DROP_NAME, style="replace"))
-    world.faults.add(
-        Fault(FaultKind.REFUSE, endpoints=(Endpoint.GET,), status=500, count=0 or None, for_s=30)
-    )
-    first = await herd.launch("first")
-    await herd.run_for(timedelta(seconds=20))
-    if await herd.flags.get(CREATES_BLOCKED) is None:
-        pytest.skip("the simulator kept the tag in the environment: a second witness is enough")
+class ForgetfulCloud(SimulatedCloud):
+    """Shows machines without the tag that they were created with, neither in the name nor inside."""
+
+    async def list_machines(self) -> Listing:
+        listing = await super().list_machines()
+        return replace(listing, machines=tuple(map(_untagged, listing.machines)))
+
+    async def get_machine(self, cloud_id: str) -> Machine:
+        return _untagged(await super().get_machine(cloud_id))
+
+
+def _untagged(machine: Machine) -> Machine:
+    return replace(machine, name="renamed", env_tag="")
+
+
+async def test_creates_stop_when_the_cloud_does_not_keep_our_tag(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    herd = Herd(tmp_path / "forgetful.db", world, clock, cloud=ForgetfulCloud(world))
+    first = await herd.settle(await herd.launch("first"))
+    assert first.status is Status.RUNNING
+    assert "does not carry the tag" in (await herd.flags.get(CREATES_BLOCKED) or "")
     second = await herd.launch("second")
     await herd.run_for(timedelta(minutes=2))
     assert "creates are blocked" in (await herd.instances.get(second.id)).reason
     assert len(world.alive()) == 1
-    assert first.id != second.id
+    await herd.flags.put(CREATES_BLOCKED, None)
+    herd.cloud = SimulatedCloud(world)
+    await herd.run_for(timedelta(minutes=1))
+    assert len(world.alive()) == 2
+    herd.close()
+
+
+async def test_the_tag_in_the_environment_is_enough_when_the_name_was_lost(herd: Herd, world: World) -> None:
+    world.faults.add(Fault(FaultKind.DROP_NAME, style="replace"))
+    assert (await herd.settle(await herd.launch())).tag_verified
+    assert await herd.flags.get(CREATES_BLOCKED) is None
 
 
 async def test_a_private_image_needs_a_registry_credential_that_exists(herd: Herd, world: World) -> None:

@@ -118,6 +118,17 @@ async def test_a_slow_list_within_the_settling_time_does_not_double(herd: Herd, 
     assert [machine.id for machine in world.alive()] == [instance.cloud_id]
 
 
+async def test_a_machine_that_lost_its_name_is_found_by_the_tag_in_its_environment(
+    herd: Herd, world: World
+) -> None:
+    world.faults.add(
+        Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1), Fault(FaultKind.DROP_NAME, style="replace")
+    )
+    instance = await herd.settle(await herd.launch())
+    assert world.calls[CREATES] == 1
+    assert [machine.id for machine in world.alive()] == [instance.cloud_id]
+
+
 async def test_a_look_alike_name_is_not_adopted(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1))
     instance = await herd.launch("job")

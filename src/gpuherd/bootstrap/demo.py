@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from aiohttp import web
@@ -19,7 +19,7 @@ from aiohttp import web
 from gpuherd.adapters.logs import configure_logs
 from gpuherd.adapters.webhooks.signing import verify
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
-from gpuherd.bootstrap.serve import http_server, running_service
+from gpuherd.bootstrap.serve import HttpServer, listening, running_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings, load_settings
@@ -36,7 +36,12 @@ def run_demo() -> None:
 
 async def _demo(directory: Path) -> None:
     secret = Secret(f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}")
-    port = _free_port()
+    with _any_port() as door:
+        await _show(directory, secret, door)
+
+
+async def _show(directory: Path, secret: Secret, door: socket.socket) -> None:
+    port = int(door.getsockname()[1])
     settings = _settings(directory, secret, port)
     configure_logs("error", [secret])
     clock = SystemClock()
@@ -44,8 +49,8 @@ async def _demo(directory: Path) -> None:
         _receiver(secret) as (hook_url, arrived),
         running_service(settings, clock, simulator=True, speed=SPEED) as service,
     ):
-        server = http_server(service, settings.host, port)
-        serving = asyncio.create_task(server.serve())
+        server = HttpServer(service)
+        serving = asyncio.create_task(server.serve(sockets=[door]))
         try:
             while not server.started:  # noqa: ASYNC110  uvicorn offers no event to wait for
                 await asyncio.sleep(0.02)
@@ -56,6 +61,7 @@ async def _demo(directory: Path) -> None:
             await asyncio.wait_for(_last(arrived), WEBHOOK_LIMIT_S)
             _say("Everything worked: request, rental, boot, readiness, signed webhook.")
             if sys.stdout.isatty():
+                server.obey_signals()
                 _say(_what_next(environment))
                 await serving
         finally:
@@ -116,14 +122,15 @@ def _settings(directory: Path, secret: Secret, port: int) -> Settings:
     return load_settings(values, directory)
 
 
-def _free_port() -> int:
+@contextlib.contextmanager
+def _any_port() -> Iterator[socket.socket]:
     """Prefer the usual port; take any other if somebody has it."""
-    for port in (8080, 0):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return int(probe.getsockname()[1])
-    raise CannotStart("no port is free on 127.0.0.1")
+    with contextlib.ExitStack() as stack:
+        try:
+            door = stack.enter_context(listening("127.0.0.1", 8080))
+        except CannotStart:
+            door = stack.enter_context(listening("127.0.0.1", 0))
+        yield door
 
 
 def _what_next(environment: Mapping[str, str]) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
+import signal
+import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import structlog
@@ -91,27 +94,60 @@ async def serve(settings: Settings, *, simulator: bool, speed: float) -> None:
     configure_logs(
         settings.log_level, [key, settings.novita_api_key, settings.webhook_secret, settings.api_key]
     )
-    async with running_service(settings, SystemClock(), simulator=simulator, speed=speed) as service:
-        server = http_server(service, settings.host, settings.port)
-        _greet(settings, simulator=simulator)
-        await server.serve()
+    with listening(settings.host, settings.port) as door:
+        async with running_service(settings, SystemClock(), simulator=simulator, speed=speed) as service:
+            server = HttpServer(service)
+            server.obey_signals()
+            _greet(settings, simulator=simulator)
+            await server.serve(sockets=[door])
 
 
-def http_server(service: Service, host: str, port: int) -> uvicorn.Server:
-    """Return the HTTP server for a service, with limits on slow and idle clients."""
-    config = uvicorn.Config(
-        build_app(service.plane),
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_keep_alive=60,
-        timeout_graceful_shutdown=5,
-        limit_concurrency=2000,
-    )
-    return uvicorn.Server(config)
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Take the port before anything else is begun, and say plainly when it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        door = socket.socket(family, kind, protocol)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind(address)
+    except OSError as error:
+        raise CannotStart(f"port {port} on {host} cannot be used: {error.strerror}") from error
+    with door:
+        yield door
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with limits on slow and idle clients. It leaves the end of the process to us."""
+
+    def __init__(self, service: Service):
+        config = uvicorn.Config(
+            build_app(service.plane),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=5,
+            limit_concurrency=2000,
+        )
+        super().__init__(config)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn would raise the signal again after its own end, before the service could end its work.
+        yield
+
+    def obey_signals(self) -> None:
+        """End politely on the first signal, and at once on the second."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._told)
+
+    def _told(self) -> None:
+        if self.should_exit:
+            # Nothing is lost: whatever is under way is found again at the next start, as after a crash.
+            os._exit(1)
+        self.should_exit = True
 
 
 def _greet(settings: Settings, *, simulator: bool) -> None:
@@ -125,6 +161,8 @@ def _greet(settings: Settings, *, simulator: bool) -> None:
 
 def run_serve(settings: Settings, *, simulator: bool, speed: float) -> None:
     """Block until the service has ended."""
+    # Whatever is written from here on is for this user only.
+    os.umask(0o077)
     with asyncio.Runner(loop_factory=_loop) as runner:
         runner.run(serve(settings, simulator=simulator, speed=speed))
 

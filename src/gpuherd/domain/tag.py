@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpuherd.domain.machine import Machine
+
 MARK = "gh1"
 SEPARATOR = f"--{MARK}-"
 NAME_CUT = 180
@@ -39,6 +41,12 @@ def read_tag(machine_name: str) -> Tag | None:
     if found := _TAG.search(machine_name):
         return Tag(found[2], found[3], int(found[4]))
     return None
+
+
+def tag_on(machine: Machine) -> str | None:
+    """Return the tag that a machine carries: in its name, or in its environment should the name be lost."""
+    found = read_tag(machine.name)
+    return str(found) if found else machine.env_tag or None
 
 
 def plain_name(machine_name: str) -> str:

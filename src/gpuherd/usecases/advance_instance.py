@@ -30,7 +30,7 @@ from gpuherd.domain.lifecycle import (
 )
 from gpuherd.domain.machine import Machine, Phase
 from gpuherd.domain.sighting import Patience, surely_absent
-from gpuherd.domain.tag import read_tag
+from gpuherd.domain.tag import tag_on
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
@@ -211,7 +211,7 @@ class AdvanceInstance:
         bound = next((a for a in turn.attempts if a.cloud_id == it.cloud_id), None)
         if it.tag_verified or bound is None:
             return turn
-        if str(read_tag(machine.name)) == bound.tag or machine.env_tag == bound.tag:
+        if tag_on(machine) == bound.tag:
             # Rides along with the next save: not worth a transaction of its own.
             return replace(turn, instance=replace(it, tag_verified=True))
         reason = f"machine {machine.cloud_id} does not carry the tag {bound.tag} that it was created with"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest
+from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
 from gpuherd.domain.offer import BillingMode, Offer, Region, Template, check_template
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
@@ -57,7 +57,7 @@ async def within(budget_s: float, question: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(budget_s):
             return await question
-    except (TimeoutError, CloudUnavailable):
+    except (TimeoutError, CloudUnavailable, KeyRefused):
         return None
 
 

@@ -10,7 +10,7 @@ from gpuherd.domain import events
 from gpuherd.domain.attempt import Attempt, AttemptState
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.sighting import Patience, Sighting, surely_not_created
-from gpuherd.domain.tag import read_tag
+from gpuherd.domain.tag import tag_on
 from gpuherd.ports.store import Turn, Turns
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.rent_machine import RentMachine
@@ -66,6 +66,6 @@ def _tagged(turn: Turn, attempt: Attempt) -> Sighting | None:
     matches = [
         it
         for it in turn.sightings
-        if str(read_tag(it.machine.name)) == attempt.tag and it.machine.phase is not Phase.ABSENT
+        if tag_on(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT
     ]
     return min(matches, key=lambda it: it.first_seen_at, default=None)

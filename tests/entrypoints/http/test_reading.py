@@ -178,5 +178,13 @@ async def test_health_tells_what_is_wrong_without_a_key(anonymous: httpx.AsyncCl
         "breaker": "CLOSED",
         "lastListedAt": health["dependencies"]["novita"]["lastListedAt"],
     }
+
+
+async def test_blocked_creates_are_shown_and_can_be_resumed(api: httpx.AsyncClient, herd: Herd) -> None:
+    await herd.run_for(timedelta(seconds=3))
     await herd.flags.put("creates_blocked", "the tag was lost")
-    assert (await anonymous.get("/health")).json()["status"] == "degraded"
+    assert (await api.get("/health")).json()["status"] == "degraded"
+    assert (await api.get("/api/creates")).json() == {"blocked": "the tag was lost"}
+    await api.post("/api/creates/resume")
+    assert (await api.get("/api/creates")).json() == {"blocked": None}
+    assert (await api.get("/health")).json()["status"] == "healthy"

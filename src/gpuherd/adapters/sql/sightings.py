@@ -13,7 +13,7 @@ from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_o
 from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting
-from gpuherd.domain.tag import read_tag
+from gpuherd.domain.tag import tag_on
 
 # Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
 LISTS_KEPT = timedelta(days=1)
@@ -102,8 +102,7 @@ def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) 
 
 
 def _row(it: Sighting) -> dict[str, Any]:
-    tag = read_tag(it.machine.name)
-    return sighting_row(it, None if tag is None else str(tag))
+    return sighting_row(it, tag_on(it.machine))
 
 
 def _chunks(items: Sequence[str]) -> list[Sequence[str]]:

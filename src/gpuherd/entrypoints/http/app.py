@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http import health, instances, jobs
+from gpuherd.entrypoints.http import creates, health, instances, jobs
 from gpuherd.entrypoints.http.middleware import KeyCheck, Surroundings
 from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response
 from gpuherd.entrypoints.plane import Plane
@@ -27,7 +27,7 @@ def build_app(plane: Plane) -> ASGIApp:
         redirect_slashes=False,
     )
     app.state.plane = plane
-    for part in (instances, jobs, health):
+    for part in (instances, jobs, creates, health):
         app.include_router(part.router)
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)

@@ -1,0 +1,25 @@
+"""`/api/creates`: whether new machines may be rented at all, and the way back when they may not."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+
+router = APIRouter(prefix="/api/creates", tags=["creates"])
+
+
+@router.get("")
+async def show(request: Request) -> Response:
+    """Tell whether creates are blocked, and why."""
+    return json_reply({"blocked": await plane_of(request).flags.get(CREATES_BLOCKED)})
+
+
+@router.post("/resume")
+async def resume(request: Request) -> Response:
+    """Allow creates again, after somebody has looked at why they were blocked."""
+    await plane_of(request).flags.put(CREATES_BLOCKED, None)
+    return json_reply({"blocked": None})
