@@ -1,0 +1,179 @@
+"""From anything that went wrong to what a person needs: what happened, why, and what to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuherd.entrypoints.cli.details import Details
+from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, UNEXPECTED_REPLY, ExitCode, of_problem
+from gpuherd.entrypoints.cli.problems import ApiProblem, BadConfiguration, CannotConnect
+from gpuherd.entrypoints.cli.times import lasting
+
+
+class NotReady(Exception):
+    """The instance came to an end before it was usable."""
+
+    def __init__(self, details: Details) -> None:
+        super().__init__(details.status)
+        self.details = details
+
+
+class TimedOut(Exception):
+    """Our patience ended, the work did not."""
+
+    def __init__(self, details: Details, *, reachable: bool) -> None:
+        super().__init__(details.status)
+        self.details = details
+        self.reachable = reachable
+
+
+class NotAcknowledged(Exception):
+    """A create was sent and no answer came back: it may have been accepted."""
+
+    def __init__(self, key: str, cause: CannotConnect) -> None:
+        super().__init__(str(cause))
+        self.key = key
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Report:
+    """One failure, ready to be told."""
+
+    exit_code: ExitCode
+    code: str
+    title: str
+    detail: str = ""
+    suggestion: str = ""
+    status: int | None = None
+    errors: Sequence[Mapping[str, Any]] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    retry_after: float | None = None
+    request_id: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same for programs, without what is empty."""
+        everything = {
+            "code": self.code,
+            "title": self.title,
+            "detail": self.detail,
+            "status": self.status,
+            "errors": list(self.errors),
+            "details": dict(self.details),
+            "suggestion": self.suggestion,
+            "retryAfter": self.retry_after,
+            "requestId": self.request_id,
+        }
+        told = {name: value for name, value in everything.items() if value not in (None, "", [], {})}
+        return {"error": told | {"exitCode": int(self.exit_code)}}
+
+
+Failure = ApiProblem | CannotConnect | BadConfiguration | NotReady | TimedOut | NotAcknowledged
+FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReady, TimedOut, NotAcknowledged)
+
+_MORE_ROOM = "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
+
+_SUGGESTIONS = {
+    "PRODUCT_NOT_FOUND": "part of the name is enough, for example --gpu 4090",
+    "TEMPLATE_NOT_FOUND": "check the id given with --template",
+    "INVALID_REGION": "give --region as a code like CN-HK-01",
+    "AMBIGUOUS_NAME": "several have this name: use the id instead (gpuherd ls --name NAME --quiet)",
+    "INVALID_WEBHOOK_URL": "use a public address (or let the server allow it: GPUHERD_ALLOW_PRIVATE_TARGETS)",
+    "CIRCUIT_BREAKER_OPEN": "the cloud has trouble; try again in a minute",
+    UNEXPECTED_REPLY: "check that GPUHERD_URL is the address of a gpuherd server",
+}
+
+_SUGGESTIONS_BY_STATUS = {
+    401: "set GPUHERD_API_KEY to a key of this server",
+    403: "use a key with the scope that this needs (GPUHERD_API_KEY)",
+    404: "see what there is with: gpuherd ls",
+    422: "this --idempotency-key was used for another request: choose a new one, or leave it out",
+}
+
+
+def report_of(failure: Failure) -> Report:
+    """Say what a person needs to know about `failure`."""
+    match failure:
+        case ApiProblem():
+            return _of_problem(failure)
+        case NotReady():
+            return _of_ended(failure.details)
+        case CannotConnect():
+            return Report(
+                ExitCode.UNREACHABLE,
+                "SERVER_UNREACHABLE",
+                f"cannot reach the gpuherd server at {failure.url}",
+                failure.reason,
+                "start one with: gpuherd serve --simulator (or point GPUHERD_URL to yours)",
+            )
+        case BadConfiguration():
+            return Report(
+                ExitCode.CONFIGURATION,
+                "BAD_CONFIGURATION",
+                "the configuration is wrong",
+                "; ".join(failure.problems),
+                "correct the environment or gpuherd.toml",
+            )
+        case NotAcknowledged():
+            return Report(
+                ExitCode.UNREACHABLE,
+                "OUTCOME_UNKNOWN",
+                "the server did not answer; the request may have been accepted",
+                failure.cause.reason,
+                f"repeat the same command with --idempotency-key {failure.key}: it never rents twice",
+            )
+        case TimedOut():
+            return Report(
+                ExitCode.TIMEOUT,
+                "WAIT_TIMED_OUT",
+                "not ready in time",
+                f"it is {failure.details.status}" if failure.reachable else "the server was not reachable",
+                f"it is still being worked on; go on with: {command('wait', failure.details)}",
+            )
+
+
+def command(verb: str, details: Details) -> str:
+    """Return the command about this instance, good for pasting into a shell."""
+    name = details.name
+    # Anything that a shell or our own parser could read differently: the id is always plain.
+    plain = name.replace("-", "").replace("_", "").replace(".", "").isalnum() and name.isascii()
+    return f"gpuherd {verb} {name if plain and name[0].isalnum() else details.id}"
+
+
+def _of_problem(problem: ApiProblem) -> Report:
+    exit_code = of_problem(problem.code, problem.status)
+    if exit_code is ExitCode.NO_CAPACITY:
+        suggestion = _MORE_ROOM
+    elif problem.retry_after is not None and problem.temporary:
+        suggestion = f"try again in {lasting(problem.retry_after)}"
+    else:
+        suggestion = _SUGGESTIONS.get(problem.code) or _SUGGESTIONS_BY_STATUS.get(problem.status, "")
+    return Report(
+        exit_code,
+        problem.code,
+        # HTTP knows only "conflict" for it.
+        "no capacity" if exit_code is ExitCode.NO_CAPACITY else problem.title,
+        problem.detail,
+        suggestion,
+        problem.status,
+        problem.errors,
+        problem.details,
+        problem.retry_after,
+        problem.request_id,
+    )
+
+
+def _of_ended(details: Details) -> Report:
+    error = Details(details.last_error)
+    code = error.text("code") or f"INSTANCE_{details.status.upper()}"
+    sold_out = code in NO_CAPACITY_CODES
+    return Report(
+        ExitCode.NO_CAPACITY if sold_out else ExitCode.FAILED,
+        code,
+        f"{details.name} is {details.status}",
+        details.text("statusReason") or error.text("message"),
+        _MORE_ROOM if sold_out else f"see more with: {command('show', details)}",
+        details=error.mapping("details"),
+    )

@@ -1,0 +1,167 @@
+"""The commands about instances: up, ls, show, wait."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from gpuherd.domain.instance import OnFailure, Optimize, Status
+from gpuherd.domain.offer import BillingMode
+from gpuherd.entrypoints.cli.connection import ApiClient
+from gpuherd.entrypoints.cli.details import Details
+from gpuherd.entrypoints.cli.follow import Watcher
+from gpuherd.entrypoints.cli.instance_views import instance_page, instance_table
+from gpuherd.entrypoints.cli.launch import Launch, launch, new_key, new_name
+from gpuherd.entrypoints.cli.listing import pages, tell
+from gpuherd.entrypoints.cli.lookup import find
+from gpuherd.entrypoints.cli.options import IdempotencyKey, Labels, MaxPrice, NameOrId, Timeout, labels_of
+from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.progress import Silent
+from gpuherd.entrypoints.cli.pursuit import Pursuit, say_accepted
+from gpuherd.entrypoints.cli.session import run, surroundings_of
+
+TIMEOUT_S = 30 * 60.0
+
+
+class Billing(StrEnum):
+    """How to pay, in the words of the command line."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+_BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}
+
+
+def up(
+    context: typer.Context,
+    gpu: Annotated[
+        str, typer.Option("--gpu", "--product", help="The GPU; part of its name is enough: 4090.")
+    ],
+    template: Annotated[str, typer.Option(help="Id of the template to run.")],
+    name: Annotated[str | None, typer.Option(help="What to call it; made from the GPU by default.")] = None,
+    gpu_num: Annotated[int | None, typer.Option(min=1, max=8, help="How many GPUs.")] = None,
+    disk: Annotated[int | None, typer.Option(min=10, max=1000, help="Root disk in GB.")] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Only here; several are tried in this order.")
+    ] = None,
+    max_price: MaxPrice = None,
+    billing: Annotated[Billing | None, typer.Option(help="How to pay; the server says spot.")] = None,
+    optimize: Annotated[
+        Optimize | None, typer.Option(help="What counts more: the order of regions, or price.")
+    ] = None,
+    label: Labels = None,
+    webhook_url: Annotated[str | None, typer.Option(help="Where to tell what happens.")] = None,
+    on_failure: Annotated[
+        OnFailure | None, typer.Option(help="What becomes of the machine when the create fails.")
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")] = False,
+    timeout: Timeout = TIMEOUT_S,
+    idempotency_key: IdempotencyKey = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
+    world = surroundings_of(context)
+    output = Output.for_command(as_json=as_json, quiet=quiet)
+    wish = Launch(
+        name=name if name is not None else new_name(gpu, world.chance),
+        product_name=gpu,
+        template_id=template,
+        gpu_num=gpu_num,
+        disk_gb=disk,
+        regions=region or (),
+        hourly_usd_max=max_price,
+        billing_mode=_BILLING_MODES[billing] if billing else None,
+        optimize=optimize,
+        labels=labels_of(label),
+        webhook_url=webhook_url,
+        on_failure=on_failure,
+    )
+    key = idempotency_key or new_key(world.chance)
+    pursuit = Pursuit(output, world.clock, timeout, unanswered=_unanswered(key))
+
+    async def work(api: ApiClient) -> None:
+        async def begin(watcher: Watcher) -> Details:
+            return await launch(
+                api, wish, key=key, clock=world.clock, deadline=pursuit.deadline, watcher=watcher
+            )
+
+        if no_wait:
+            say_accepted(output, await begin(Silent()), world.clock)
+        else:
+            await pursuit.to_the_end(api, begin)
+
+    run(world, output, work, farewell=pursuit.farewell)
+
+
+def ls(
+    context: typer.Context,
+    status: Annotated[Status | None, typer.Option(help="Only those that are so.")] = None,
+    label: Labels = None,
+    name: Annotated[str | None, typer.Option(help="Only those that are called so.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most (a page, with --all).")] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """List instances."""
+    world = surroundings_of(context)
+    output = Output.for_command(as_json=as_json, quiet=quiet)
+    if label and len(label) > 1:
+        # The API would silently use one of them.
+        raise typer.BadParameter("a list can be filtered by one label only", param_hint="--label")
+    query = [("limit", str(limit)), *(("label", f"{key}={value}") for key, value in labels_of(label).items())]
+    query += [(key, value) for key, value in (("status", status), ("name", name)) if value is not None]
+    filtered = len(query) > 1
+    nothing = "no instance is like that" if filtered else "no instances yet; rent one with: gpuherd up"
+
+    async def work(api: ApiClient) -> None:
+        listing = await pages(api, "/api/instances", "instances", query, everything=everything)
+        tell(output, listing, lambda rows: instance_table(rows, world.clock.now(), output.out.width), nothing)
+
+    run(world, output, work)
+
+
+def show(
+    context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
+    """Show everything about one instance."""
+    world = surroundings_of(context)
+    output = Output.for_command(as_json=as_json, quiet=quiet)
+
+    async def work(api: ApiClient) -> None:
+        details = await find(api, name_or_id)
+        if output.for_people:
+            output.show(instance_page(details, world.clock.now()))
+        else:
+            output.answer(details.raw, details.id)
+
+    run(world, output, work)
+
+
+def wait(
+    context: typer.Context,
+    name_or_id: NameOrId,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Follow an instance until it can be used. Ctrl-C detaches; the work goes on."""
+    world = surroundings_of(context)
+    output = Output.for_command(as_json=as_json, quiet=quiet)
+    pursuit = Pursuit(output, world.clock, timeout)
+
+    async def work(api: ApiClient) -> None:
+        await pursuit.to_the_end(api, lambda _: find(api, name_or_id))
+
+    run(world, output, work, farewell=pursuit.farewell)
+
+
+def _unanswered(key: str) -> str:
+    return (
+        "interrupted before the server answered; it may have been accepted: look with gpuherd ls, "
+        f"or repeat the command with --idempotency-key {safe(key)}"
+    )

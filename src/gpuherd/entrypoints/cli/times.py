@@ -1,0 +1,75 @@
+"""Moments and durations, as people say them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+# Two clocks never agree: what is this close is now.
+NOW_S = 5
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
+_UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR}
+
+
+def parse_time(value: object) -> datetime | None:
+    """Return the moment that an ISO 8601 string means, or None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def parse_duration(words: str) -> float:
+    """Return the seconds that "90", "90s", "20m" or "1.5h" mean."""
+    match = _DURATION.fullmatch(words.strip())
+    if match is None or (seconds := float(match[1]) * _UNIT_S[match[2]]) <= 0:
+        raise ValueError("say it like 90, 90s, 20m or 1.5h")
+    return seconds
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """Say when it was, or will be: "3 min ago", "in 2 h"."""
+    seconds = (now - moment).total_seconds()
+    if abs(seconds) < NOW_S:
+        return "just now"
+    return f"{rough(seconds)} ago" if seconds > 0 else f"in {rough(-seconds)}"
+
+
+def rough(seconds: float) -> str:
+    """Say about how long, in the one unit that fits."""
+    if seconds < MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < HOUR:
+        return f"{seconds // MINUTE:.0f} min"
+    if seconds < 2 * DAY:
+        return f"{seconds // HOUR:.0f} h"
+    return f"{seconds // DAY:.0f} d"
+
+
+def lasting(seconds: float) -> str:
+    """Say how long, to the second where that matters."""
+    whole = max(0, int(seconds))
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
+
+
+def remaining(estimate: datetime, now: datetime) -> str:
+    """Say how much longer it will take, without pretending to know it well."""
+    seconds = (estimate - now).total_seconds()
+    if seconds <= 0:
+        return "longer than estimated"
+    if seconds < MINUTE:
+        return "less than a minute left"
+    if seconds < HOUR:
+        return f"about {(seconds + MINUTE / 2) // MINUTE:.0f} min left"
+    return f"about {rough(seconds)} left"

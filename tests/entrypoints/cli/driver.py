@@ -1,0 +1,36 @@
+"""The command line as a process of its own, on whatever terminal it was given: `driver.py URL ARGS…`."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import sys
+import termios
+
+from gpuherd.clock import SystemClock
+from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.connection import Connection
+
+
+def nothing() -> None:
+    """Stand in for a command that the lead's side provides."""
+
+
+def main() -> None:
+    if sys.stdin.isatty():
+        # So that ^C typed on the other side becomes a signal here, as in a real shell.
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    url, *argv = sys.argv[1:]
+    app = build_app(
+        connect=lambda: Connection(url, "key-of-sixteen-or-more"),
+        clock=SystemClock(),
+        chance=random.SystemRandom(),
+        serve=nothing,
+        simulator=nothing,
+        demo=nothing,
+    )
+    app(args=argv, prog_name="gpuherd")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""A scripted API on loopback, a clock that never waits, and the whole command line on top of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import typer
+from aiohttp import web
+from typer.testing import CliRunner, Result
+
+from gpuherd.clock import Clock
+from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.connection import Connection
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+KEY = "key-of-sixteen-or-more"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request that reached the fake."""
+
+    method: str
+    path: str
+    query: list[tuple[str, str]]
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the fake says: JSON, or raw bytes, or nothing at all."""
+
+    body: Any = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    dropped: bool = False
+
+
+Handler = Callable[[Seen], Answer]
+DROPPED = Answer(dropped=True)
+
+
+def problem(status: int, code: str, title: str = "no", **more: Any) -> Answer:
+    return Answer({"title": title, "status": status, "code": code, **more}, status)
+
+
+def details(status: str = "creating", **more: Any) -> dict[str, Any]:
+    """An instance as the API tells it, twenty seconds old."""
+    base = {
+        "id": "inst_1",
+        "name": "train-1",
+        "status": status,
+        "goal": "running",
+        "productName": "RTX 4090 24GB",
+        "region": "CN-HK-01",
+        "gpuNum": 1,
+        "hourlyPrice": "0.35",
+        "billingMode": "spot",
+        "createdAt": (NOW - timedelta(seconds=20)).isoformat(),
+        "estimatedReadyTime": (NOW + timedelta(minutes=3)).isoformat(),
+        "usable": status == "ready",
+    }
+    return base | more
+
+
+class Script:
+    """Answers in order, whatever is asked; the last one for ever. An answer may be a function."""
+
+    def __init__(self, *answers: Answer | dict[str, Any] | Handler) -> None:
+        self._answers = list(answers)
+
+    def __call__(self, seen: Seen) -> Answer:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if callable(answer):
+            answer = answer(seen)
+        return answer if isinstance(answer, Answer) else Answer(answer)
+
+
+class FakeApi:
+    """Runs in a thread of its own, because a command blocks the one it is called in."""
+
+    def __init__(self, handler: Handler | None = None) -> None:
+        self.handler: Handler = handler or Script({})
+        self.seen: list[Seen] = []
+        self.port = _free_port()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def script(self, *answers: Answer | dict[str, Any] | Handler) -> None:
+        self.handler = Script(*answers)
+
+    def start(self) -> None:
+        self._run(self._start())
+
+    def stop(self) -> None:
+        self._run(self._stop())
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _start(self) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{rest:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+
+    async def _stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        path = request.raw_path.partition("?")[0]
+        body = json.loads(raw) if raw else None
+        seen = Seen(request.method, path, list(request.query.items()), request.headers, body)
+        self.seen.append(seen)
+        answer = self.handler(seen)
+        if answer.dropped:
+            assert request.transport is not None
+            request.transport.close()
+        raw = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        headers = {"Content-Type": "application/json", **answer.headers}
+        return web.Response(body=raw, status=answer.status, headers=headers)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class HastyClock:
+    """Sleeping takes no time here, but it passes."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+        self.slept: list[float] = []
+        # What happens in the world at the n-th sleep.
+        self.at_sleep: dict[int, Callable[[], None]] = {}
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.passed_s)
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.passed_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.passed_s += seconds
+        self.at_sleep.pop(len(self.slept), lambda: None)()
+        await asyncio.sleep(0)
+
+
+def nothing() -> None:
+    """Stand in for a command that the lead's side provides."""
+
+
+def app_for(connect: Callable[[], Connection], clock: Clock) -> typer.Typer:
+    return build_app(
+        connect=connect,
+        clock=clock,
+        chance=random.Random(7),
+        serve=nothing,
+        simulator=nothing,
+        demo=nothing,
+    )
+
+
+@dataclass
+class Cli:
+    """The command line against the fake, with pipes for streams."""
+
+    api: FakeApi
+    clock: HastyClock = field(default_factory=HastyClock)
+    key: str | None = KEY
+
+    def __call__(self, *argv: str) -> Result:
+        app = app_for(lambda: Connection(self.api.url, self.key), self.clock)
+        return CliRunner().invoke(app, list(argv), catch_exceptions=False, prog_name="gpuherd")
+
+
+@contextmanager
+def running_api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    api.start()
+    try:
+        yield api
+    finally:
+        api.close()
