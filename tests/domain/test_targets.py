@@ -8,9 +8,9 @@ from ipaddress import IPv4Address
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.adapters.outbound.payloads import LITERALS, TRICKS
 
 from gpuherd.domain.targets import BlockedTarget, TargetPolicy, check_answers, check_endpoint, check_url
+from tests.adapters.outbound.payloads import LITERALS, TRICKS
 
 CLOSED = TargetPolicy()
 LOOPBACK = TargetPolicy.parse("127.0.0.0/8")

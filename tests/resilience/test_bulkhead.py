@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.resilience.bulkhead import Bulkhead
+from tests.support.fake_clock import FakeClock
 
 
 class Visitors:

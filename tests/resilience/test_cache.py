@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.resilience.cache import Cache
+from tests.support.fake_clock import FakeClock
 
 
 class Source:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_clock import START, FakeClock
 
 from gpuherd.resilience.circuit_breaker import BreakerOpen, BreakerState, CircuitBreaker, Permit
+from tests.support.fake_clock import START, FakeClock
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

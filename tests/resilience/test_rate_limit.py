@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.resilience.rate_limit import Lane, RateLimited, RateLimiter
 from gpuherd.resilience.token_bucket import TokenBucket
+from tests.support.fake_clock import FakeClock
 
 
 class Queue:

@@ -12,9 +12,9 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.resilience.retry import full_jitter, parse_retry_after, retry
+from tests.support.fake_clock import FakeClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import NovitaTransport
@@ -23,6 +22,7 @@ from gpuherd.simulator.create_request import CreateRequest, Port, Tool
 from gpuherd.simulator.faults import RULES, Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world import World
+from tests.support.fake_clock import FakeClock
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.clock import Clock
+from tests.support.fake_clock import FakeClock
 
 
 async def nap(clock: Clock, seconds: float, name: str, log: list[tuple[str, float]], start: float) -> None:

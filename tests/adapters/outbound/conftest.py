@@ -6,12 +6,12 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, StubResolver
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import Resolver
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, StubResolver
+from tests.support.fake_clock import FakeClock
 
 DoorMaker = Callable[..., GuardedDoor]
 

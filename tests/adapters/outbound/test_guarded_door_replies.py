@@ -8,13 +8,13 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import OK, Answer, Receiver, StubResolver, get
-from tests.support.fake_clock import FakeClock
 
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure
+from tests.adapters.outbound.conftest import DoorMaker
+from tests.adapters.outbound.doubles import OK, Answer, Receiver, StubResolver, get
+from tests.support.fake_clock import FakeClock
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:

@@ -7,12 +7,12 @@ import socket
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver, get
-from tests.adapters.outbound.payloads import LITERAL_HOSTS, LITERALS, TRICKS
 
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure
+from tests.adapters.outbound.conftest import DoorMaker
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver, get
+from tests.adapters.outbound.payloads import LITERAL_HOSTS, LITERALS, TRICKS
 
 CLOSED = TargetPolicy()
 PUBLIC = "93.184.216.34"

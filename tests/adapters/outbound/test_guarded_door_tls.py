@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import OK, StubResolver, get
 
 from gpuherd.adapters.outbound.guarded_door import strict_tls
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure
+from tests.adapters.outbound.conftest import DoorMaker
+from tests.adapters.outbound.doubles import OK, StubResolver, get
 
 NAME = "hook.example.com"
 

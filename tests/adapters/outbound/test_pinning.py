@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
-from tests.adapters.outbound.doubles import Receiver
 
 from gpuherd.adapters.outbound.guarded_door import strict_tls
 from gpuherd.adapters.outbound.pinning import PinnedConnector, pinned
+from tests.adapters.outbound.doubles import Receiver
 
 
 def session() -> aiohttp.ClientSession:

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 from standardwebhooks.webhooks import Webhook
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver
-from tests.support.fake_clock import FakeClock
 
 from gpuherd import __version__
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
@@ -19,6 +17,8 @@ from gpuherd.domain.secret import Secret
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
 from gpuherd.ports.webhook_sender import DeliveryResult
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver
+from tests.support.fake_clock import FakeClock
 
 SECRET = "plain secret"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
