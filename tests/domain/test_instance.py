@@ -1,0 +1,108 @@
+"""What an instance, its attempts and its events say about themselves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.events import CREATED, PLANNED, STATUS_EVENTS, WEBHOOK_TYPES, Event, is_told
+from gpuherd.domain.instance import ENDED, Goal, Instance, Status, Wish
+from gpuherd.domain.machine import BOOTING, NO_CONNECTION, Phase
+from gpuherd.domain.tag import Tag, cloud_name, read_tag
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = "01kdvdna00sngxhwbavy8vep2a"
+
+
+def an_instance(status: Status = Status.CREATING, **changes: Any) -> Instance:
+    wish = Wish("RTX 4090 24GB", "101")
+    return Instance(f"inst_{KEY}", "job", wish, Goal.RUNNING, status, NOW, NOW, NOW, **changes)
+
+
+def test_the_key_of_an_instance_fits_into_a_tag() -> None:
+    tag = Tag("a1b2c3d4", an_instance().key, 1)
+    assert an_instance().key == KEY
+    assert read_tag(cloud_name("job", tag)) == tag
+
+
+@pytest.mark.parametrize("status", Status)
+def test_usable_means_running_or_ready_and_that_somebody_said_so(status: Status) -> None:
+    assert an_instance(status, ready_at=NOW).usable is (status in (Status.RUNNING, Status.READY))
+    assert not an_instance(status).usable
+
+
+def test_only_failed_and_deleted_are_the_end() -> None:
+    assert {Status.FAILED, Status.DELETED} == ENDED
+
+
+def test_a_wish_that_says_nothing_more_is_one_spot_gpu_anywhere() -> None:
+    wish = Wish("RTX 4090 24GB", "101")
+    assert (wish.gpu_num, wish.disk_gb, wish.regions, wish.billing_mode) == (1, 60, (), "spot")
+    assert (wish.hourly_usd_max, wish.optimize) == (None, "region")
+
+
+def test_a_new_instance_has_nothing_and_owes_nothing() -> None:
+    instance = an_instance()
+    assert instance.cloud_id is None
+    assert instance.connection == NO_CONNECTION
+    assert not instance.releasing
+    assert not instance.settled
+    assert instance.on_failure == "delete", "a machine that nobody can use costs money"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_open"),
+    [
+        (AttemptState.SENT, True),
+        (AttemptState.UNKNOWN, True),
+        (AttemptState.BOUND, False),
+        (AttemptState.REJECTED, False),
+        (AttemptState.ABANDONED, False),
+    ],
+)
+def test_an_attempt_is_open_while_its_machine_may_exist_unknown_to_us(
+    state: AttemptState, is_open: bool
+) -> None:
+    attempt = Attempt("inst", 1, "tag", state, "4090", "RTX 4090", "HK", "hk-1", Decimal(1), NOW, "boot")
+    assert attempt.is_open is is_open
+    assert attempt.offer_key == ("4090", "HK")
+
+
+def test_a_machine_boots_until_it_runs() -> None:
+    assert {Phase.CREATING, Phase.PULLING, Phase.STARTING} == BOOTING
+
+
+# --- events ---
+
+URL = "https://example.com/hook"
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "told"),
+    [
+        pytest.param(CREATED, URL, True, id="told"),
+        pytest.param(CREATED, None, False, id="nobody to tell"),
+        pytest.param(PLANNED, URL, False, id="nobody's business"),
+        pytest.param("instance.reclaim_notice", URL, True, id="a warning"),
+    ],
+)
+def test_an_event_is_told_to_who_asked_for_it(kind: str, url: str | None, told: bool) -> None:
+    assert is_told(Event("inst", 1, kind, NOW), an_instance(webhook_url=url)) is told
+
+
+@pytest.mark.parametrize("status", STATUS_EVENTS)
+def test_every_status_that_is_announced_is_told_under_its_own_name(status: Status) -> None:
+    assert STATUS_EVENTS[status] == f"instance.{status}"
+    assert STATUS_EVENTS[status] in WEBHOOK_TYPES
+
+
+def test_the_webhooks_are_those_of_the_contract() -> None:
+    words = (
+        "created starting running health_checking ready failed timeout stopping exited deleted "
+        "reclaim_notice orphan_detected"
+    )
+    assert {f"instance.{word}" for word in words.split()} == WEBHOOK_TYPES

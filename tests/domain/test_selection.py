@@ -1,0 +1,349 @@
+"""Which offer is taken, in which order, and what is said about each one that is not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise, permutations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuherd.domain.errors import NotFound
+from gpuherd.domain.instance import Optimize, Wish
+from gpuherd.domain.offer import BillingMode, Offer
+from gpuherd.domain.selection import (
+    Ranking,
+    Refusal,
+    named,
+    no_capacity,
+    rank_offers,
+    require_offers,
+    why_not,
+)
+
+HK, SGP, IND = "CN-HK-01", "AS-SGP-02", "AS-IN-01"
+
+
+def an_offer(product_id: str = "4090.16c62g", region: str = HK, **changes: Any) -> Offer:
+    fields: dict[str, Any] = {
+        "product_name": "RTX 4090 24GB",
+        "cluster_id": region.lower(),
+        "available": True,
+        "stock": "high",
+        "spot_usd": Decimal("0.35"),
+        "on_demand_usd": Decimal("0.70"),
+        "cpu_per_gpu": 16,
+        "memory_gb_per_gpu": 62,
+        "disk_gb_min": 10,
+        "disk_gb_max": 6144,
+    }
+    return Offer(product_id, region=region, **fields | changes)
+
+
+def a_wish(**changes: Any) -> Wish:
+    return Wish(**{"product_name": "RTX 4090 24GB", "template_id": "101", **changes})
+
+
+def ids(offers: tuple[Offer, ...]) -> list[str]:
+    return [offer.product_id for offer in offers]
+
+
+ON_DEMAND = BillingMode.ON_DEMAND
+CAP = Decimal("1.40")
+
+
+@pytest.mark.parametrize(
+    ("offer", "wish", "reason"),
+    [
+        pytest.param(
+            an_offer(region=IND),
+            a_wish(regions=(HK, SGP)),
+            "region AS-IN-01 is not among the regions asked for",
+            id="another region",
+        ),
+        pytest.param(an_offer(available=False), a_wish(), "not available", id="unavailable"),
+        pytest.param(an_offer(spot_usd=None), a_wish(), "not sold as spot", id="no spot price"),
+        pytest.param(
+            an_offer(on_demand_usd=None),
+            a_wish(billing_mode=ON_DEMAND),
+            "not sold as onDemand",
+            id="no on-demand price",
+        ),
+        pytest.param(
+            an_offer(),
+            a_wish(gpu_num=5, hourly_usd_max=CAP),
+            "costs 1.75 USD an hour, above the limit of 1.40",
+            id="too dear for all its GPUs",
+        ),
+        pytest.param(
+            an_offer(),
+            a_wish(gpu_num=3, hourly_usd_max=CAP, billing_mode=ON_DEMAND),
+            "costs 2.10 USD an hour, above the limit of 1.40",
+            id="too dear on demand",
+        ),
+        pytest.param(
+            an_offer(disk_gb_max=100),
+            a_wish(disk_gb=101),
+            "gives at most 100 GB of root disk",
+            id="disk too small",
+        ),
+    ],
+)
+def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -> None:
+    assert why_not(offer, wish) == reason
+    assert rank_offers([offer], wish) == Ranking((), (Refusal(offer, reason),))
+
+
+@pytest.mark.parametrize(
+    ("offer", "wish"),
+    [
+        pytest.param(an_offer(), a_wish(), id="anywhere"),
+        pytest.param(an_offer(), a_wish(regions=(SGP, HK)), id="one of the regions"),
+        pytest.param(an_offer(), a_wish(gpu_num=4, hourly_usd_max=CAP), id="exactly at the limit"),
+        pytest.param(
+            an_offer(), a_wish(gpu_num=2, hourly_usd_max=CAP, billing_mode=ON_DEMAND), id="on demand"
+        ),
+        pytest.param(an_offer(disk_gb_max=100), a_wish(disk_gb=100), id="exactly the largest disk"),
+        pytest.param(an_offer(disk_gb_max=0), a_wish(disk_gb=1000), id="largest disk not known"),
+        pytest.param(an_offer(on_demand_usd=None), a_wish(), id="no on-demand price, none needed"),
+        pytest.param(
+            an_offer(spot_usd=None), a_wish(billing_mode=ON_DEMAND), id="no spot price, none needed"
+        ),
+    ],
+)
+def test_an_offer_that_fits_is_accepted(offer: Offer, wish: Wish) -> None:
+    assert why_not(offer, wish) is None
+    assert rank_offers([offer], wish) == Ranking((offer,), ())
+
+
+def test_what_refused_this_wish_for_lack_of_stock_is_not_tried_there_again() -> None:
+    here, elsewhere, other = an_offer(), an_offer(region=SGP), an_offer("4090.12c64g")
+    ranking = rank_offers([here, elsewhere, other], a_wish(), sold_out={("4090.16c62g", HK)})
+    assert ranking.refused == (Refusal(here, "the cloud refused it just now for lack of stock"),)
+    assert set(ranking.accepted) == {elsewhere, other}
+
+
+# --- what a name means ---
+
+CARDS = tuple(
+    an_offer(product_id, product_name=name)
+    for product_id, name in [
+        ("a", "RTX 4090 24GB"),
+        ("b", "rtx 4090 24gb"),
+        ("c", "RTX 4090 24GB Pro"),
+        ("d", "RTX 4090"),
+        ("e", "H100 SXM"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        pytest.param("RTX 4090 24GB", "ab", id="exact before contained"),
+        pytest.param("rTx 4090 24gB", "ab", id="any case"),
+        pytest.param("  H100 SXM ", "e", id="spaces around it"),
+        pytest.param("rtx 4090", "d", id="exact although others contain it"),
+        pytest.param("4090", "abcd", id="contained"),
+        pytest.param("24gb p", "c", id="contained in any case"),
+        pytest.param("RTX  4090", "", id="spaces inside count"),
+        pytest.param("A100", "", id="nothing"),
+    ],
+)
+def test_a_name_means_the_exact_product_else_all_that_contain_it(name: str, meant: str) -> None:
+    assert "".join(ids(named(CARDS, name))) == meant
+
+
+def test_an_unknown_product_is_not_found() -> None:
+    with pytest.raises(NotFound, match="no product is called 'A100'") as caught:
+        require_offers(CARDS, a_wish(product_name="A100"))
+    assert caught.value.code == "PRODUCT_NOT_FOUND"
+
+
+def test_a_known_product_is_found_even_when_it_is_sold_out() -> None:
+    gone = an_offer(available=False)
+    assert require_offers(iter([gone]), a_wish()) == (gone,)
+
+
+# --- the order ---
+
+
+def test_the_order_of_the_regions_comes_before_the_price() -> None:
+    dear, cheap = an_offer("dear", HK, spot_usd=Decimal(9)), an_offer("cheap", SGP, spot_usd=Decimal(1))
+    assert ids(rank_offers([cheap, dear], a_wish(regions=(HK, SGP))).accepted) == ["dear", "cheap"]
+    assert ids(rank_offers([cheap, dear], a_wish(regions=(SGP, HK))).accepted) == ["cheap", "dear"]
+
+
+def test_without_an_order_of_regions_the_price_decides() -> None:
+    dear, cheap = an_offer("dear", HK, spot_usd=Decimal(9)), an_offer("cheap", SGP, spot_usd=Decimal(1))
+    assert ids(rank_offers([dear, cheap], a_wish()).accepted) == ["cheap", "dear"]
+
+
+def test_when_the_price_matters_most_the_order_of_the_regions_does_not_count() -> None:
+    dear, cheap = an_offer("dear", HK, spot_usd=Decimal(9)), an_offer("cheap", SGP, spot_usd=Decimal(1))
+    elsewhere = an_offer("elsewhere", IND, spot_usd=Decimal(0))
+    wish = a_wish(regions=(HK, SGP), optimize=Optimize.PRICE)
+    ranking = rank_offers([elsewhere, dear, cheap], wish)
+    assert ids(ranking.accepted) == ["cheap", "dear"]
+    assert [it.offer for it in ranking.refused] == [elsewhere], "the regions still limit the choice"
+
+
+def test_the_price_is_that_of_the_billing_mode() -> None:
+    a = an_offer("a", spot_usd=Decimal(1), on_demand_usd=Decimal(9))
+    b = an_offer("b", spot_usd=Decimal(2), on_demand_usd=Decimal(3))
+    assert ids(rank_offers([a, b], a_wish()).accepted) == ["a", "b"]
+    assert ids(rank_offers([a, b], a_wish(billing_mode=ON_DEMAND)).accepted) == ["b", "a"]
+
+
+def test_at_one_price_more_memory_then_more_cpu_then_the_id_decides() -> None:
+    offers = [
+        an_offer("z-most-memory", memory_gb_per_gpu=128, cpu_per_gpu=4),
+        an_offer("y-more-cpu", memory_gb_per_gpu=64, cpu_per_gpu=32),
+        an_offer("a-first-id", memory_gb_per_gpu=64, cpu_per_gpu=16),
+        an_offer("b-second-id", region=IND, memory_gb_per_gpu=64, cpu_per_gpu=16),
+        an_offer("b-second-id", region=SGP, memory_gb_per_gpu=64, cpu_per_gpu=16),
+    ]
+    for catalogue in permutations(offers):
+        assert rank_offers(catalogue, a_wish()).accepted == tuple(offers)
+
+
+# --- what is said when nothing is left ---
+
+
+def test_every_refused_offer_is_told_under_its_region() -> None:
+    offers = [an_offer("a", HK, available=False), an_offer("b", HK, spot_usd=None), an_offer("c", SGP)]
+    ranking = rank_offers(offers, a_wish(regions=(HK,)))
+    said = {"productName": "RTX 4090 24GB"}
+    assert ranking.reasons_by_region() == [
+        {
+            "region": HK,
+            "offers": [
+                {"productId": "a", **said, "reason": "not available"},
+                {"productId": "b", **said, "reason": "not sold as spot"},
+            ],
+        },
+        {
+            "region": SGP,
+            "offers": [
+                {"productId": "c", **said, "reason": "region AS-SGP-02 is not among the regions asked for"}
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("regions", "where"), [((HK, SGP), "can be had in CN-HK-01, AS-SGP-02"), ((), "can be had in any region")]
+)
+def test_no_capacity_says_what_was_wished_for_and_why_each_offer_was_not_taken(
+    regions: tuple[str, ...], where: str
+) -> None:
+    wish = a_wish(regions=regions, gpu_num=2)
+    ranking = rank_offers([an_offer(available=False)], wish)
+    error = no_capacity(ranking, wish)
+    assert error.code == "NO_OPTIMAL_PRODUCT_ANY_REGION"
+    assert error.message.endswith(where)
+    assert "'RTX 4090 24GB' (spot, 2 GPU)" in error.message
+    assert error.details == {"regions": ranking.reasons_by_region(), "regionsTried": list(regions)}
+
+
+# --- properties; few values, so that ties are common ---
+
+prices = st.none() | st.integers(1, 4).map(lambda cents: Decimal(cents) / 100)
+regions = st.sampled_from([HK, SGP, IND, "US-CA-06"])
+offers = st.lists(
+    st.builds(
+        an_offer,
+        st.sampled_from("abcdef"),
+        regions,
+        available=st.sampled_from([True, True, False]),
+        spot_usd=prices,
+        on_demand_usd=prices,
+        cpu_per_gpu=st.integers(1, 2),
+        memory_gb_per_gpu=st.integers(1, 2),
+        disk_gb_max=st.sampled_from([0, 50, 100]),
+    ),
+    unique_by=lambda offer: (offer.product_id, offer.region),
+    max_size=12,
+)
+wishes = st.builds(
+    a_wish,
+    gpu_num=st.integers(1, 8),
+    disk_gb=st.sampled_from([10, 60]),
+    regions=st.lists(regions, unique=True).map(tuple),
+    billing_mode=st.sampled_from(BillingMode),
+    hourly_usd_max=st.none() | st.integers(1, 20).map(lambda cents: Decimal(cents) / 100),
+    optimize=st.sampled_from(Optimize),
+)
+sold_outs = st.sets(st.tuples(st.sampled_from("abcdef"), regions), max_size=6)
+
+
+@settings(deadline=None)
+@given(offers, wishes, sold_outs, st.randoms(use_true_random=False))
+def test_the_order_of_the_catalogue_does_not_matter(
+    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]], chance: random.Random
+) -> None:
+    ranking = rank_offers(catalogue, wish, sold_out)
+    chance.shuffle(catalogue)
+    assert rank_offers(catalogue, wish, sold_out) == ranking
+
+
+@settings(deadline=None)
+@given(offers, wishes, sold_outs)
+def test_every_offer_is_either_accepted_or_refused_with_a_reason(
+    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+) -> None:
+    ranking = rank_offers(iter(catalogue), wish, sold_out)
+    assert Counter([*ranking.accepted, *(it.offer for it in ranking.refused)]) == Counter(catalogue)
+    assert all(it.reason for it in ranking.refused)
+
+
+@settings(deadline=None)
+@given(offers, wishes, sold_outs)
+def test_what_is_accepted_can_be_had_at_that_price_in_that_place(
+    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+) -> None:
+    for offer in rank_offers(catalogue, wish, sold_out).accepted:
+        price = offer.spot_usd if wish.billing_mode is BillingMode.SPOT else offer.on_demand_usd
+        assert price is not None
+        assert wish.hourly_usd_max is None or price * wish.gpu_num <= wish.hourly_usd_max
+        assert offer.available
+        assert not wish.regions or offer.region in wish.regions
+        assert (offer.product_id, offer.region) not in sold_out
+        assert offer.disk_gb_max == 0 or wish.disk_gb <= offer.disk_gb_max
+
+
+@settings(deadline=None)
+@given(offers, wishes)
+def test_no_accepted_offer_is_better_than_the_one_before_it(catalogue: list[Offer], wish: Wish) -> None:
+    accepted = rank_offers(catalogue, wish).accepted
+    for better, worse in pairwise(accepted):
+        if wish.regions and wish.optimize is Optimize.REGION and better.region != worse.region:
+            assert wish.regions.index(better.region) < wish.regions.index(worse.region)
+            continue
+        prices = [offer.gpu_hourly_usd(wish.billing_mode) for offer in (better, worse)]
+        assert prices[0] is not None and prices[1] is not None
+        if prices[0] != prices[1]:
+            assert prices[0] < prices[1]
+        elif better.memory_gb_per_gpu != worse.memory_gb_per_gpu:
+            assert better.memory_gb_per_gpu > worse.memory_gb_per_gpu
+        elif better.cpu_per_gpu != worse.cpu_per_gpu:
+            assert better.cpu_per_gpu > worse.cpu_per_gpu
+        else:
+            assert (better.product_id, better.region) < (worse.product_id, worse.region)
+
+
+@settings(deadline=None)
+@given(offers, wishes, sold_outs)
+def test_the_reasons_cover_every_refused_offer_and_each_region_once(
+    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+) -> None:
+    ranking = rank_offers(catalogue, wish, sold_out)
+    told = ranking.reasons_by_region()
+    assert len({it["region"] for it in told}) == len(told)
+    assert Counter(
+        (it["region"], offer["productId"], offer["reason"]) for it in told for offer in it["offers"]
+    ) == Counter((it.offer.region, it.offer.product_id, it.reason) for it in ranking.refused)

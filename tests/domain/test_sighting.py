@@ -1,0 +1,414 @@
+"""A list proves presence at once, and absence only slowly, and never when something speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuherd.domain.machine import Listing, Machine, Phase
+from gpuherd.domain.sighting import (
+    ListRecord,
+    Patience,
+    Sighting,
+    Witness,
+    compare,
+    judge_witness,
+    surely_absent,
+    surely_not_created,
+)
+
+SENT = datetime(2026, 1, 1, tzinfo=UTC)
+PATIENCE = Patience()
+SEEN, NONE, MISSING = Witness.SEEN, Witness.NONE, Witness.MISSING
+
+
+def at(seconds: float) -> datetime:
+    return SENT + timedelta(seconds=seconds)
+
+
+def a_list(started_s: float, witness: Witness = SEEN, complete: bool = True, took_s: float = 1) -> ListRecord:
+    return ListRecord(at(started_s), at(started_s + took_s), complete, witness)
+
+
+def seen_at(*starts_s: float) -> list[ListRecord]:
+    return [a_list(start) for start in starts_s]
+
+
+def alone_at(*starts_s: float) -> list[ListRecord]:
+    return [a_list(start, NONE) for start in starts_s]
+
+
+# --- what a list is worth ---
+
+
+@pytest.mark.parametrize(
+    ("candidates", "listed", "worth"),
+    [
+        pytest.param([], [], NONE, id="we own nothing"),
+        pytest.param([], ["m-9"], NONE, id="we own nothing, others do"),
+        pytest.param(["m-1", "m-2"], ["m-2", "m-9"], SEEN, id="one of ours is there"),
+        pytest.param(["m-1", "m-2"], ["m-9"], MISSING, id="none of ours is there"),
+        pytest.param(["m-1"], [], MISSING, id="empty list"),
+    ],
+)
+def test_a_list_is_worth_what_it_shows_of_ours(
+    candidates: list[str], listed: list[str], worth: Witness
+) -> None:
+    assert judge_witness(iter(candidates), iter(listed)) is worth
+
+
+@pytest.mark.parametrize(
+    ("complete", "witness", "believable"),
+    [
+        (True, SEEN, True),
+        (True, NONE, True),
+        (True, MISSING, False),
+        (False, SEEN, False),
+        (False, NONE, False),
+    ],
+)
+def test_a_list_is_believed_when_it_is_whole_and_not_contradicted(
+    complete: bool, witness: Witness, believable: bool
+) -> None:
+    assert a_list(0, witness, complete).believable is believable
+
+
+@pytest.mark.parametrize(
+    ("settle_s", "alone_s", "witness_age_s", "spacing_s", "absence_s"),
+    [(180, 900, 180, 20, 10), (18, 90, 18, 2, 1), (1800, 9000, 300, 200, 100)],
+)
+def test_all_patience_scales_with_the_settling_time(
+    settle_s: float, alone_s: float, witness_age_s: float, spacing_s: float, absence_s: float
+) -> None:
+    patience = Patience(timedelta(seconds=settle_s))
+    spans = (
+        patience.settle_without_witness,
+        patience.witness_age,
+        patience.list_spacing,
+        patience.absence_spacing,
+    )
+    assert [it.total_seconds() for it in spans] == [alone_s, witness_age_s, spacing_s, absence_s]
+
+
+# --- giving up a create of unknown outcome ---
+
+
+@pytest.mark.parametrize(
+    ("lists", "verdict"),
+    [
+        pytest.param(seen_at(140, 160, 180), True, id="three lists, the last after the settling time"),
+        pytest.param(seen_at(1, 21, 180), True, id="the first may be early"),
+        pytest.param(seen_at(*range(2, 184, 2)), True, id="many lists close together"),
+        pytest.param(seen_at(139.9, 159.9, 179.9), False, id="the last just before the settling time"),
+        pytest.param(seen_at(100, 120, 140), False, id="no look late enough, however late it is now"),
+        pytest.param([], False, id="no list"),
+        pytest.param(seen_at(160, 180), False, id="two lists"),
+        pytest.param(seen_at(170, 175, 180, 185), False, id="too close together"),
+        pytest.param(seen_at(140.1, 160, 180), False, id="one gap just too short"),
+        pytest.param(seen_at(0, 160, 180), False, id="a list that began with the call says nothing"),
+        pytest.param(seen_at(-40, -20, 180), False, id="lists older than the call say nothing"),
+        pytest.param(alone_at(860, 880, 900), True, id="without a witness it takes five times as long"),
+        pytest.param(alone_at(859, 879, 899), False, id="without a witness, just before that"),
+        pytest.param(alone_at(140, 160, 180), False, id="without a witness, after the short time"),
+        pytest.param(
+            [*alone_at(20, 40, 100), *seen_at(140, 160, 180)],
+            True,
+            id="a witness appears and stays for three",
+        ),
+        pytest.param(
+            [*alone_at(20, 40, 140), *seen_at(160, 180)], False, id="lists before the witness do not count"
+        ),
+        pytest.param([*alone_at(860, 880), *seen_at(900)], False, id="nor do they help when it appears late"),
+        pytest.param(
+            [*seen_at(840, 860), *alone_at(880, 900)], False, id="nor does a witness that is gone again"
+        ),
+        pytest.param([*seen_at(140, 160, 180), *alone_at(200)], False, id="the last worth is what counts"),
+        pytest.param(
+            [*seen_at(140, 160), a_list(170, SEEN, complete=False), *seen_at(180)],
+            False,
+            id="incomplete list",
+        ),
+        pytest.param(
+            [*seen_at(140, 160), a_list(170, MISSING), *seen_at(180)], False, id="list without its witness"
+        ),
+        pytest.param([*seen_at(140, 160, 180), a_list(181, MISSING)], False, id="the latest list is a lie"),
+        pytest.param(
+            [a_list(100, MISSING), *seen_at(140, 160, 180)], True, id="three clean lists after a lie"
+        ),
+        pytest.param(
+            [*alone_at(860, 880), a_list(890, MISSING), *alone_at(900)], False, id="a lie without a witness"
+        ),
+    ],
+)
+def test_a_create_is_given_up_only_on_good_evidence(lists: list[ListRecord], verdict: bool) -> None:
+    assert surely_not_created(SENT, lists, at(100_000), PATIENCE) is verdict
+
+
+def test_a_list_that_is_not_finished_yet_proves_nothing() -> None:
+    lists = [*seen_at(140, 160), a_list(180, took_s=30)]
+    assert not surely_not_created(SENT, lists, at(209), PATIENCE)
+    assert surely_not_created(SENT, lists, at(210), PATIENCE)
+
+
+def test_a_shorter_settling_time_shortens_everything() -> None:
+    lists = seen_at(14, 16, 18)
+    assert not surely_not_created(SENT, lists, at(20), PATIENCE)
+    assert surely_not_created(SENT, lists, at(20), Patience(timedelta(seconds=18)))
+
+
+records = st.builds(
+    a_list,
+    st.integers(-100, 1500),
+    st.sampled_from([SEEN, SEEN, NONE, NONE, MISSING]),
+    st.sampled_from([True, True, True, False]),
+    st.integers(0, 20),
+)
+# Long runs of one kind, as in life, so that the answer is often yes.
+runs = st.builds(
+    lambda start, count, gap, witness: [a_list(start + i * gap, witness) for i in range(count)],
+    st.integers(-100, 1000),
+    st.integers(2, 8),
+    st.integers(15, 200),
+    st.sampled_from([SEEN, NONE]),
+)
+
+
+def in_order(lists: Sequence[ListRecord]) -> list[ListRecord]:
+    return sorted(lists, key=lambda it: it.started_at)
+
+
+histories = st.builds(
+    lambda runs, strays: in_order([*(it for run in runs for it in run), *strays]),
+    st.lists(runs, min_size=1, max_size=2),
+    st.lists(records, max_size=2),
+)
+nows = st.integers(0, 3000) | st.just(10_000)
+
+
+@settings(deadline=None, max_examples=300)
+@given(histories, nows)
+def test_nothing_is_given_up_before_its_time_or_on_fewer_than_three_lists(
+    lists: list[ListRecord], now_s: int
+) -> None:
+    if not surely_not_created(SENT, lists, at(now_s), PATIENCE):
+        return
+    assert now_s >= 180
+    counted = [it for it in lists if it.started_at > SENT and it.believable]
+    assert len(counted) >= 3
+    assert counted[-1].started_at - SENT >= timedelta(seconds=180 if counted[-1].witness is SEEN else 900)
+    latest = [it for it in lists if it.started_at > SENT][-3:]
+    assert {(it.believable, it.witness) for it in latest} == {(True, counted[-1].witness)}
+
+
+@settings(deadline=None)
+@given(histories, st.sampled_from([a_list(5000, MISSING), a_list(5000, SEEN, complete=False)]))
+def test_one_list_that_cannot_be_believed_takes_every_yes_back(
+    lists: list[ListRecord], lie: ListRecord
+) -> None:
+    after = [*lists, lie, *seen_at(5100, 5200)]
+    assert not surely_not_created(SENT, after, at(10_000), PATIENCE)
+    assert surely_not_created(SENT, [*after, *seen_at(5300)], at(10_000), PATIENCE)
+
+
+@settings(deadline=None)
+@given(histories, nows, st.integers(-100, 0))
+def test_lists_from_before_the_call_change_nothing(lists: list[ListRecord], now_s: int, early_s: int) -> None:
+    since = [it for it in lists if it.started_at > SENT]
+    before = in_order([*seen_at(early_s), a_list(early_s - 1, MISSING), *alone_at(early_s - 50)])
+    assert surely_not_created(SENT, [*before, *since], at(now_s), PATIENCE) is surely_not_created(
+        SENT, since, at(now_s), PATIENCE
+    )
+
+
+# --- a machine that we know ---
+
+
+def a_machine(cloud_id: str = "m-1", phase: Phase = Phase.RUNNING, **changes: Any) -> Machine:
+    return Machine(cloud_id, "job", phase, phase.value, **changes)
+
+
+def sighted(cloud_id: str = "m-1", since_s: float = 0, **changes: Any) -> Sighting:
+    return Sighting(a_machine(cloud_id), at(since_s), at(since_s), **changes)
+
+
+def missed(lists: int, since_s: float, until_s: float) -> Sighting:
+    return Sighting(a_machine(), at(0), at(until_s), missing_since=at(since_s), missing_lists=lists)
+
+
+@pytest.mark.parametrize(
+    ("sighting", "gone"),
+    [
+        pytest.param(sighted(), False, id="listed"),
+        pytest.param(missed(1, 100, 100), False, id="missed once"),
+        pytest.param(missed(2, 100, 110), True, id="missed twice, ten seconds apart"),
+        pytest.param(missed(2, 100, 109.9), False, id="missed twice, too close together"),
+        pytest.param(missed(1, 100, 900), False, id="missed once, long ago"),
+        pytest.param(Sighting(a_machine(phase=Phase.ABSENT), at(0), at(0)), True, id="listed as removed"),
+        pytest.param(Sighting(a_machine(phase=Phase.REMOVING), at(0), at(0)), False, id="being removed"),
+    ],
+)
+@pytest.mark.parametrize("asked_at", [None, at(0)], ids=["", "asked"])
+def test_a_listed_machine_is_gone_when_two_lists_miss_it(
+    sighting: Sighting, asked_at: datetime | None, gone: bool
+) -> None:
+    # The lists themselves are already counted in the sighting.
+    assert surely_absent(sighting, asked_at, seen_at(500, 600, 700), PATIENCE) is gone
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "lists", "gone"),
+    [
+        pytest.param(None, seen_at(100, 200, 300), False, id="nobody asked for its removal"),
+        pytest.param(100, [], False, id="no list"),
+        pytest.param(100, seen_at(200), False, id="one list"),
+        pytest.param(100, seen_at(101, 111), True, id="two lists"),
+        pytest.param(100, seen_at(101, 110.9), False, id="two lists, too close together"),
+        pytest.param(100, seen_at(101, 105, 111), True, id="many lists, the last late enough"),
+        pytest.param(100, seen_at(90, 100, 111), False, id="lists from before the removal"),
+        pytest.param(100, [a_list(101, MISSING), *seen_at(111)], False, id="a list without its witness"),
+        pytest.param(100, [a_list(101, complete=False), *seen_at(111)], False, id="an incomplete list"),
+    ],
+)
+def test_a_machine_that_was_never_listed_is_gone_only_after_its_removal(
+    asked_s: float | None, lists: list[ListRecord], gone: bool
+) -> None:
+    asked_at = None if asked_s is None else at(asked_s)
+    assert surely_absent(None, asked_at, lists, PATIENCE) is gone
+
+
+# --- what one list changes ---
+
+
+def shown(
+    *machines: Machine,
+    started_s: float = 100,
+    took_s: float = 1,
+    complete: bool = True,
+    witness: Witness = SEEN,
+) -> tuple[Listing, ListRecord]:
+    record = a_list(started_s, witness, complete, took_s)
+    return Listing(machines, complete, record.started_at, record.finished_at), record
+
+
+def changes(known: Sequence[Sighting], it: tuple[Listing, ListRecord]) -> list[Sighting]:
+    return compare({known_one.machine.cloud_id: known_one for known_one in known}, *it, PATIENCE)
+
+
+def test_a_new_machine_is_seen_for_the_first_time() -> None:
+    assert changes([], shown(a_machine())) == [Sighting(a_machine(), at(101), at(101))]
+
+
+def test_a_machine_that_looks_the_same_is_no_news() -> None:
+    assert changes([sighted()], shown(a_machine())) == []
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [a_machine(phase=Phase.STOPPED), a_machine(error="broken"), a_machine(spot_status="reclaiming")],
+    ids=["phase", "error", "spot status"],
+)
+def test_a_machine_that_looks_different_keeps_its_first_sighting(machine: Machine) -> None:
+    assert changes([sighted()], shown(machine)) == [Sighting(machine, at(0), at(101))]
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"complete": False}, {"witness": MISSING}], ids=["incomplete", "without its witness"]
+)
+def test_a_list_that_is_not_believed_still_shows_what_it_shows(flaw: dict[str, Any]) -> None:
+    new, stopped = a_machine("m-2"), a_machine(phase=Phase.STOPPED)
+    assert changes([sighted()], shown(new, stopped, **flaw)) == [
+        Sighting(new, at(101), at(101)),
+        Sighting(stopped, at(0), at(101)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "flaw", [{"complete": False}, {"witness": MISSING}], ids=["incomplete", "without its witness"]
+)
+@pytest.mark.parametrize("known", [sighted(), missed(1, 20, 20)], ids=["listed so far", "missed once"])
+def test_a_list_that_is_not_believed_misses_nothing(known: Sighting, flaw: dict[str, Any]) -> None:
+    assert changes([known], shown(**flaw)) == []
+
+
+def test_a_machine_that_is_not_listed_is_missed_since_that_list() -> None:
+    assert changes([sighted()], shown()) == [missed(1, 101, 101)]
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "counts"),
+    [(99.9, True), (100, False), (100.5, False), (101, False), (105, False)],
+    ids=["before", "as it began", "while it ran", "as it ended", "after it"],
+)
+def test_a_machine_seen_after_the_list_began_is_not_missed(seen_s: float, counts: bool) -> None:
+    assert bool(changes([sighted(since_s=seen_s)], shown())) is counts
+
+
+@pytest.mark.parametrize(
+    ("started_s", "expected"),
+    [(108.9, []), (109, [missed(2, 100, 110)]), (500, [missed(2, 100, 501)])],
+    ids=["too early", "ten seconds later", "much later"],
+)
+def test_a_second_miss_counts_only_some_time_after_the_first(
+    started_s: float, expected: list[Sighting]
+) -> None:
+    assert changes([missed(1, 100, 100)], shown(started_s=started_s)) == expected
+
+
+def test_after_two_misses_a_third_is_no_news() -> None:
+    assert changes([missed(2, 50, 60)], shown(started_s=1000)) == []
+
+
+@pytest.mark.parametrize("flaw", [{}, {"complete": False}, {"witness": MISSING}])
+def test_a_machine_that_is_back_is_not_missing_any_more(flaw: dict[str, Any]) -> None:
+    assert changes([missed(2, 50, 60)], shown(a_machine(), **flaw)) == [Sighting(a_machine(), at(0), at(101))]
+
+
+def test_each_machine_is_judged_by_itself() -> None:
+    known = [sighted("same"), sighted("gone"), sighted("other"), missed(1, 5, 5)]
+    stopped = a_machine("other", Phase.STOPPED)
+    listing = shown(a_machine("same"), stopped, a_machine("new"))
+    assert {it.machine.cloud_id: it.missing_lists for it in changes(known, listing)} == {
+        "other": 0,
+        "new": 0,
+        "gone": 1,
+        "m-1": 2,
+    }
+
+
+looks = st.lists(
+    st.tuples(st.integers(1, 15), st.booleans(), st.sampled_from([SEEN, NONE, MISSING]), st.booleans()),
+    max_size=20,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(looks)
+def test_a_machine_is_gone_only_after_two_believable_lists_without_it(
+    looks: list[tuple[int, bool, Witness, bool]],
+) -> None:
+    known = {"m-1": sighted()}
+    misses: list[datetime] = []
+    now_s = 0
+    for gap_s, present, witness, complete in looks:
+        now_s += gap_s
+        listing, record = shown(
+            *([a_machine()] if present else []),
+            started_s=now_s,
+            took_s=0.5,
+            witness=witness,
+            complete=complete,
+        )
+        known.update((it.machine.cloud_id, it) for it in compare(known, listing, record, PATIENCE))
+        if present:
+            misses.clear()
+        elif record.believable:
+            misses.append(record.finished_at)
+        proven = len(misses) >= 2 and misses[-1] - misses[0] >= PATIENCE.absence_spacing
+        assert surely_absent(known["m-1"], None, [], PATIENCE) is proven
+        assert known["m-1"] == replace(known["m-1"], machine=a_machine(), first_seen_at=at(0))

@@ -1,0 +1,137 @@
+"""Whatever people call their machine, we find our tag on it again, and never take another for ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpuherd.domain.tag import MARK, SEPARATOR, Tag, cloud_name, plain_name, read_tag
+
+KEY = "01kdvdna00sngxhwbavy8vep2a"
+TAG = Tag("a1b2c3d4", KEY, 1)
+TEXT = f"gh1-a1b2c3d4-{KEY}-1"
+
+alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+tags = st.builds(
+    Tag,
+    st.text(alphabet, min_size=8, max_size=8),
+    st.text(alphabet, min_size=26, max_size=26),
+    st.integers(1, 9999),
+)
+# Other people's tags, whole and broken, inside a name.
+look_alikes = st.builds(
+    lambda before, tag, after: f"{before}--{tag}{after}", st.text(max_size=20), tags, st.text(max_size=20)
+)
+names = st.one_of(
+    st.text(),
+    st.text(min_size=300, max_size=300),
+    st.text(alphabet + "-", max_size=300),
+    st.text("-ÄÖ漢 ", max_size=300),
+    look_alikes,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(names, tags)
+@example("", TAG)
+@example("---", TAG)
+@example("漢字", TAG)
+@example("x" * 179 + "-" + "y", TAG)
+@example(f"job--{TEXT}", Tag("zzzzzzzz", "z" * 26, 9999))
+@example(f"job--{TEXT}", TAG)
+def test_a_tag_is_read_back_from_under_any_name(name: str, tag: Tag) -> None:
+    called = cloud_name(name, tag)
+    assert read_tag(called) == tag
+    assert str(read_tag(called)) == str(tag)
+
+
+@settings(deadline=None, max_examples=300)
+@given(names, tags)
+def test_the_cloud_takes_every_name_that_we_make(name: str, tag: Tag) -> None:
+    called = cloud_name(name, tag)
+    assert re.fullmatch(r"[a-z0-9-]+", called)
+    assert len(called) <= 255
+    assert called[0] != "-"
+
+
+@settings(deadline=None)
+@given(names, tags, tags)
+def test_people_are_shown_the_name_without_the_tag(name: str, tag: Tag, other: Tag) -> None:
+    shown = plain_name(cloud_name(name, tag))
+    assert f"{shown}--{tag}" == cloud_name(name, tag)
+    assert shown == plain_name(cloud_name(name, other)), "the name does not depend on the tag"
+    assert 0 < len(shown) <= 180
+
+
+@settings(deadline=None)
+@given(tags, tags)
+def test_two_attempts_never_share_a_tag(one: Tag, other: Tag) -> None:
+    assert (str(one) == str(other)) is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param("job-7", "job-7", id="as it is"),
+        pytest.param("Big Job #7", "big-job-7", id="lower case, one dash for what is not allowed"),
+        pytest.param("  --job--7-- ", "job--7", id="dashes inside stay, around it go"),
+        pytest.param("Straße", "strasse", id="folded"),
+        pytest.param("naïve café", "na-ve-caf", id="accents"),
+        pytest.param("", "gpu", id="empty"),
+        pytest.param("漢字", "gpu", id="nothing left of it"),
+        pytest.param("x" * 300, "x" * 180, id="cut"),
+        pytest.param("-" * 200 + "job", "job", id="dashes in front do not use up the space"),
+        pytest.param("x" * 179 + "--y", "x" * 179, id="no dash where it is cut"),
+        pytest.param(f"a--{TEXT}", f"a--{TEXT}", id="somebody else's tag is only a name"),
+    ],
+)
+def test_a_name_is_cleaned_and_cut(name: str, shown: str) -> None:
+    assert cloud_name(name, TAG) == f"{shown}--{TEXT}"
+    assert plain_name(f"{shown}--{TEXT}") == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("job", id="no tag"),
+        pytest.param(TEXT, id="no name and no separator"),
+        pytest.param(f"job-{TEXT}", id="one dash"),
+        pytest.param(f"job--x{TEXT}", id="something before the mark"),
+        pytest.param(f"job--{TEXT}-copy", id="something after it"),
+        pytest.param(f"job--{TEXT} ", id="space after it"),
+        pytest.param(f"job--{TEXT}\n", id="line break after it"),
+        pytest.param(f"job--{TEXT.upper()}", id="upper case"),
+        pytest.param(f"job--{TEXT.replace('a1b2c3d4', 'A1b2c3d4')}", id="one letter in upper case"),
+        pytest.param(f"job--ng1-a1b2c3d4-{KEY}-1", id="another mark"),
+        pytest.param(f"job--gh2-a1b2c3d4-{KEY}-1", id="a later mark"),
+        pytest.param(f"job--gh1-a1b2c3d-{KEY}-1", id="installation too short"),
+        pytest.param(f"job--gh1-a1b2c3d4e-{KEY}-1", id="installation too long"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY[:-1]}-1", id="key too short"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}z-1", id="key too long"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}", id="no attempt"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-", id="empty attempt"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-0", id="attempts are counted from 1"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-01", id="leading zero"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-12345", id="attempt too long"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-x", id="attempt is no number"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-１", id="a digit of another script"),
+        pytest.param(f"job--gh1-a1b2c3dé-{KEY}-1", id="a letter of another script"),
+    ],
+)
+def test_what_only_looks_like_a_tag_is_none(name: str) -> None:
+    assert read_tag(name) is None
+    assert plain_name(name) == name
+
+
+@pytest.mark.parametrize("name", [f"--{TEXT}", f"Anything Else--{TEXT}", f"two\nlines--{TEXT}"])
+def test_only_the_end_of_a_name_counts(name: str) -> None:
+    assert read_tag(name) == TAG
+
+
+def test_the_separator_is_what_users_may_not_write() -> None:
+    assert f"--{TAG}".startswith(SEPARATOR)
+    assert str(TAG).startswith(f"{MARK}-")
