@@ -103,7 +103,7 @@ def test_all_patience_scales_with_the_settling_time(
     ("lists", "verdict"),
     [
         pytest.param(seen_at(140, 160, 180), True, id="three lists, the last after the settling time"),
-        pytest.param(seen_at(1, 21, 180), True, id="the first may be early"),
+        pytest.param(seen_at(1, *range(20, 181, 20)), True, id="the first may be early"),
         pytest.param(seen_at(*range(2, 184, 2)), True, id="many lists close together"),
         pytest.param(seen_at(139.9, 159.9, 179.9), False, id="the last just before the settling time"),
         pytest.param(seen_at(100, 120, 140), False, id="no look late enough, however late it is now"),
@@ -117,7 +117,7 @@ def test_all_patience_scales_with_the_settling_time(
         pytest.param(alone_at(859, 879, 899), False, id="without a witness, just before that"),
         pytest.param(alone_at(140, 160, 180), False, id="without a witness, after the short time"),
         pytest.param(
-            [*alone_at(20, 40, 100), *seen_at(140, 160, 180)],
+            [*alone_at(20, 40, 60, 80, 100, 120), *seen_at(140, 160, 180)],
             True,
             id="a witness appears and stays for three",
         ),
@@ -139,7 +139,7 @@ def test_all_patience_scales_with_the_settling_time(
         ),
         pytest.param([*seen_at(140, 160, 180), a_list(181, MISSING)], False, id="the latest list is a lie"),
         pytest.param(
-            [a_list(100, MISSING), *seen_at(140, 160, 180)], True, id="three clean lists after a lie"
+            [a_list(120, MISSING), *seen_at(140, 160, 180)], True, id="three clean lists after a lie"
         ),
         pytest.param(
             [*alone_at(860, 880), a_list(890, MISSING), *alone_at(900)], False, id="a lie without a witness"
@@ -147,17 +147,31 @@ def test_all_patience_scales_with_the_settling_time(
     ],
 )
 def test_a_create_is_given_up_only_on_good_evidence(lists: list[ListRecord], verdict: bool) -> None:
-    assert surely_not_created(SENT, lists, at(100_000), PATIENCE) is verdict
+    assert surely_not_created(SENT, watched(lists), at(100_000), PATIENCE) is verdict
+
+
+def watched(lists: list[ListRecord]) -> list[ListRecord]:
+    """Return the lists with worthless ones before them, so that no time passes unwatched."""
+    first_s = int((lists[0].started_at - SENT).total_seconds()) if lists else 0
+    return [a_list(second, MISSING) for second in range(20, first_s, 20)] + lists
+
+
+@pytest.mark.parametrize("jump_s", [121, 3600, 10**6])
+def test_a_clock_that_jumps_ahead_is_not_time_that_was_watched(jump_s: int) -> None:
+    lists = seen_at(20, 40, *(step + jump_s for step in range(40, 160, 20)))
+    assert not surely_not_created(SENT, lists, at(10**7), PATIENCE)
+    longer = [*lists, *seen_at(160 + jump_s, 180 + jump_s)]
+    assert surely_not_created(SENT, longer, at(10**7), PATIENCE)
 
 
 def test_a_list_that_is_not_finished_yet_proves_nothing() -> None:
-    lists = [*seen_at(140, 160), a_list(180, took_s=30)]
+    lists = watched([*seen_at(140, 160), a_list(180, took_s=30)])
     assert not surely_not_created(SENT, lists, at(209), PATIENCE)
     assert surely_not_created(SENT, lists, at(210), PATIENCE)
 
 
 def test_a_shorter_settling_time_shortens_everything() -> None:
-    lists = seen_at(14, 16, 18)
+    lists = seen_at(2, 4, 6, 8, 10, 12, 14, 16, 18)
     assert not surely_not_created(SENT, lists, at(20), PATIENCE)
     assert surely_not_created(SENT, lists, at(20), Patience(timedelta(seconds=18)))
 
@@ -211,9 +225,9 @@ def test_nothing_is_given_up_before_its_time_or_on_fewer_than_three_lists(
 def test_one_list_that_cannot_be_believed_takes_every_yes_back(
     lists: list[ListRecord], lie: ListRecord
 ) -> None:
-    after = [*lists, lie, *seen_at(5100, 5200)]
+    after = [*lists, lie, *seen_at(5020, 5040)]
     assert not surely_not_created(SENT, after, at(10_000), PATIENCE)
-    assert surely_not_created(SENT, [*after, *seen_at(5300)], at(10_000), PATIENCE)
+    assert surely_not_created(SENT, [*after, *seen_at(*range(5060, 5260, 20))], at(10_000), PATIENCE)
 
 
 @settings(deadline=None)

@@ -90,6 +90,43 @@ async def test_an_outage_that_answers_with_empty_lists_is_not_believed(herd: Her
     assert (await herd.instances.find_named("witness"))[0].status is Status.RUNNING
 
 
+async def test_empty_lists_do_not_make_us_forget_our_only_young_machine(herd: Herd, world: World) -> None:
+    world.faults.add(Fault(FaultKind.SLOW_PULL, factor=5))
+    instance = await herd.launch()
+    await herd.run_for(timedelta(seconds=10))
+    world.faults.add(Fault(FaultKind.EMPTY_LIST, for_s=60))
+    instance = await herd.settle(instance)
+    assert instance.status is Status.RUNNING
+    assert [machine.id for machine in world.alive()] == [instance.cloud_id]
+
+
+async def test_our_only_machine_is_missed_when_it_vanishes(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch())
+    await herd.run_for(timedelta(minutes=10))
+    world.delete(instance.cloud_id or "")
+    await herd.run_for(timedelta(minutes=3))
+    gone = await herd.instances.get(instance.id)
+    assert gone.status is Status.FAILED
+    assert gone.last_error is not None
+    assert gone.last_error.code == "INSTANCE_VANISHED"
+
+
+async def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_settling_time(
+    herd: Herd, world: World, clock: FakeClock
+) -> None:
+    await herd.settle(await herd.launch("witness"))
+    await herd.run_for(timedelta(minutes=6))
+    before = world.calls[CREATES]
+    world.faults.add(Fault(FaultKind.LATE_COMMIT, count=1, seconds=150))
+    second = await herd.launch("second")
+    await herd.run_for(timedelta(seconds=30))
+    clock.jump_wall(600)
+    second = await herd.settle(second)
+    assert second.status is Status.RUNNING
+    assert world.calls[CREATES] == before + 1
+    assert len(world.alive()) == 2
+
+
 @pytest.mark.parametrize("style", ["missing_page", "duplicated_page", "wrong_total", "short_page"])
 async def test_a_list_whose_pages_do_not_fit_together_proves_no_absence(
     herd: Herd, world: World, style: str
@@ -219,9 +256,11 @@ async def test_a_delivery_that_was_made_but_not_noted_is_made_again_with_the_sam
 
 async def foreign_machine(herd: Herd, name: str) -> str:
     """Rent a machine past gpuherd, as somebody at the console would."""
-    offers = await herd.catalogue.offers(herd.wish.billing_mode)
+    offers = [it for it in await herd.catalogue.offers(herd.wish.billing_mode) if it.available]
+    # Spread over all offers, so that no stock runs out.
+    offer = offers[len(herd.world.machines) % len(offers)]
     template = await herd.catalogue.template(herd.wish.template_id)
-    order = Order(name, "", offers[0], template, 1, 60, herd.wish.billing_mode)
+    order = Order(name, "", offer, template, 1, 60, herd.wish.billing_mode)
     return await SimulatedCloud(herd.world).create_machine(order)
 
 

@@ -99,9 +99,15 @@ def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
 def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
     """Return the error that tells for each region and offer why it was not taken."""
     where = ", ".join(wish.regions) or "any region"
+    offered = {refusal.offer.region for refusal in ranking.refused}
+    nothing = [
+        {"region": region, "offers": [], "reason": "the product is not sold there"}
+        for region in wish.regions
+        if region not in offered
+    ]
     return NoCapacity(
         f"no offer for {wish.product_name!r} ({wish.billing_mode}, {wish.gpu_num} GPU) can be had in {where}",
-        details={"regions": ranking.reasons_by_region(), "regionsTried": list(wish.regions)},
+        details={"regions": ranking.reasons_by_region() + nothing, "regionsTried": list(wish.regions)},
     )
 
 

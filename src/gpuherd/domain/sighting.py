@@ -110,7 +110,21 @@ def surely_not_created(
     witnessed = clean[-1].witness is Witness.SEEN
     needed = patience.settle if witnessed else patience.settle_without_witness
     # The wait is measured to the last list, not to now: only a look that late proves anything.
-    return clean[-1].started_at - sent_at >= needed and now >= clean[-1].finished_at
+    return _waited(sent_at, clean[-1].started_at, lists, patience) >= needed and now >= clean[-1].finished_at
+
+
+def _waited(sent_at: datetime, until: datetime, lists: Sequence[ListRecord], patience: Patience) -> timedelta:
+    """Return how long we have watched since the call, counting no gap between two lists for more than their spacing.
+
+    The stamps are of the wall clock, and that may jump ahead by an hour; it must not make us believe sooner.
+    """
+    waited = timedelta(0)
+    before = sent_at
+    for record in lists:
+        if before < record.started_at <= until:
+            waited += min(record.started_at - before, patience.list_spacing)
+            before = record.started_at
+    return waited
 
 
 def surely_absent(

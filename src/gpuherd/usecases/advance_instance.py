@@ -29,7 +29,7 @@ from gpuherd.domain.lifecycle import (
     next_step,
 )
 from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.sighting import Patience, surely_absent
+from gpuherd.domain.sighting import Patience, Sighting, surely_absent
 from gpuherd.domain.tag import tag_on
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
@@ -82,12 +82,13 @@ class AdvanceInstance:
     async def _advance(self, turn: Turn, job: Job) -> Outcome:
         turn = await self._verify_tag(turn)
         for _ in range(STEPS_MAX):
-            step = next_step(turn.instance, turn.open_attempt, self._sight(turn), self.clock.now())
-            if isinstance(step, Wait):
-                return await self._wait(turn, job, Pause(step.delay))
-            if isinstance(step, Rest):
-                return await self._rest(turn, job)
             try:
+                sight = await self._look(turn)
+                step = next_step(turn.instance, turn.open_attempt, sight, self.clock.now())
+                if isinstance(step, Wait):
+                    return await self._wait(turn, job, Pause(step.delay))
+                if isinstance(step, Rest):
+                    return await self._rest(turn, job)
                 turn, pause = await self._take(step, turn)
             except (CloudUnavailable, KeyRefused) as error:
                 pause = Pause(_cloud_away(error), f"waiting for the cloud: {error.message}")
@@ -95,13 +96,18 @@ class AdvanceInstance:
                 return await self._wait(turn, job, pause)
         raise GpuherdError(f"instance {turn.instance.id} took {STEPS_MAX} steps and is not done")
 
-    def _sight(self, turn: Turn) -> Sight:
+    async def _look(self, turn: Turn) -> Sight:
+        """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
         it = turn.instance
-        sighting = next((s for s in turn.sightings if s.machine.cloud_id == it.cloud_id), None)
+        listed = _listed(turn)
         if it.cloud_id is None:
             return Sight()
-        absent = surely_absent(sighting, it.delete_asked_at, turn.lists, self.patience)
-        return Sight(sighting.machine if sighting else None, absent)
+        if not surely_absent(listed, it.delete_asked_at, turn.lists, self.patience):
+            return Sight(listed.machine if listed else None)
+        try:
+            return Sight(await self.cloud.get_machine(it.cloud_id))
+        except MachineGone:
+            return Sight(listed.machine if listed else None, absent=True)
 
     async def _take(self, step: Step, turn: Turn) -> tuple[Turn, Pause | None]:
         """Take one step; return the turn after it, and a pause if the next look must wait."""
@@ -200,10 +206,10 @@ class AdvanceInstance:
         return turn, Pause(BUSY)
 
     async def _verify_tag(self, turn: Turn) -> Turn:
-        machine = self._sight(turn).machine
-        if machine is None or turn.instance.tag_verified:
+        listed = _listed(turn)
+        if listed is None or turn.instance.tag_verified:
             return turn
-        return await self._note_tag(turn, machine)
+        return await self._note_tag(turn, listed.machine)
 
     async def _note_tag(self, turn: Turn, machine: Machine) -> Turn:
         """Make sure that the cloud kept our tag: without it no crash could be recovered from."""
@@ -236,6 +242,11 @@ class AdvanceInstance:
 
     async def _save(self, turn: Turn, instance: Instance, *news: News) -> Turn:
         return await self.turns.save(turn, self.chronicle.change(instance, *news))
+
+
+def _listed(turn: Turn) -> Sighting | None:
+    """Return what the lists say of the instance's own machine."""
+    return next((it for it in turn.sightings if it.machine.cloud_id == turn.instance.cloud_id), None)
 
 
 def _cloud_away(error: CloudUnavailable | KeyRefused) -> timedelta:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
+from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused, NotFound
 from gpuherd.domain.offer import BillingMode, Offer, Region, Template, check_template
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
 OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
+ALL = "*"
 
 T = TypeVar("T")
 
@@ -26,26 +27,36 @@ class Catalogue:
         self._clock = clock
         self._offers: Cache[BillingMode, tuple[Offer, ...]] = Cache(clock, OFFERS_TTL_S, 8, "offers")
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, OFFERS_TTL_S, 1, "regions")
-        self._templates: Cache[str, Template] = Cache(clock, TEMPLATES_TTL_S, 1000, "templates")
+        # Each template under its id, and all of them under `ALL`, which no id can be.
+        self._templates: Cache[str, tuple[Template, ...]] = Cache(clock, TEMPLATES_TTL_S, 1000, "templates")
 
     @property
-    def caches(
-        self,
-    ) -> tuple[
-        Cache[BillingMode, tuple[Offer, ...]] | Cache[str, tuple[Region, ...]] | Cache[str, Template], ...
-    ]:
+    def caches(self) -> tuple[Cache[Any, Any], ...]:
         return (self._offers, self._regions, self._templates)
 
     async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
         return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode))
 
     async def regions(self) -> tuple[Region, ...]:
-        return await self._regions.get_or_load("all", self._cloud.list_regions)
+        return await self._regions.get_or_load(ALL, self._cloud.list_regions)
+
+    async def templates(self) -> tuple[Template, ...]:
+        return await self._templates.get_or_load(ALL, self._cloud.list_templates)
 
     async def template(self, template_id: str) -> Template:
         """Return a template from which a machine can be started, or say why there is none."""
-        found = await self._templates.get_or_load(template_id, lambda: self._cloud.get_template(template_id))
-        return check_template(found)
+        return check_template(await self.find_template(template_id))
+
+    async def find_template(self, template_id: str) -> Template:
+        """Return a template whether or not a machine can be started from it."""
+
+        async def load() -> tuple[Template, ...]:
+            return (await self._cloud.get_template(template_id),)
+
+        if template_id == ALL:
+            raise NotFound("there is no such template", code="TEMPLATE_NOT_FOUND")
+        (found,) = await self._templates.get_or_load(template_id, load)
+        return found
 
     def forget_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""

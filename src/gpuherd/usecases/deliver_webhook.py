@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
@@ -12,6 +12,7 @@ from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.webhook_schedule import next_delay_s
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
+from gpuherd.ports.meter import Meter, SilentMeter
 from gpuherd.ports.store import Outbox
 from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
 
@@ -28,6 +29,7 @@ class DeliverWebhook:
     sender: WebhookSender
     clock: Clock
     chance: Chance
+    meter: Meter = field(default_factory=SilentMeter)
 
     async def __call__(self, job: Job) -> Outcome:
         delivery = await self.outbox.get(job.payload["deliveryId"])
@@ -36,6 +38,7 @@ class DeliverWebhook:
         if not await self.outbox.is_next(delivery):
             return Snooze(OUT_OF_TURN, "an earlier event of this instance goes first")
         result = await self.sender.send(delivery.url, delivery.id, delivery.body, self.clock.now())
+        self.meter.webhook(result.category, result.elapsed_s)
         delivery = replace(
             delivery, tries=delivery.tries + 1, last_status=result.status, last_error=_problem(result)
         )

@@ -12,6 +12,11 @@ from gpuherd.ports.store import Instances
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-z]{{26}}")
 
 
+def is_id(word: str) -> bool:
+    """Tell whether a word is meant as an id and not as a name."""
+    return _ID.fullmatch(word) is not None
+
+
 @dataclass(frozen=True)
 class FindInstance:
     """By id if it looks like one, else by name; a name that several share is for the user to settle."""
@@ -19,7 +24,7 @@ class FindInstance:
     instances: Instances
 
     async def __call__(self, word: str) -> Instance:
-        if _ID.fullmatch(word):
+        if is_id(word):
             return await self.instances.get(word)
         return await self.named(word)
 

@@ -5,15 +5,17 @@ Watching N machines costs as many calls as the cloud has pages, however many tur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudError
-from gpuherd.domain.sighting import ListRecord, Patience, Sighting, compare, judge_witness
+from gpuherd.domain.errors import CloudError, MachineGone
+from gpuherd.domain.machine import Listing
+from gpuherd.domain.sighting import ListRecord, Patience, Sighting, Witness, compare, judge_witness
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import JobBook, Sightings
 from gpuherd.usecases.activity import Activities
@@ -21,7 +23,21 @@ from gpuherd.usecases.activity import Activities
 log = structlog.get_logger()
 
 WITNESSES = 20
+# So many of them are asked for one by one when a list shows none.
+ASKED = 3
 FORGET_AFTER = timedelta(days=1)
+# What we know counts as fresh for so many poll intervals, and never for less than this.
+FRESH_INTERVALS = 3
+FRESH_S = 90.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """One list, what it is worth, and how many machines it showed in a new light."""
+
+    listing: Listing
+    record: ListRecord
+    changed: int
 
 
 @dataclass
@@ -36,8 +52,18 @@ class ObserveCloud:
     patience: Patience
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
+    breaker_state: Callable[[], str] = lambda: "CLOSED"
     _known: dict[str, Sighting] | None = field(default=None, init=False)
     _listed_at_s: float | None = field(default=None, init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def is_stale(self) -> bool:
+        """Tell whether the cloud could not be asked lately, so that what we know may be out of date."""
+        if self._listed_at_s is None:
+            # Just started is not the same as unable to ask.
+            return self.breaker_state() != "CLOSED"
+        fresh_s = max(FRESH_INTERVALS * self.poll_interval.total_seconds(), FRESH_S)
+        return self.clock.monotonic() - self._listed_at_s > fresh_s
 
     async def tick(self) -> bool:
         """List if it is time to; tell whether a list was made."""
@@ -49,21 +75,30 @@ class ObserveCloud:
 
     async def look(self) -> bool:
         """Make one list and act on it; tell whether it worked."""
-        known = await self._recall()
         try:
-            listing = await self.cloud.list_machines()
+            await self.sync()
         except CloudError as error:
             # An outage is not news about any machine: keep what we know, and try again.
             log.warning("observer.cannot_list", code=error.code, reason=error.message)
             return False
-        self._listed_at_s = self.clock.monotonic()
-        # Witnesses are read after the list was made: one that we learn of later cannot be held against it.
-        witnesses = await self.sightings.witnesses(listing.started_at - self.patience.witness_age, WITNESSES)
+        return True
+
+    async def sync(self) -> Look:
+        """Make one list now and act on it; `CloudError` if there was none, and nothing has changed then."""
+        # One after the other, each with its comparison: of two lists that overlap none is the newer.
+        async with self._looking:
+            known = await self._recall()
+            listing = await self.cloud.list_machines()
+            self._listed_at_s = self.clock.monotonic()
+            return await self._take(listing, known)
+
+    async def _take(self, listing: Listing, known: dict[str, Sighting]) -> Look:
+        """Write down what a list changes in what was known, and ring whom it concerns."""
         record = ListRecord(
             started_at=listing.started_at,
             finished_at=listing.finished_at,
             complete=listing.complete,
-            witness=judge_witness(witnesses, (machine.cloud_id for machine in listing.machines)),
+            witness=await self._worth_of(listing),
             machines=len(listing.machines),
         )
         changed = compare(known, listing, record, self.patience)
@@ -77,7 +112,26 @@ class ObserveCloud:
             await self.jobs.ring([self.activities.turn(instance) for instance in concerned])
         if not record.believable:
             log.warning("observer.unbelievable_list", complete=record.complete, witness=record.witness.value)
-        return True
+        return Look(listing, record, len(changed))
+
+    async def _worth_of(self, listing: Listing) -> Witness:
+        """Tell what a list is worth; one that contradicts our witnesses is checked by asking for those."""
+        # Read after the list was made: a witness that we learn of later cannot be held against it.
+        witnesses = await self.sightings.witnesses(listing.started_at - self.patience.witness_age, WITNESSES)
+        worth = judge_witness(witnesses, (machine.cloud_id for machine in listing.machines))
+        if worth is Witness.MISSING and all([await self._is_gone(it) for it in list(witnesses)[:ASKED]]):
+            # They really are gone, so the list may be honest; but nobody vouches for it any more.
+            return Witness.NONE
+        return worth
+
+    async def _is_gone(self, cloud_id: str) -> bool:
+        try:
+            await self.cloud.get_machine(cloud_id)
+        except MachineGone:
+            return True
+        except CloudError:
+            return False
+        return False
 
     async def _recall(self) -> dict[str, Sighting]:
         if self._known is None:

@@ -1,17 +1,20 @@
-"""Run a job: find its handler, and write down in the book how it went."""
+"""Run a job: find its handler, write down in the book how it went, and tell the log and the meter."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
+from gpuherd.clock import Clock
 from gpuherd.domain.errors import GpuherdError, StaleWrite, StoreUnavailable
 from gpuherd.jobs.backoff import exponential_delay
 from gpuherd.jobs.job import Job, JobStatus
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
+from gpuherd.ports.meter import Meter, SilentMeter
 from gpuherd.ports.store import JobBook
 
 log = structlog.get_logger()
@@ -21,6 +24,11 @@ Handler = Callable[[Job], Awaitable[Outcome]]
 OVERTAKEN = timedelta(milliseconds=100)
 STORE_AWAY = timedelta(seconds=1)
 
+# How a run ended, in the log and in the metrics.
+DONE, SNOOZED, RETRIED, FAILED = "done", "snoozed", "retried", "failed"
+# The store went away in the middle, or the process is ending.
+INTERRUPTED = "interrupted"
+
 
 @dataclass(frozen=True)
 class RunJob:
@@ -28,16 +36,40 @@ class RunJob:
 
     book: JobBook
     handlers: Mapping[str, Handler]
+    clock: Clock
+    meter: Meter = field(default_factory=SilentMeter)
 
     async def __call__(self, job_id: str) -> Done | Snooze:
         try:
             job = await self.book.started(job_id)
             if job is None:
                 return Done()
-            return await self._settle(job, await self._handle(job))
+            # Whatever is logged on the way says whom it is about.
+            with bound_contextvars(job_id=job.id, instance_id=job.instance_id):
+                return await self._run(job)
         except StoreUnavailable as error:
             log.error("job.store_unavailable", job_id=job_id, reason=error.message)
             return Snooze(STORE_AWAY, error.message)
+
+    async def _run(self, job: Job) -> Done | Snooze:
+        started_s, word = self.clock.monotonic(), INTERRUPTED
+        try:
+            answer, word = await self._settle(job, await self._handle(job))
+            return answer
+        finally:
+            self._note(job, word, self.clock.monotonic() - started_s)
+
+    def _note(self, job: Job, outcome: str, seconds: float) -> None:
+        self.meter.turn(job.kind, outcome, seconds)
+        note = log.debug if outcome == SNOOZED else log.info
+        note(
+            "job.ran",
+            job_id=job.id,
+            kind=job.kind,
+            instance_id=job.instance_id,
+            outcome=outcome,
+            duration_ms=round(seconds * 1000, 3),
+        )
 
     async def _handle(self, job: Job) -> Outcome:
         try:
@@ -50,19 +82,21 @@ class RunJob:
             log.exception("job.stumbled", job_id=job.id, kind=job.kind, instance_id=job.instance_id)
             return Retry(timedelta(seconds=exponential_delay(job.attempts + 1)), _words(error))
 
-    async def _settle(self, job: Job, outcome: Outcome) -> Done | Snooze:
+    async def _settle(self, job: Job, outcome: Outcome) -> tuple[Done | Snooze, str]:
+        """Return what to answer the engine, and how to call it."""
         match outcome:
             case Done():
                 await self.book.finished(job.id)
-                return outcome
+                return outcome, DONE
             case Snooze():
-                return outcome
+                return outcome, SNOOZED
             case Retry(delay, error):
                 stumbled = await self.book.stumbled(job.id, error)
-                return Done() if stumbled.status is JobStatus.FAILED else Snooze(delay, error)
+                failed = stumbled.status is JobStatus.FAILED
+                return (Done(), FAILED) if failed else (Snooze(delay, error), RETRIED)
             case GiveUp(error):
                 await self.book.gave_up(job.id, error)
-                return Done()
+                return Done(), FAILED
 
 
 def _words(error: Exception) -> str:

@@ -1,0 +1,82 @@
+"""The hub: tells everybody in this process who waits for an instance, or remembers it, that it has changed.
+
+Other processes on the same database are not told. Whoever waits must look for himself from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from gpuherd.clock import Clock
+
+Listener = Callable[[Sequence[str]], None]
+
+
+class Subscription:
+    """One who waits for changes of one instance."""
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self._news = asyncio.Event()
+
+    def ring(self) -> None:
+        self._news.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Return True as soon as there was a change since the last wait, or False after `timeout_s`.
+
+        The first wait counts from the subscription: subscribe, then read, then wait, and nothing is missed.
+        """
+        if not self._news.is_set():
+            news = asyncio.ensure_future(self._news.wait())
+            alarm = asyncio.ensure_future(self._clock.sleep(timeout_s))
+            try:
+                await asyncio.wait((news, alarm), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+                alarm.cancel()
+        rang = self._news.is_set()
+        self._news.clear()
+        return rang
+
+
+class ChangeHub:
+    """Call `changed` in the event loop, after the commit and before anybody can know of it."""
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self._listeners: list[Listener] = []
+        self._waiting: dict[str, set[Subscription]] = {}
+
+    @property
+    def watched(self) -> int:
+        """How many instances somebody is waiting for."""
+        return len(self._waiting)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called at each change; it must be quick and must not fail."""
+        self._listeners.append(listener)
+
+    def changed(self, instance_ids: Sequence[str]) -> None:
+        # Caches first: whoever wakes up must not find there what was true before.
+        for listener in self._listeners:
+            listener(instance_ids)
+        for instance_id in instance_ids:
+            for subscription in self._waiting.get(instance_id, ()):
+                subscription.ring()
+
+    @asynccontextmanager
+    async def subscribe(self, instance_id: str) -> AsyncIterator[Subscription]:
+        """Hear of the changes of one instance for as long as the context lasts."""
+        subscription = Subscription(self._clock)
+        waiting = self._waiting.setdefault(instance_id, set())
+        waiting.add(subscription)
+        try:
+            yield subscription
+        finally:
+            waiting.discard(subscription)
+            if not waiting:
+                # Still this very set: a key goes only when its last subscriber does.
+                del self._waiting[instance_id]

@@ -1,0 +1,78 @@
+"""Check health: one round over all endpoints at once, and the verdict so far."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from gpuherd.clock import Chance, Clock
+from gpuherd.domain.health import (
+    EndpointHealth,
+    EndpointStatus,
+    Health,
+    HealthCheck,
+    HealthStatus,
+    begin,
+    conclude,
+    missing_target,
+    retry_wait_s,
+    targets,
+    time_left_s,
+    within,
+)
+from gpuherd.domain.machine import PortMapping
+from gpuherd.ports.probe import Prober
+
+# A quick retry that could end later than this is left to the next round: whoever runs a round holds a lease.
+ROUND_MAX_S = 40.0
+
+
+@dataclass(frozen=True)
+class CheckHealth:
+    """Asks everything that must answer; quick retries inside the round, long waits left to the caller."""
+
+    prober: Prober
+    clock: Clock
+    chance: Chance
+
+    async def __call__(
+        self, check: HealthCheck, health: Health | None, ports: tuple[PortMapping, ...]
+    ) -> tuple[Health, float | None]:
+        """Run one round; return the check after it, and the seconds until the next or None when it has ended.
+
+        The caller reads `ports` anew for each round: a migrated or restarted machine has other addresses.
+        """
+        if health is not None and health.ended:
+            return health, None
+        if health is None or health.status is HealthStatus.PENDING:
+            health = begin(check, ports, self.clock.now())
+        endpoints = await self._round(check, health, targets(check, ports))
+        return conclude(check, health, endpoints, self.clock.now(), self.chance.random())
+
+    async def _round(
+        self, check: HealthCheck, health: Health, chosen: tuple[PortMapping, ...]
+    ) -> tuple[EndpointHealth, ...]:
+        if not chosen:
+            return missing_target(check, self.clock.now())
+        round_end = self.clock.monotonic() + ROUND_MAX_S
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._look(check, health, port, round_end)) for port in chosen]
+        return tuple(task.result() for task in tasks)
+
+    async def _look(
+        self, check: HealthCheck, health: Health, port: PortMapping, round_end: float
+    ) -> EndpointHealth:
+        """Probe until the endpoint is healthy, or no quick retry is left, useful or in time."""
+        failures = 0
+        while True:
+            fitting = within(check, time_left_s(check, health, self.clock.now()))
+            seen = await self.prober.probe(port, fitting)
+            failures += 1
+            curable = seen.category is not None and seen.category.retryable
+            if seen.status is EndpointStatus.HEALTHY or not curable or failures > check.retry_attempts:
+                return seen
+            wait_s = retry_wait_s(check, failures, self.chance.random())
+            too_long = self.clock.monotonic() + wait_s + check.timeout_s > round_end
+            if too_long or wait_s >= time_left_s(check, health, self.clock.now()):
+                return seen
+            await self.clock.sleep(wait_s)

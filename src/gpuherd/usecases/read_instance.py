@@ -1,0 +1,99 @@
+"""Read: the details of one instance, at once or when what somebody waits for has come.
+
+A reply by id is the very bytes that were encoded once and kept; a change of the instance throws them away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuherd.clock import Clock
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.waiting import WaitFor, reached
+from gpuherd.ports.store import Instances
+from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.describe import describe
+from gpuherd.usecases.find_instance import FindInstance, is_id
+
+DETAILS_TTL_S = 30.0
+STATES_TTL_S = 60.0
+ENTRIES_MAX = 10_000
+WAIT_MAX_S = 300.0
+# The hub tells of every change in this process; this finds those that another one made.
+LOOK_AGAIN_S = 5.0
+
+
+class ReadInstance:
+    """The use case, with the caches that make it cheap."""
+
+    def __init__(
+        self,
+        find: FindInstance,
+        instances: Instances,
+        hub: ChangeHub,
+        clock: Clock,
+        is_stale: Callable[[], bool],
+    ):
+        self._find = find
+        self._instances = instances
+        self._hub = hub
+        self._clock = clock
+        self._is_stale = is_stale
+        self._details: Cache[str, bytes] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
+        self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
+        hub.add_listener(self._forget)
+
+    @property
+    def caches(self) -> tuple[Cache[Any, Any], ...]:
+        return (self._details, self._states)
+
+    async def details(self, id_or_name: str) -> bytes:
+        """Return the details as JSON; they say of themselves whether they may be out of date."""
+        if not is_id(id_or_name):
+            return self._encode(await self._find.named(id_or_name))
+        if self._is_stale():
+            return _json(await self._state(id_or_name), stale=True)
+        return await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
+
+    async def wait_for(self, id_or_name: str, what: WaitFor, timeout_s: float) -> tuple[bytes, bool]:
+        """Return the details as soon as `what` is reached or can no longer be, and whether time ran out."""
+        end_s = self._clock.monotonic() + min(timeout_s, WAIT_MAX_S)
+        instance_id = id_or_name if is_id(id_or_name) else (await self._find.named(id_or_name)).id
+        async with self._hub.subscribe(instance_id) as changes:
+            while True:
+                instance = await self._recent_state(instance_id)
+                if reached(instance, what) is not None:
+                    return self._encode(instance), False
+                left_s = end_s - self._clock.monotonic()
+                if left_s <= 0:
+                    return self._encode(instance), True
+                await changes.wait(min(left_s, LOOK_AGAIN_S))
+
+    async def _fresh_details(self, instance_id: str) -> bytes:
+        return _json(await self._state(instance_id), stale=False)
+
+    async def _state(self, instance_id: str) -> Instance:
+        return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))
+
+    async def _recent_state(self, instance_id: str) -> Instance:
+        """Return the state as it was a moment ago; however many wait for one instance, one of them reads it."""
+        known = self._states.get_stale(instance_id)
+        if known is not None and known[1] >= LOOK_AGAIN_S:
+            self._forget([instance_id])
+        return await self._state(instance_id)
+
+    def _forget(self, instance_ids: Sequence[str]) -> None:
+        for instance_id in instance_ids:
+            self._details.invalidate(instance_id)
+            self._states.invalidate(instance_id)
+
+    def _encode(self, instance: Instance) -> bytes:
+        return _json(instance, stale=self._is_stale())
+
+
+def _json(instance: Instance, *, stale: bool) -> bytes:
+    details = {**describe(instance), "stale": stale}
+    return json.dumps(details, ensure_ascii=False, separators=(",", ":")).encode()
