@@ -1,4 +1,4 @@
-"""Pages for the health tests: errors as proxies and servers word them, and normal pages that mention errors."""
+"""Pages for the health tests: errors as proxies and servers word them, and normal pages that mention them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _cloudflare(code: int, phrase: str) -> str:
     return (
         "<!DOCTYPE html>\n<!--[if lt IE 7]> <html class='ie6'> <![endif]-->\n<!--[if gt IE 8]><!--> <html> "
         f"<!--<![endif]-->\n<head>\n<title>abc-8080.us-ca-6.example.com | {code}: {phrase}</title></head>"
-        f'<body><h1><span class="inline">{phrase}</span> <span>Error code {code}</span></h1>{FILLER}</body></html>'
+        f'<body><h1><span class="x">{phrase}</span> <span>Error code {code}</span></h1>{FILLER}</body></html>'
     )
 
 
@@ -66,7 +66,7 @@ ERROR_PAGES: dict[str, str] = {
         for code, phrase in PHRASES.items()
     },
     "envoy no upstream": "no healthy upstream",
-    "envoy connect": "upstream connect error or disconnect/reset before headers. reset reason: connection refused",
+    "envoy connect": "upstream connect error or disconnect/reset before headers. reset reason: overflow",
     "envoy timeout": "upstream request timeout",
     "gunicorn": "<html>\n  <head>\n    <title>Internal Server Error</title>\n  </head>\n  <body>\n"
     "    <h1><p>Internal Server Error</p></h1>\n    \n  </body>\n</html>\n",
@@ -76,33 +76,33 @@ ERROR_PAGES: dict[str, str] = {
     "google balancer": "<html><head><title>502 Server Error</title></head><body><h1>Error: Server Error</h1>",
     "cloudfront": '<HTML><HEAD><META CHARSET="utf-8"><TITLE>ERROR: The request could not be satisfied</TITLE>'
     "</HEAD><BODY><H1>502 ERROR</H1><H2>The request could not be satisfied.</H2></BODY></HTML>",
-    "iis": "<html><head><title>502 - Web server received an invalid response while acting as a gateway or proxy "
-    "server.</title></head><body><h1>Server Error</h1></body></html>",
+    "iis": "<html><head><title>502 - Web server received an invalid response while acting as a gateway or "
+    "proxy server.</title></head><body><h1>Server Error</h1></body></html>",
     "iis in detail": f"<title>IIS 10.0 Detailed Error - 500.19 - Internal Server Error</title>{FILLER}",
     "jetty": "<html><head><title>Error 503 Service Unavailable</title></head><body><h2>HTTP ERROR 503</h2>",
     "django": "<!doctype html><title>Server Error (500)</title><h1>Server Error (500)</h1><p></p>",
     "rails": f"<title>We're sorry, but something went wrong (500)</title>{FILLER}",
     "rails, typographic": f"<title>We&rsquo;re sorry, but something went wrong (500)</title>{FILLER}",
-    "tornado": "<html><title>500: Internal Server Error</title><body>500: Internal Server Error</body></html>",
+    "tornado": "<html><title>500: Internal Server Error</title><body>500: Internal Server Error</body>",
     "next.js": f"<html><head><title>404: This page could not be found.</title></head>{FILLER}</html>",
     "werkzeug": "<!doctype html>\n<html lang=en>\n<title>500 Internal Server Error</title>\n"
     "<h1>Internal Server Error</h1>\n<p>Either the server is overloaded or there is an error.</p>",
-    "lighttpd": '<?xml version="1.0" encoding="iso-8859-1"?>\n<html>\n <head>\n  <title>503 Service Not Available'
-    "</title>\n </head>\n <body>\n  <h1>503 Service Not Available</h1>\n </body>\n</html>",
+    "lighttpd": '<?xml version="1.0" encoding="iso-8859-1"?>\n<html>\n <head>\n  <title>503 Service Not '
+    "Available</title>\n </head>\n <body>\n  <h1>503 Service Not Available</h1>\n </body>\n</html>",
     "litespeed": f"<html><head><title> 503 Service Unavailable\r\n</title></head><h1>503</h1>{FILLER}",
     "heroku": "<html><head><title>Application Error</title></head><body><iframe src='//x.example'></iframe>",
-    "spring": "<html><body><h1>Whitelabel Error Page</h1><p>No explicit mapping for /error.</p></body></html>",
+    "spring": "<html><body><h1>Whitelabel Error Page</h1><p>No mapping for /error.</p></body></html>",
     "squid": "<html><head><title>ERROR: The requested URL could not be retrieved</title></head><body></body>",
-    "akamai": "<HTML><HEAD>\n<TITLE>Service Unavailable</TITLE>\n</HEAD><BODY>\n<H1>Service Unavailable - Zero size "
-    "object</H1>\n</BODY></HTML>",
+    "akamai": "<HTML><HEAD>\n<TITLE>Service Unavailable</TITLE>\n</HEAD><BODY>\n<H1>Service Unavailable - Zero "
+    "size object</H1>\n</BODY></HTML>",
     "traefik": "Bad Gateway",
     "go": "404 page not found\n",
-    "a gateway with its own look": "<!DOCTYPE html><html><head><title>GPU Cloud</title><style>h1{color:red}</style>"
-    "</head><body><h1>502 Bad Gateway</h1><p>The container does not listen on this port yet.</p></body></html>",
+    "a gateway with its own look": "<!DOCTYPE html><html><head><title>GPU Cloud</title><style>h1{color:red}"
+    "</style></head><body><h1>502 Bad Gateway</h1><p>Nothing listens on this port yet.</p></body></html>",
     "no phrase": "<title>Error 502</title><h1>Error 502</h1>",
     "no phrase, http": "<title>HTTP 503</title><p>Try again later.",
     "odd layout": "<TITLE\n LANG='en' >\n\t502&nbsp;Bad\n   Gateway \n</TITLE >",
-    "a script before": "<script>document.title = '<title>App</title>'</script><title>504 Gateway Timeout</title>",
+    "a script before": "<script>let x = '<title>App</title>'</script><title>504 Gateway Timeout</title>",
     "a comment before": "<!-- <title>App</title> --><!--><title>503 Service Unavailable</title>",
     "a drawing before": "<svg><title>Logo</title></svg><title>502 Bad Gateway</title>",
     "a tag inside": "<h1>502 <b>Bad</b> <i title='>'>Gateway</i></h1>",

@@ -247,7 +247,12 @@ def test_no_capacity_says_what_was_wished_for_and_why_each_offer_was_not_taken(
     assert error.code == "NO_OPTIMAL_PRODUCT_ANY_REGION"
     assert error.message.endswith(where)
     assert "'RTX 4090 24GB' (spot, 2 GPU)" in error.message
-    assert error.details == {"regions": ranking.reasons_by_region(), "regionsTried": list(regions)}
+    empty = {"region": SGP, "offers": [], "reason": "the product is not sold there"}
+    nothing = [empty] if regions else []
+    assert error.details == {
+        "regions": ranking.reasons_by_region() + nothing,
+        "regionsTried": list(regions),
+    }
 
 
 # --- properties; few values, so that ties are common ---
