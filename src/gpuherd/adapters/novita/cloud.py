@@ -1,0 +1,144 @@
+"""Novita as a cloud: each operation of the port as one call, their words left to wire and failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuherd.adapters.novita import failures, wire
+from gpuherd.adapters.novita.failures import About
+from gpuherd.adapters.novita.fields import whole
+from gpuherd.adapters.novita.pages import PAGE_SIZE, Page, PageWalk
+from gpuherd.adapters.novita.transport import NovitaTransport
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import MachineGone, NotFound
+from gpuherd.domain.machine import Listing, Machine
+from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+from gpuherd.resilience.cache import Cache
+
+REGIONS_TTL_S = 300.0
+
+
+class NovitaCloud:
+    """The cloud port on Novita's v1 API.
+
+    `trust_429` is the assumption that a call which was answered "too many" was not carried out. Without it
+    such a change has an unknown outcome.
+    """
+
+    def __init__(self, transport: NovitaTransport, *, clock: Clock, trust_429: bool = True) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._trust_429 = trust_429
+        self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, REGIONS_TTL_S, 1, "regions")
+        self._machine_walk = PageWalk(_machine_entry)
+        self._template_walk = PageWalk(_template_entry)
+
+    async def list_regions(self) -> tuple[Region, ...]:
+        return await self._regions.get_or_load("all", self._load_regions)
+
+    async def list_offers(self, billing_mode: BillingMode) -> tuple[Offer, ...]:
+        regions = await self.list_regions()
+        body = await self._transport.read("/products", {"billingMethod": billing_mode.value})
+        return wire.read_offers(_rows(body, "data"), regions)
+
+    async def list_templates(self) -> tuple[Template, ...]:
+        found = await self._template_walk.gather(self._template_page)
+        return tuple(found.items.values())
+
+    async def get_template(self, template_id: str) -> Template:
+        body = await self._transport.read("/template", {"templateId": template_id}, about=About.TEMPLATE)
+        template = wire.read_template(body.get("template"))
+        if template is None:
+            raise failures.unreadable()
+        return template
+
+    async def check_registry_auth(self, auth_id: str) -> None:
+        body = await self._transport.read("/repository/auths")
+        if auth_id not in wire.read_registry_auth_ids(_rows(body, "data")):
+            raise NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
+
+    async def list_machines(self) -> Listing:
+        started_at = self._clock.now()
+        found = await self._machine_walk.gather(self._machine_page)
+        return Listing(tuple(found.items.values()), found.complete, started_at, self._clock.now())
+
+    async def get_machine(self, cloud_id: str) -> Machine:
+        params = {"instanceId": cloud_id}
+        body = await self._transport.read("/gpu/instance", params, about=About.MACHINE, watching=True)
+        machine = wire.read_machine(body.get("instance", body))
+        # Another machine's details would be worse than none.
+        if machine is None or machine.cloud_id != cloud_id:
+            raise failures.unreadable()
+        return machine
+
+    async def create_machine(self, order: Order) -> str:
+        reply = await self._transport.change(
+            "/gpu/instance/create", wire.create_request(order), may_probe=False
+        )
+        error = failures.failure_of_change(reply, About.ACCOUNT, trust_429=self._trust_429)
+        if error is not None:
+            raise error
+        cloud_id = wire.read_id(reply.body or {})
+        if not cloud_id:
+            raise failures.unclear(reply)
+        return cloud_id
+
+    async def start_machine(self, cloud_id: str) -> None:
+        await self._ask("start", cloud_id)
+
+    async def stop_machine(self, cloud_id: str) -> None:
+        await self._ask("stop", cloud_id)
+
+    async def restart_machine(self, cloud_id: str) -> None:
+        await self._ask("restart", cloud_id)
+
+    async def delete_machine(self, cloud_id: str) -> None:
+        try:
+            await self._ask("delete", cloud_id)
+        except MachineGone:
+            return
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def _ask(self, verb: str, cloud_id: str) -> None:
+        reply = await self._transport.change(f"/gpu/instance/{verb}", {"instanceId": cloud_id})
+        error = failures.failure_of_change(reply, About.MACHINE, trust_429=self._trust_429)
+        if error is not None:
+            raise error
+
+    async def _load_regions(self) -> tuple[Region, ...]:
+        regions = wire.read_regions(_rows(await self._transport.read("/clusters"), "data"))
+        # A cloud without places is a cloud on a bad day, and must not be remembered.
+        if not regions:
+            raise failures.unreadable()
+        return regions
+
+    async def _machine_page(self, number: int) -> Page:
+        params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
+        return _page(await self._transport.read("/gpu/instances", params, watching=True), "instances")
+
+    async def _template_page(self, number: int) -> Page:
+        params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
+        return _page(await self._transport.read("/templates", params), "template")
+
+
+def _rows(body: dict[str, Any], key: str) -> list[Any]:
+    rows = wire.rows(body, key)
+    if rows is None:
+        raise failures.unreadable()
+    return rows
+
+
+def _page(body: dict[str, Any], key: str) -> Page:
+    return Page(_rows(body, key), whole(body, "total"))
+
+
+def _machine_entry(row: Any) -> tuple[str, Machine] | None:
+    machine = wire.read_machine(row)
+    return None if machine is None else (machine.cloud_id, machine)
+
+
+def _template_entry(row: Any) -> tuple[str, Template] | None:
+    template = wire.read_template(row)
+    return None if template is None else (template.template_id, template)

@@ -1,0 +1,204 @@
+"""One HTTP exchange with Novita: sent at most once, bounded in time and size, honest about how far it got."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from gpuherd import __version__
+from gpuherd.adapters.novita.reply import Reply, read_reply
+from gpuherd.clock import Clock
+from gpuherd.domain.secret import Secret
+from gpuherd.resilience.retry import parse_retry_after
+
+API_ROOT = "/gpu-instance/openapi/v1"
+CONNECTIONS = 32
+# Shorter than any key: replacing such a string would harm the text more than it protects.
+KEY_CHARS_MIN = 8
+
+
+class NotSent(Exception):
+    """No byte of the request was written: surely nothing happened."""
+
+
+class NoReply(Exception):
+    """The request may have been written, and no whole reply came back."""
+
+    def __init__(self, why: str, *, timed_out: bool = False, was_idle: bool = False) -> None:
+        super().__init__(why)
+        self.timed_out = timed_out
+        # A kept connection that the other side had given up: the next one says nothing about Novita's health.
+        self.was_idle = was_idle
+
+
+class _TooLong(Exception):
+    pass
+
+
+class _SentAlready(Exception):
+    pass
+
+
+@dataclass
+class _Progress:
+    written: bool = False
+    reused: bool = False
+    answered: bool = False
+
+
+class Exchange:
+    """Speaks HTTP to one host with one key.
+
+    Reads share kept connections. Changes get a fresh one each: when the other side closes a kept connection
+    at that very moment, nobody can tell whether the call was made, and that costs minutes to find out.
+    """
+
+    def __init__(self, base_url: str, api_key: Secret, *, clock: Clock, max_bytes: int) -> None:
+        self._root = _checked_root(base_url) + API_ROOT
+        self._api_key = _checked_key(api_key)
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def get(self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool) -> Reply:
+        """Read; `fresh` asks for a new connection, because the last one was no good."""
+        return await self._send("GET", path, timeout_s, fresh, params=params)
+
+    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        return await self._send("POST", path, timeout_s, True, data=json.dumps(body).encode())
+
+    async def close(self) -> None:
+        for session in self._sessions.values():
+            await session.close()
+
+    async def _send(self, method: str, path: str, timeout_s: float, fresh: bool, **content: Any) -> Reply:
+        session = self._session(fresh)
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await session.request(
+                    method, self._root + path, allow_redirects=False, trace_request_ctx=progress, **content
+                )
+                progress.answered = True
+                return await self._take(response)
+        except Exception as error:
+            if not progress.written and not isinstance(error, aiohttp.ClientError | OSError):
+                raise
+            why, timed_out = _describe(error), isinstance(error, TimeoutError)
+        # Raised out here so that no context hangs on to aiohttp's errors: some of them carry our headers.
+        if not progress.written:
+            raise NotSent(why)
+        was_idle = progress.reused and not progress.answered and not timed_out
+        raise NoReply(why, timed_out=timed_out, was_idle=was_idle)
+
+    async def _take(self, response: aiohttp.ClientResponse) -> Reply:
+        try:
+            raw = await self._read_body(response)
+        except BaseException:
+            response.close()
+            raise
+        if response.status >= 400:
+            raw = self._without_key(raw)
+        retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock.now())
+        return read_reply(response.status, raw, retry_after_s)
+
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > self._max_bytes:
+                raise _TooLong
+        return bytes(body)
+
+    def _without_key(self, raw: bytes) -> bytes:
+        """Blank our key out of an error page: some of them quote the request."""
+        key = self._api_key.reveal()
+        return raw.replace(key.encode(), b"***") if len(key) >= KEY_CHARS_MIN else raw
+
+    def _session(self, fresh: bool) -> aiohttp.ClientSession:
+        """Return the session of either kind; made on first use, because aiohttp wants a running loop."""
+        if fresh not in self._sessions:
+            self._sessions[fresh] = self._open_session(fresh)
+        return self._sessions[fresh]
+
+    def _open_session(self, fresh: bool) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, force_close=fresh),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Ours is one deadline over everything, set around each call.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            trust_env=False,
+            # A reply that comes packed all the same is garbage to us, and never a bomb.
+            auto_decompress=False,
+            headers={
+                "Authorization": f"Bearer {self._api_key.reveal()}",
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": f"gpuherd/{__version__}",
+            },
+            trace_configs=[_progress_tracing()],
+        )
+
+
+def _progress_tracing() -> aiohttp.TraceConfig:
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_reuse)
+    tracing.on_request_headers_sent.append(_note_writing)
+    return tracing
+
+
+async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.reused = True
+
+
+async def _note_writing(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    """Run just before the first byte. aiohttp sends some methods twice by itself; here nothing goes twice."""
+    progress: _Progress = context.trace_request_ctx
+    if progress.written:
+        raise _SentAlready
+    progress.written = True
+
+
+def _describe(error: Exception) -> str:
+    """Say what happened without quoting the error: its text may hold headers or parts of a reply."""
+    match error:
+        case TimeoutError():
+            return "it took too long"
+        case aiohttp.ClientConnectorDNSError():
+            return "the host name could not be resolved"
+        case aiohttp.ClientConnectorCertificateError():
+            return "the certificate is not trusted"
+        case aiohttp.ClientConnectorSSLError():
+            return "no secure connection could be made"
+        case aiohttp.ClientConnectorError():
+            return "no connection could be made"
+        case _TooLong():
+            return "the reply was too long"
+        case aiohttp.ClientPayloadError():
+            return "the reply broke off"
+        case aiohttp.ClientResponseError():
+            return "the reply was not HTTP"
+        case _:
+            return "the connection broke"
+
+
+def _checked_root(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise ValueError("the base URL of Novita must be http(s)://host[:port], without credentials")
+    return base_url.rstrip("/")
+
+
+def _checked_key(api_key: Secret) -> Secret:
+    key = api_key.reveal()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError("the Novita API key must be visible ASCII characters without spaces")
+    return api_key

@@ -1,0 +1,271 @@
+"""The trusted door to Novita: whose turn it is, whether to ask at all, and what may be asked again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gpuherd.adapters.novita import failures
+from gpuherd.adapters.novita.exchange import Exchange, NoReply, NotSent
+from gpuherd.adapters.novita.failures import About
+from gpuherd.adapters.novita.reply import Reply
+from gpuherd.clock import Chance, Clock
+from gpuherd.domain.errors import CircuitOpen, GpuherdError, RateLimited
+from gpuherd.domain.secret import Secret
+from gpuherd.resilience import rate_limit
+from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker, Permit
+from gpuherd.resilience.rate_limit import Lane, RateLimiter
+from gpuherd.resilience.retry import retry
+
+READ_TRIES = 3
+READ_BACKOFF_S = 1.0
+READ_BACKOFF_CAP_S = 30.0
+REPLY_BYTES_MAX = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One try of one call, for metrics and logs: nothing in it is secret."""
+
+    endpoint: str
+    # ok, refused, throttled, server_error, garbage, timeout, lost, not_sent, circuit_open, limited, cancelled
+    outcome: str
+    status: int | None
+    # Of the exchange alone, without the wait for its turn.
+    duration_s: float
+
+
+Observer = Callable[[CallRecord], None]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    limiter: RateLimiter
+    lane: Lane
+    max_wait_s: float
+
+
+@dataclass(frozen=True)
+class _Call:
+    path: str
+    send: Callable[[], Awaitable[Reply]]
+    turns: Sequence[_Turn]
+    may_probe: bool = True
+
+
+class _ReadFailed(Exception):
+    """Carries the error of one try of a read, and whether (or after how long) to try again."""
+
+    def __init__(self, error: GpuherdError, again: bool | float) -> None:
+        super().__init__()
+        self.error = error
+        self.again = again
+
+
+class NovitaTransport:
+    """Reads are repeated where that helps; a change is sent at most once by every layer.
+
+    A change waits at most `change_wait_s` for its turn and `request_timeout_s` for its reply, so their sum is
+    the longest it can take. A change that is cancelled may have been made: the one who cancels must treat it
+    like `OutcomeUnknown`, because a cancelled task cannot be told.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: Secret,
+        *,
+        clock: Clock,
+        chance: Chance,
+        limiter: RateLimiter,
+        breaker: CircuitBreaker,
+        watch_budget: RateLimiter | None = None,
+        observe: Observer | None = None,
+        request_timeout_s: float = 30.0,
+        read_deadline_s: float = 60.0,
+        change_wait_s: float = 5.0,
+        read_wait_s: float = 30.0,
+        max_bytes: int = REPLY_BYTES_MAX,
+    ) -> None:
+        self._exchange = Exchange(base_url, api_key, clock=clock, max_bytes=max_bytes)
+        self._clock = clock
+        self._chance = chance
+        self._limiter = limiter
+        self._breaker = breaker
+        self._watch_budget = watch_budget
+        self._observe = observe
+        self._request_timeout_s = request_timeout_s
+        self._read_deadline_s = read_deadline_s
+        self._change_wait_s = change_wait_s
+        self._read_wait_s = read_wait_s
+
+    async def read(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        about: About = About.ACCOUNT,
+        watching: bool = False,
+    ) -> dict[str, Any]:
+        """Return the JSON object at `path`. Calls that watch machines also pay from the watch budget."""
+        turns = [_Turn(self._limiter, Lane.WATCH, self._read_wait_s)]
+        if watching and self._watch_budget is not None:
+            turns.insert(0, _Turn(self._watch_budget, Lane.WATCH, self._read_wait_s))
+        tries = itertools.count()
+
+        def send() -> Awaitable[Reply]:
+            # Whatever ailed the first connection, the next try does not meet it again.
+            fresh = next(tries) > 0
+            return self._exchange.get(path, params or {}, self._request_timeout_s, fresh=fresh)
+
+        try:
+            return await retry(
+                partial(self._read_once, _Call(path, send, turns), about),
+                attempts=READ_TRIES,
+                base_s=READ_BACKOFF_S,
+                cap_s=READ_BACKOFF_CAP_S,
+                clock=self._clock,
+                chance=self._chance,
+                is_retryable=lambda error: isinstance(error, _ReadFailed) and error.again,
+                deadline_s=self._read_deadline_s,
+            )
+        except _ReadFailed as failed:
+            error = failed.error
+        raise error
+
+    async def change(self, path: str, body: Mapping[str, Any], *, may_probe: bool = True) -> Reply:
+        """Send one change, once, and return whatever Novita replied.
+
+        Raises `CloudUnavailable` when surely nothing was sent and `OutcomeUnknown` when no whole reply came.
+        `may_probe=False` keeps a call that costs money from being the one that tests a sick cloud.
+        """
+        send = partial(self._exchange.post, path, body, self._request_timeout_s)
+        turns = [_Turn(self._limiter, Lane.FIRST, self._change_wait_s)]
+        error: GpuherdError
+        try:
+            return await self._make(_Call(path, send, turns, may_probe))
+        except NotSent as failed:
+            error = failures.not_sent(str(failed))
+        except NoReply as failed:
+            error = failures.lost_reply(str(failed))
+        raise error
+
+    async def close(self) -> None:
+        await self._exchange.close()
+
+    async def _read_once(self, call: _Call, about: About) -> dict[str, Any]:
+        failed: _ReadFailed
+        try:
+            reply = await self._make(call)
+        except NotSent as lost:
+            failed = _ReadFailed(failures.not_sent(str(lost)), True)
+        except NoReply as lost:
+            again = 0.0 if lost.was_idle else True
+            failed = _ReadFailed(failures.no_reply(str(lost), timed_out=lost.timed_out), again)
+        else:
+            error = failures.failure_of_read(reply, about)
+            if error is None and reply.body is not None:
+                return reply.body
+            failed = _ReadFailed(error or failures.unreadable(), _again(reply))
+        raise failed
+
+    async def _make(self, call: _Call) -> Reply:
+        """Make one call when its turn has come, and tell the observer how long the exchange itself took."""
+        sent_at = None
+        try:
+            await self._wait_for(call)
+            sent_at = self._clock.monotonic()
+            reply = await self._judged(call)
+        except BaseException as error:
+            self._tell(call, _outcome_of_error(error), None, sent_at)
+            raise
+        self._tell(call, _outcome_of_reply(reply), reply.status, sent_at)
+        return reply
+
+    async def _wait_for(self, call: _Call) -> None:
+        # No turn is spent on a call that would not be made.
+        if (retry_after_s := self._breaker.retry_after_s()) > 0:
+            raise _circuit_open(retry_after_s)
+        try:
+            for turn in call.turns:
+                await turn.limiter.acquire(turn.lane, turn.max_wait_s)
+        except rate_limit.RateLimited as refused:
+            raise RateLimited(
+                "our own limit of calls to Novita is used up", retry_after_s=refused.retry_after_s
+            ) from None
+
+    async def _judged(self, call: _Call) -> Reply:
+        with self._admitted(call.may_probe) as permit:
+            try:
+                reply = await call.send()
+            except NoReply as lost:
+                if lost.was_idle:
+                    permit.neutral()
+                raise
+            if reply.status == 429:
+                permit.neutral()
+                self._limiter.throttled(reply.retry_after_s)
+            elif _is_sick(reply):
+                permit.failure()
+        return reply
+
+    def _admitted(self, may_probe: bool) -> Permit:
+        try:
+            return self._breaker.acquire(probe_allowed=may_probe)
+        except BreakerOpen as refused:
+            raise _circuit_open(refused.retry_after_s) from None
+
+    def _tell(self, call: _Call, outcome: str, status: int | None, sent_at: float | None) -> None:
+        if self._observe is None:
+            return
+        duration_s = 0.0 if sent_at is None else self._clock.monotonic() - sent_at
+        # A faulty observer must not lose the id of a machine that has just been rented.
+        with contextlib.suppress(Exception):
+            self._observe(CallRecord(call.path, outcome, status, duration_s))
+
+
+def _circuit_open(retry_after_s: float) -> CircuitOpen:
+    return CircuitOpen(
+        "too many calls to Novita failed lately, so this one was not made", retry_after_s=retry_after_s
+    )
+
+
+def _is_sick(reply: Reply) -> bool:
+    """Tell whether a reply is a sign that the other side is unwell; a clear no is a sign of health."""
+    if 400 <= reply.status < 500:
+        return reply.status == 408
+    return not reply.is_success or reply.is_garbage
+
+
+def _again(reply: Reply) -> bool | float:
+    if reply.status in (408, 429) or reply.status >= 500:
+        return True if reply.retry_after_s is None else reply.retry_after_s
+    return False
+
+
+def _outcome_of_reply(reply: Reply) -> str:
+    if reply.status == 429:
+        return "throttled"
+    if reply.status >= 500:
+        return "server_error"
+    if reply.is_success:
+        return "garbage" if reply.is_garbage else "ok"
+    return "refused" if reply.status >= 400 else "garbage"
+
+
+def _outcome_of_error(error: BaseException) -> str:
+    match error:
+        case NotSent():
+            return "not_sent"
+        case NoReply(timed_out=timed_out):
+            return "timeout" if timed_out else "lost"
+        case CircuitOpen():
+            return "circuit_open"
+        case RateLimited():
+            return "limited"
+        case _:
+            return "cancelled"

@@ -1,0 +1,228 @@
+"""Novita's JSON in our words, and our orders in theirs. Unknown fields are tolerated everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpuherd.adapters.novita.fields import (
+    moment,
+    part,
+    parts,
+    program_text,
+    safe_text,
+    text,
+    texts,
+    usd,
+    whole,
+)
+from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
+from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+
+ENV_TAG = "GPUHERD_TAG"
+MAX_ENVS = 100
+ERROR_CHARS = 300
+ID_CHARS = 255
+
+PHASES = {
+    "pending": Phase.CREATING,
+    "toCreate": Phase.CREATING,
+    "creating": Phase.CREATING,
+    "pulling": Phase.PULLING,
+    "toStart": Phase.STARTING,
+    "starting": Phase.STARTING,
+    "toRestart": Phase.STARTING,
+    "restarting": Phase.STARTING,
+    # An exchange of the image ends in a start.
+    "toReset": Phase.STARTING,
+    "resetting": Phase.STARTING,
+    "running": Phase.RUNNING,
+    "toStop": Phase.STOPPING,
+    "stopping": Phase.STOPPING,
+    "exited": Phase.STOPPED,
+    "migrating": Phase.MIGRATING,
+    "freezing": Phase.FROZEN,
+    "toRemove": Phase.REMOVING,
+    "removing": Phase.REMOVING,
+    # Still listed for a moment, but nothing is left of it.
+    "removed": Phase.ABSENT,
+}
+
+
+def rows(body: dict[str, Any], key: str) -> list[Any] | None:
+    """Return the list that a reply is about, or None when the reply has no such list."""
+    value = body.get(key, "missing")
+    # Go writes a list that was never filled as null.
+    if value is None:
+        return []
+    return value if isinstance(value, list) else None
+
+
+def region_code(label: str) -> str:
+    """`US-CA-06 (California)` → `US-CA-06`: the part that labels of clusters and products share."""
+    return label.strip().partition(" ")[0]
+
+
+def read_regions(cluster_rows: Iterable[Any]) -> tuple[Region, ...]:
+    """Return the clusters that have an id."""
+    found = []
+    for row in cluster_rows:
+        if isinstance(row, dict) and (cluster_id := text(row, "id")):
+            label = text(row, "name") or cluster_id
+            found.append(Region(region_code(label), label, cluster_id, texts(row, "availableGpuType")))
+    return tuple(found)
+
+
+def read_offers(product_rows: Iterable[Any], regions: tuple[Region, ...]) -> tuple[Offer, ...]:
+    """Return each product in each region where it is sold."""
+    by_code = {region.code: region for region in regions}
+    return tuple(
+        offer
+        for row in product_rows
+        if isinstance(row, dict) and text(row, "id")
+        for offer in _offers_of(row, by_code)
+    )
+
+
+def _offers_of(row: dict[str, Any], by_code: dict[str, Region]) -> Iterator[Offer]:
+    sold_as = texts(row, "billingMethods")
+    stock = text(row, "inventoryState")
+    for region in _regions_of(row, by_code):
+        yield Offer(
+            product_id=text(row, "id"),
+            product_name=text(row, "name"),
+            region=region.code,
+            cluster_id=region.cluster_id,
+            # Only a clear no is a no: the create itself tells the truth about stock.
+            available=row.get("availableDeploy") is not False
+            and row.get("canBuy") is not False
+            and stock != "none",
+            stock=stock,
+            spot_usd=usd(row, "spotPrice") if not sold_as or BillingMode.SPOT in sold_as else None,
+            on_demand_usd=usd(row, "price") if not sold_as or BillingMode.ON_DEMAND in sold_as else None,
+            cpu_per_gpu=whole(row, "cpuPerGpu") or 0,
+            memory_gb_per_gpu=whole(row, "memoryPerGpu") or 0,
+            disk_gb_min=whole(row, "minRootFS") or 0,
+            disk_gb_max=whole(row, "maxRootFS") or 0,
+        )
+
+
+def _regions_of(row: dict[str, Any], by_code: dict[str, Region]) -> Iterable[Region]:
+    labels = texts(row, "regions")
+    if not labels:
+        return by_code.values()
+    codes = dict.fromkeys(region_code(label) for label in labels)
+    # A label without a cluster is a region that has been closed: nothing can be ordered there.
+    return [by_code[code] for code in codes if code in by_code]
+
+
+def read_template(row: Any) -> Template | None:
+    """Return a template, or None when the row is none."""
+    if not isinstance(row, dict) or not (template_id := text(row, "Id")):
+        return None
+    return Template(
+        template_id=template_id,
+        name=text(row, "name"),
+        image=text(row, "image"),
+        registry_auth_id=text(row, "imageAuth"),
+        command=program_text(row, "startCommand"),
+        entrypoint=program_text(row, "entrypoint"),
+        ports=tuple(_template_ports(row)),
+        envs=_envs(row),
+        channel=text(row, "channel"),
+    )
+
+
+def _template_ports(row: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    for group in parts(row, "ports"):
+        numbers = group.get("ports")
+        for number in numbers if isinstance(numbers, list) else ():
+            if (port := whole({"port": number}, "port")) is not None:
+                yield port, text(group, "type")
+
+
+def _envs(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    pairs = ((program_text(env, "key"), program_text(env, "value")) for env in parts(row, "envs"))
+    return tuple((key, value) for key, value in pairs if key)
+
+
+def read_machine(row: Any) -> Machine | None:
+    """Return a machine, or None when the row has no id by which anybody could ask for it."""
+    if not isinstance(row, dict) or not (cloud_id := read_id(row)):
+        return None
+    status = text(row, "status")
+    return Machine(
+        cloud_id=cloud_id,
+        name=text(row, "name"),
+        phase=PHASES.get(status, Phase.UNKNOWN),
+        raw_status=status,
+        error=safe_text(text(part(row, "statusError"), "message"), ERROR_CHARS),
+        cluster_id=text(row, "clusterId"),
+        region=region_code(text(row, "clusterName")),
+        product_id=text(row, "productId"),
+        product_name=text(row, "productName"),
+        gpu_num=whole(row, "gpuNum") or 0,
+        disk_gb=whole(row, "rootfsSize") or 0,
+        image_url=text(row, "imageUrl"),
+        billing_mode=text(row, "billingMode"),
+        spot_status=text(row, "spotStatus"),
+        spot_reclaim_at=moment(row, "spotReclaimTime"),
+        created_at=moment(row, "createdAt"),
+        env_tag=next((text(env, "value") for env in parts(row, "envs") if env.get("key") == ENV_TAG), ""),
+        ports=tuple(_port_mappings(row)),
+        # Each of these comes with a password next to it, which ends here.
+        connection=Connection(
+            ssh=text(part(row, "connectComponentSSH"), "sshCommand"),
+            jupyter=text(part(row, "connectComponentJupyter"), "address"),
+            web_terminal=text(part(row, "connectComponentWebTerminal"), "address"),
+        ),
+    )
+
+
+def _port_mappings(row: dict[str, Any]) -> Iterator[PortMapping]:
+    for mapping in parts(row, "portMappings"):
+        port = whole(mapping, "port")
+        if port is not None and 0 < port <= 65535:
+            yield PortMapping(port, text(mapping, "endpoint"), text(mapping, "type"))
+
+
+def read_id(row: dict[str, Any]) -> str:
+    """Return the id of a machine, or nothing where there is no id that could be sent back unharmed."""
+    value = row.get("id")
+    if not isinstance(value, str) or not 0 < len(value) <= ID_CHARS or not value.isprintable():
+        return ""
+    return value if value.strip() == value else ""
+
+
+def read_registry_auth_ids(auth_rows: Iterable[Any]) -> frozenset[str]:
+    """Return the ids alone: Novita sends the passwords along, in clear."""
+    return frozenset(text(row, "id") for row in auth_rows if isinstance(row, dict)) - {""}
+
+
+def create_request(order: Order) -> dict[str, Any]:
+    """Write an order as Novita wants it. The login of a registry goes by id, so no password passes here."""
+    template = order.template
+    request: dict[str, Any] = {
+        "name": order.name,
+        "productId": order.offer.product_id,
+        "gpuNum": order.gpu_num,
+        "rootfsSize": order.disk_gb,
+        "imageUrl": template.image,
+        "clusterId": order.offer.cluster_id,
+        "billingMode": order.billing_mode.value,
+        "kind": "gpu",
+        "envs": [{"key": key, "value": value} for key, value in _order_envs(order)],
+    }
+    optional = {
+        "imageAuthId": template.registry_auth_id,
+        "ports": ",".join(f"{port}/{kind}" for port, kind in template.ports),
+        "command": template.command,
+        "entrypoint": template.entrypoint,
+    }
+    return request | {key: value for key, value in optional.items() if value}
+
+
+def _order_envs(order: Order) -> list[tuple[str, str]]:
+    envs = [(key, value) for key, value in order.template.envs if key != ENV_TAG]
+    # The name carries the tag too: better one witness less than an order that is refused.
+    return [*envs, (ENV_TAG, order.tag)] if len(envs) < MAX_ENVS else envs

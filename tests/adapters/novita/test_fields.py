@@ -1,0 +1,97 @@
+"""Single values as they come over the wire, and as they should never come."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuherd.adapters.novita import fields
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.from_regex(r"-?\d{1,40}(\.\d+)?"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("16", 16),
+        (16, 16),
+        (16.0, 16),
+        ("16.0", 16),
+        (" 16 ", 16),
+        ("-1", -1),
+        ("", None),
+        ("16.5", None),
+        ("1e3", None),
+        ("١٦", None),
+        (True, None),
+        (None, None),
+        ([16], None),
+        (float("inf"), None),
+        (float("nan"), None),
+        (10**30, None),
+        ("9" * 5000, None),
+    ],
+)
+def test_whole_numbers_come_as_numbers_or_strings(value, expected):
+    assert fields.whole({"n": value}, "n") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("35000", Decimal("0.35")),
+        (17500, Decimal("0.175")),
+        ("1", Decimal("0.00001")),
+        ("0", None),
+        ("-5", None),
+    ],
+)
+def test_prices_are_hundred_thousandths_of_a_dollar_and_zero_means_not_sold(value, expected):
+    assert fields.usd({"price": value}, "price") == expected
+    assert fields.usd({}, "price") is None
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "", None, "soon", 10**17, "253402300800"])
+def test_times_that_are_none_mean_never(value):
+    assert fields.moment({"t": value}, "t") is None
+
+
+def test_times_are_unix_seconds_in_strings():
+    assert fields.moment({"t": "1785780950"}, "t") == datetime(2026, 8, 3, 18, 15, 50, tzinfo=UTC)
+
+
+def test_text_is_safe_to_show_and_to_store():
+    assert fields.safe_text("a\x1b[31mb\0c\r\nd\ud800e") == "a [31mb c  d e"
+    assert fields.safe_text("x" * 5000, 300) == "x" * 300
+    assert fields.safe_text("Zürich 東京") == "Zürich 東京"
+
+
+def test_program_text_keeps_its_lines_and_loses_what_no_process_can_take():
+    assert fields.program_text({"c": "a\n\tb\0\ud800"}, "c") == "a\n\tb"
+
+
+@given(JSON)
+def test_no_value_whatever_breaks_a_field(value):
+    row = {"f": value}
+    stored = [fields.text(row, "f"), fields.program_text(row, "f"), *fields.texts(row, "f")]
+    for each in stored:
+        each.encode("utf-8")
+        assert "\0" not in each
+    fields.whole(row, "f")
+    fields.usd(row, "f")
+    fields.moment(row, "f")
+    json.dumps([fields.part(row, "f"), *fields.parts(row, "f")])
