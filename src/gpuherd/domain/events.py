@@ -18,6 +18,8 @@ RELEASED = "instance.released"
 READY = "instance.ready"
 FAILED = "instance.failed"
 TIMEOUT = "instance.timeout"
+DELETING = "instance.deleting"
+START_REFUSED = "instance.start_refused"
 
 # The event that announces a status, where its name is not simply the status.
 STATUS_EVENTS = {
@@ -29,6 +31,13 @@ STATUS_EVENTS = {
     Status.EXITED: "instance.exited",
     Status.DELETED: "instance.deleted",
     Status.FAILED: FAILED,
+}
+
+# The event that says that somebody wants this.
+GOAL_EVENTS = {
+    Status.STARTING: "instance.starting",
+    Status.STOPPING: "instance.stopping",
+    Status.DELETING: DELETING,
 }
 
 WEBHOOK_TYPES = frozenset(

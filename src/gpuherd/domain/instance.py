@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
 
+from gpuherd.domain.failure import Failure
+from gpuherd.domain.health import Health, HealthCheck
 from gpuherd.domain.machine import NO_CONNECTION, Connection, PortMapping
 from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.operation import Operation
 
 
 class Goal(StrEnum):
@@ -66,16 +68,6 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why something went wrong, for programs (code, details) and people (message)."""
-
-    code: str
-    message: str
-    at: datetime
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Rental:
     """What was rented in the end: the offer that was taken and its price."""
 
@@ -115,7 +107,13 @@ class Instance:
     stopped_at: datetime | None = None
     # The machine must be given back, and is not yet proven to be gone.
     releasing: bool = False
-    delete_asked_at: datetime | None = None
+    # When the cloud was last asked to start, stop or remove it on the way to the present goal.
+    asked_at: datetime | None = None
+    # The start, stop or delete that was accepted last.
+    operation: Operation | None = None
+    # How to find out whether the application is up, and what was found; None where nobody asked for it.
+    health_check: HealthCheck | None = None
+    health: Health | None = None
     last_error: Failure | None = None
     # Nothing is left to do until the cloud or the user changes something.
     settled: bool = False
@@ -130,7 +128,9 @@ class Instance:
 
     @property
     def usable(self) -> bool:
-        return self.status in (Status.RUNNING, Status.READY) and self.ready_at is not None
+        """Whether it can be used now: the application answers, or nobody asked to check that."""
+        unchecked = self.status is Status.RUNNING and self.health_check is None
+        return self.ready_at is not None and (unchecked or self.status is Status.READY)
 
 
 ID_PREFIX = "inst_"

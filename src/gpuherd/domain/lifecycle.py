@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
 from gpuherd.domain.machine import BOOTING, Machine, Phase
+from gpuherd.domain.operation import OperationKind
 
 # A turn is woken when the cloud changes; this is only the patience of one that nobody wakes.
 LOOK_AGAIN = timedelta(seconds=30)
+# The cloud was asked and nothing moved for so long: ask again.
 REPEAT_DELETE = timedelta(seconds=30)
+REPEAT_ASK = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class ReadDetails:
 
 
 @dataclass(frozen=True)
+class CheckHealth:
+    """Ask the application itself whether it is up."""
+
+
+@dataclass(frozen=True)
 class Become:
     """Say a new status; nothing has to be done in the cloud for it."""
 
@@ -42,6 +50,16 @@ class Fail:
 
     code: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Ask the cloud to start the machine."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Ask the cloud to stop the machine."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,20 @@ class Rest:
     """Settled: nothing to do until somebody changes something."""
 
 
-Step = Resolve | Rent | ReadDetails | Become | Fail | Delete | Released | Wait | Rest
+Step = (
+    Resolve
+    | Rent
+    | ReadDetails
+    | CheckHealth
+    | Become
+    | Fail
+    | Start
+    | Stop
+    | Delete
+    | Released
+    | Wait
+    | Rest
+)
 
 
 @dataclass(frozen=True)
@@ -86,35 +117,45 @@ class Sight:
 def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: datetime) -> Step:
     """Decide the one thing to do now so that `instance` comes closer to its goal."""
     if attempt is not None and attempt.is_open:
-        if now >= instance.deadline and instance.status not in ENDED:
-            return Fail(
-                "OUTCOME_UNKNOWN", "not usable in time: the outcome of the create call is not known yet"
-            )
-        # Whatever the goal is: first find out whether a machine exists.
-        return Resolve()
+        return _resolve(instance, now)
     if instance.releasing:
         return _release(instance, sight, now)
+    if instance.goal is Goal.DELETED:
+        return _go_away(instance, sight, now)
     if instance.status in ENDED:
         return Rest()
+    if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
+        return _go_down(instance, sight, now)
     if instance.usable or instance.status is Status.EXITED:
         return _watch(instance, sight)
     if now >= instance.deadline:
-        return Fail("INSTANCE_TIMEOUT", f"not usable in time: {_where(instance, sight)}")
+        return Fail(_timeout_code(instance), f"not usable in time: {_where(instance, sight)}")
     if instance.cloud_id is None:
-        # Nothing is rented for somebody who wants it stopped or gone.
-        return Rent() if instance.goal is Goal.RUNNING else Rest()
-    return _boot(instance, sight, now)
+        return Rent()
+    return _come_up(instance, sight, now)
 
 
-def _boot(instance: Instance, sight: Sight, now: datetime) -> Step:
-    """Follow a machine from its creation until it can be used."""
+def _resolve(instance: Instance, now: datetime) -> Step:
+    """Whatever the goal is: first find out whether a machine exists."""
+    wanted = instance.goal is Goal.RUNNING and instance.status not in ENDED
+    if wanted and now >= instance.deadline:
+        words = "not usable in time: the outcome of the create call is not known yet"
+        return Fail("OUTCOME_UNKNOWN", words)
+    return Resolve()
+
+
+def _come_up(instance: Instance, sight: Sight, now: datetime) -> Step:
+    """Follow a machine until it can be used, from its creation or from a start."""
     machine = sight.machine
+    again = is_starting_again(instance)
     match sight.phase:
         case Phase.ABSENT | Phase.REMOVING:
             # Never re-create what vanished: that spends money nobody asked for.
             return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud before it was usable")
-        case Phase.RUNNING if instance.status is not Status.RUNNING and not instance.started_at:
-            return ReadDetails()
+        case Phase.RUNNING:
+            return _greet(instance)
+        case Phase.STOPPED if again:
+            return Start() if _overdue(instance, now, REPEAT_ASK) else Wait(_until(instance, now))
         case _ if machine is not None and machine.error:
             return Fail("STARTUP_FAILED", f"the cloud could not start the machine: {machine.error}")
         case Phase.STOPPED | Phase.FROZEN:
@@ -122,7 +163,19 @@ def _boot(instance: Instance, sight: Sight, now: datetime) -> Step:
         case Phase.PULLING | Phase.STARTING if instance.status is Status.CREATING:
             return Become(Status.STARTING)
         case _:
-            return Wait(min(LOOK_AGAIN, max(instance.deadline - now, timedelta(0))))
+            return Wait(_until(instance, now))
+
+
+def _greet(instance: Instance) -> Step:
+    """The machine runs; find out whether it can be used."""
+    match instance.status:
+        case Status.RUNNING:
+            return Become(Status.HEALTH_CHECKING)
+        case Status.HEALTH_CHECKING:
+            return CheckHealth()
+        case _:
+            # After every start, too: the ports have changed.
+            return ReadDetails()
 
 
 def _watch(instance: Instance, sight: Sight) -> Step:
@@ -130,6 +183,9 @@ def _watch(instance: Instance, sight: Sight) -> Step:
     match sight.phase:
         case Phase.STOPPED if instance.status is not Status.EXITED:
             return Become(Status.EXITED)
+        case Phase.RUNNING if instance.status is Status.EXITED:
+            # Somebody started it past us. We follow what is, and do not fight.
+            return ReadDetails()
         case Phase.ABSENT:
             return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud")
         case _:
@@ -137,21 +193,69 @@ def _watch(instance: Instance, sight: Sight) -> Step:
             return Rest()
 
 
+def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
+    """Stop a machine; this costs money until it is done, so it is never given up."""
+    match sight.phase:
+        case Phase.STOPPED:
+            return Become(Status.EXITED)
+        case Phase.ABSENT:
+            return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud")
+        case Phase.RUNNING | Phase.UNKNOWN if _overdue(instance, now, REPEAT_ASK):
+            return Stop()
+        case _:
+            # While it boots or migrates it cannot be stopped yet; the next change wakes us.
+            return Wait()
+
+
+def _go_away(instance: Instance, sight: Sight, now: datetime) -> Step:
+    """Delete a machine, and go on until the cloud proves that it is gone."""
+    if instance.status is Status.DELETED:
+        return Rest()
+    if instance.cloud_id is None or sight.phase is Phase.ABSENT:
+        return Become(Status.DELETED)
+    return _remove(instance, sight, now)
+
+
 def _release(instance: Instance, sight: Sight, now: datetime) -> Step:
-    """Give a machine back, and go on until the cloud proves that it is gone."""
+    """Give the machine of a failed instance back."""
     if instance.cloud_id is None or sight.phase is Phase.ABSENT:
         return Released()
-    asked = instance.delete_asked_at
-    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
-    overdue = asked is None or abs(now - asked) >= REPEAT_DELETE
-    if sight.phase is not Phase.REMOVING and overdue:
+    return _remove(instance, sight, now)
+
+
+def _remove(instance: Instance, sight: Sight, now: datetime) -> Step:
+    if sight.phase is not Phase.REMOVING and _overdue(instance, now, REPEAT_DELETE):
         return Delete()
     return Wait(REPEAT_DELETE)
 
 
+def is_starting_again(instance: Instance) -> bool:
+    """Tell whether this is a start of what was stopped, and not the first boot."""
+    operation = instance.operation
+    return operation is not None and operation.is_running and operation.kind is OperationKind.START
+
+
 def must_release(instance: Instance) -> bool:
-    """Tell whether a failed instance gives its machine back."""
-    return instance.on_failure is OnFailure.DELETE and not instance.ready_at
+    """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
+    return (
+        instance.on_failure is OnFailure.DELETE and not instance.ready_at and not is_starting_again(instance)
+    )
+
+
+def _overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
+    """Tell whether the cloud was not asked yet, or so long ago that it must be asked again."""
+    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    return instance.asked_at is None or abs(now - instance.asked_at) >= patience
+
+
+def _until(instance: Instance, now: datetime) -> timedelta:
+    return min(LOOK_AGAIN, max(instance.deadline - now, timedelta(0)))
+
+
+def _timeout_code(instance: Instance) -> str:
+    if not is_starting_again(instance):
+        return "INSTANCE_TIMEOUT"
+    return "NETWORK_ERROR" if instance.asked_at is None else "STARTUP_TIMEOUT"
 
 
 def _where(instance: Instance, sight: Sight) -> str:

@@ -114,7 +114,7 @@ def surely_not_created(
 
 
 def _waited(sent_at: datetime, until: datetime, lists: Sequence[ListRecord], patience: Patience) -> timedelta:
-    """Return how long we have watched since the call, counting no gap between two lists for more than their spacing.
+    """Return how long we have watched since the call; a gap between lists counts as their spacing at most.
 
     The stamps are of the wall clock, and that may jump ahead by an hour; it must not make us believe sooner.
     """

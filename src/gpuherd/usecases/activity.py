@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from gpuherd.clock import Ids
 from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.instance import Goal, Instance
+from gpuherd.domain.lifecycle import is_starting_again
 from gpuherd.jobs.job import NewJob, Priority
 from gpuherd.usecases.describe import usd
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
+MONITOR_STARTUP = "monitor_startup"
 SEND_WEBHOOK = "send_webhook"
 
-TURN_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE)
+TURN_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE, MONITOR_STARTUP)
 WEBHOOK_TRIES = 10
 
 
@@ -50,8 +52,11 @@ class Activities:
 
 
 def turn_kind(instance: Instance) -> str:
-    """Return the name of what the instance's turns are doing: renting, or watching."""
-    return CREATE_INSTANCE if instance.cloud_id is None and not instance.settled else MONITOR_INSTANCE
+    """Return the name of what the instance's turns are doing: renting, starting again, or watching."""
+    if is_starting_again(instance):
+        return MONITOR_STARTUP
+    renting = instance.cloud_id is None and not instance.settled and instance.goal is Goal.RUNNING
+    return CREATE_INSTANCE if renting else MONITOR_INSTANCE
 
 
 def create_payload(instance: Instance) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
@@ -11,6 +12,7 @@ from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.delivery import Delivery
 from gpuherd.domain.events import Event, is_told
 from gpuherd.domain.instance import Instance
+from gpuherd.domain.operation import Operation, progress
 from gpuherd.ports.store import Change
 from gpuherd.usecases.activity import Activities
 from gpuherd.usecases.describe import describe, iso
@@ -40,6 +42,7 @@ class Chronicle:
     ) -> Change:
         """Return the change that makes `instance` true and tells `news` of it."""
         now = self._clock.now()
+        instance, operations = _with_progress(instance, now)
         instance = replace(instance, sequence=instance.sequence + len(news))
         first = instance.sequence - len(news) + 1
         events = tuple(
@@ -53,6 +56,7 @@ class Chronicle:
             attempt=attempt,
             deliveries=deliveries,
             jobs=tuple(self._activities.sending(it) for it in deliveries),
+            operations=operations,
         )
 
     def _delivery(self, event: Event, instance: Instance) -> Delivery:
@@ -67,3 +71,12 @@ class Chronicle:
             body=json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(),
             created_at=event.at,
         )
+
+
+def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[Operation, ...]]:
+    """Return the instance with its operation as far as its status says, and that operation if it moved."""
+    operation = instance.operation
+    if operation is None or not operation.is_running:
+        return instance, ()
+    moved = progress(operation, instance.status.value, instance.usable, instance.last_error, now)
+    return replace(instance, operation=moved), (moved,)

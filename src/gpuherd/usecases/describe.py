@@ -8,7 +8,10 @@ from typing import Any
 
 from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.events import Event
+from gpuherd.domain.failure import Failure
+from gpuherd.domain.health import describe_health
 from gpuherd.domain.instance import Instance
+from gpuherd.domain.operation import Operation
 from gpuherd.jobs.job import Job
 
 
@@ -57,15 +60,36 @@ def describe(it: Instance) -> dict[str, Any]:
         },
         "labels": it.labels,
         "webhookUrl": it.webhook_url,
+        "healthCheck": None if it.health_check is None else describe_health(it.health_check, it.health),
+        "operationId": it.operation.id if it.operation else None,
         "createdAt": iso(it.created_at),
         "startedAt": iso(it.started_at),
         "readyAt": iso(it.ready_at),
         "stoppedAt": iso(it.stopped_at),
         "estimatedReadyTime": iso(it.estimated_ready_at),
-        "lastError": None
-        if error is None
-        else {"code": error.code, "message": error.message, "at": iso(error.at), "details": error.details},
+        "lastError": describe_failure(error),
         "source": "local",
+    }
+
+
+def describe_failure(it: Failure | None) -> dict[str, Any] | None:
+    """Return what went wrong."""
+    if it is None:
+        return None
+    return {"code": it.code, "message": it.message, "at": iso(it.at), "details": it.details}
+
+
+def describe_operation(it: Operation, instance_id: str) -> dict[str, Any]:
+    """Return a start, stop or delete with its phases and times."""
+    return {
+        "operationId": it.id,
+        "instanceId": instance_id,
+        "type": it.kind.value,
+        "status": it.state.value,
+        "requestedAt": iso(it.requested_at),
+        "endedAt": iso(it.ended_at),
+        "phases": [{"phase": phase.value, "at": iso(at)} for phase, at in it.phases],
+        "error": describe_failure(it.error),
     }
 
 

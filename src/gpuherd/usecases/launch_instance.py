@@ -9,6 +9,7 @@ from datetime import timedelta
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain import events
 from gpuherd.domain.estimate import time_to_ready
+from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
 from gpuherd.domain.offer import Region
 from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
@@ -32,6 +33,7 @@ class LaunchRequest:
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE
+    health_check: HealthCheck | None = None
     # The caller's own word for this very request: said twice, it is still one request.
     claim: Claim | None = None
     actor: str = "gpuherd"
@@ -93,6 +95,7 @@ class LaunchInstance:
             webhook_url=request.webhook_url,
             labels=request.labels,
             on_failure=request.on_failure,
+            health_check=request.health_check,
         )
         news = News(events.CREATED, "accepted", after=Status.CREATING.value)
         change = self.chronicle.change(instance, news, actor=request.actor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -19,8 +19,9 @@ from gpuherd.domain.errors import (
     NotFound,
     OutcomeUnknown,
     OutOfStock,
+    StaleWrite,
 )
-from gpuherd.domain.instance import Instance, Rental
+from gpuherd.domain.instance import Goal, Instance, Rental
 from gpuherd.domain.offer import Offer, Order, Template, TemplateUnusable
 from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.domain.tag import Tag, cloud_name
@@ -173,14 +174,18 @@ class RentMachine:
             image_url=attempt.image_url,
         )
         bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
-        instance = replace(turn.instance, cloud_id=cloud_id, rental=rental, reason=reason)
-        return await self.turns.save(turn, self.chronicle.change(instance, *news, attempt=bound))
+
+        def with_machine(it: Instance) -> Instance:
+            wanted = it.goal is Goal.RUNNING
+            return replace(it, cloud_id=cloud_id, rental=rental, reason=reason if wanted else it.reason)
+
+        return await self._note(turn, with_machine, *news, attempt=bound)
 
     async def _unknown(self, turn: Turn, attempt: Attempt, error: OutcomeUnknown) -> Turn:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
-        instance = replace(turn.instance, reason="the create call got no answer; looking for its machine")
         news = News(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
-        return await self.turns.save(turn, self.chronicle.change(instance, news, attempt=unsure))
+        reason = "the create call got no answer; looking for its machine"
+        return await self._note(turn, lambda it: replace(it, reason=reason), news, attempt=unsure)
 
     async def _rejected(self, turn: Turn, attempt: Attempt, error: CloudError) -> Turn:
         refused = replace(
@@ -192,8 +197,19 @@ class RentMachine:
         )
         details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
         news = News(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
-        change = self.chronicle.change(turn.instance, news, attempt=refused)
-        return await self.turns.save(turn, change)
+        return await self._note(turn, lambda it: it, news, attempt=refused)
+
+    async def _note(
+        self, turn: Turn, change: Callable[[Instance], Instance], *news: News, attempt: Attempt
+    ) -> Turn:
+        """Write down how a call went, whatever the user has come to want while it was under way."""
+        while True:
+            try:
+                noted = self.chronicle.change(change(turn.instance), *news, attempt=attempt)
+                return await self.turns.save(turn, noted)
+            except StaleWrite:
+                # Raises if the lease is gone; else only the goal has changed, and this still holds.
+                turn = await self.turns.refresh(turn)
 
 
 def _sold_out(attempt: Attempt) -> bool:

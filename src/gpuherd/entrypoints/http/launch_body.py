@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.health import HealthCheck, parse_health_check
 from gpuherd.domain.instance import OnFailure, Optimize, Wish
 from gpuherd.domain.networks import BlockedTarget, TargetPolicy
 from gpuherd.domain.offer import BillingMode
@@ -41,6 +42,7 @@ CODES = {
     "labels": "INVALID_LABELS",
     "optimize": "INVALID_OPTIMIZE",
     "onFailure": "INVALID_ON_FAILURE",
+    "healthCheck": "INVALID_HEALTH_CHECK",
 }
 
 
@@ -100,11 +102,15 @@ class LaunchBody(BaseModel):
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=20)] = {}
     optimize: Optimize = Optimize.REGION
     on_failure: OnFailure = OnFailure.DELETE
+    # Read by the domain (`parse_health_check`), which knows its limits.
+    health_check: dict[str, Any] | None = None
 
 
 def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | None = None) -> LaunchRequest:
     """Return what is asked for, or every problem that the body has."""
-    problems = _webhook_problems(body.get("webhookUrl"), targets)
+    problems = webhook_problems(body.get("webhookUrl"), targets)
+    health_check, unhealthy = read_health_check(body.get("healthCheck"), "healthCheck")
+    problems += unhealthy
     try:
         parsed = LaunchBody.model_validate(body)
     except ValidationError as error:
@@ -128,11 +134,24 @@ def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | Non
         webhook_url=parsed.webhook_url,
         labels=parsed.labels,
         on_failure=parsed.on_failure,
+        health_check=health_check,
         claim=claim,
     )
 
 
-def _webhook_problems(url: Any, targets: TargetPolicy) -> list[FieldProblem]:
+def read_health_check(value: Any, field: str) -> tuple[HealthCheck | None, list[FieldProblem]]:
+    """Return the health check that is asked for, or what is wrong with it."""
+    if not isinstance(value, dict):
+        # Absent, or of a type that the model itself complains about.
+        return None, []
+    try:
+        return parse_health_check(value, field), []
+    except InvalidRequest as invalid:
+        return None, list(invalid.problems)
+
+
+def webhook_problems(url: Any, targets: TargetPolicy) -> list[FieldProblem]:
+    """Return why webhooks cannot be sent there."""
     if not isinstance(url, str):
         return []
     try:

@@ -1,0 +1,112 @@
+"""Goals: what becomes of an instance when somebody wants it started, stopped or deleted, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from gpuherd.domain.errors import Conflict
+from gpuherd.domain.health import HealthCheck
+from gpuherd.domain.instance import Goal, Instance, Status
+from gpuherd.domain.operation import Operation, OperationKind, requested
+
+STOPPABLE = frozenset(
+    {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.MIGRATING}
+)
+
+
+@dataclass(frozen=True)
+class StartOrder:
+    """How a start shall be done: what to check, whom to tell; None keeps what the instance has."""
+
+    health_check: HealthCheck | None = None
+    webhook_url: str | None = None
+    max_wait: timedelta = timedelta(minutes=20)
+    expected: timedelta = timedelta(minutes=4)
+
+
+def start(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
+    """Return the instance on its way up again. Only what has exited can be started."""
+    current = instance.operation
+    if current is not None and current.is_running and current.kind is OperationKind.START:
+        raise Conflict(
+            f"a start of {instance.name!r} is under way: operation {current.id}",
+            code="STARTUP_OPERATION_IN_PROGRESS",
+            details={"operationId": current.id},
+        )
+    if instance.status is not Status.EXITED or instance.cloud_id is None:
+        raise Conflict(
+            f"only an exited instance can be started; {instance.name!r} is {instance.status}",
+            code="INSTANCE_NOT_STARTABLE",
+            details={"status": instance.status.value},
+        )
+    check = order.health_check or instance.health_check
+    return replace(
+        instance,
+        goal=Goal.RUNNING,
+        status=Status.STARTING,
+        reason="asked to start",
+        operation=requested(operation_id, OperationKind.START, now),
+        health_check=check,
+        health=None,
+        webhook_url=order.webhook_url or instance.webhook_url,
+        deadline=now + order.max_wait,
+        estimated_ready_at=now + order.expected,
+        asked_at=None,
+        settled=False,
+        last_error=None,
+    )
+
+
+def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
+    """Return the instance on its way down. Stopping twice is one stop."""
+    current = instance.operation
+    if current is not None and current.is_running and current.kind is OperationKind.STOP:
+        return instance
+    if not _can_stop(instance):
+        raise Conflict(
+            f"{instance.name!r} is {instance.status} and cannot be stopped",
+            code="INSTANCE_NOT_STOPPABLE",
+            details={"status": instance.status.value},
+        )
+    return replace(
+        instance,
+        goal=Goal.STOPPED,
+        status=Status.STOPPING,
+        reason="asked to stop",
+        operation=requested(operation_id, OperationKind.STOP, now),
+        asked_at=None,
+        settled=False,
+    )
+
+
+def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
+    """Return the instance on its way out. Possible at any time; deleting twice is one delete."""
+    current = instance.operation
+    if current is not None and current.kind is OperationKind.DELETE:
+        return instance
+    return replace(
+        instance,
+        goal=Goal.DELETED,
+        status=Status.DELETING,
+        reason="asked to delete",
+        operation=requested(operation_id, OperationKind.DELETE, now),
+        # A machine that is being given back already need not be asked for again.
+        asked_at=instance.asked_at if instance.releasing else None,
+        releasing=False,
+        settled=False,
+    )
+
+
+def _can_stop(instance: Instance) -> bool:
+    if instance.cloud_id is None:
+        return False
+    # A start that failed has left its machine as it is, and it may cost money.
+    after_a_start = instance.operation is not None and instance.operation.kind is OperationKind.START
+    return instance.status in STOPPABLE or (instance.status is Status.FAILED and after_a_start)
+
+
+def superseded(instance: Instance, now: datetime) -> Operation | None:
+    """Return the operation that a new goal puts aside, as it ends; None if none is under way."""
+    current = instance.operation
+    return current.superseded(now) if current is not None and current.is_running else None

@@ -1,0 +1,113 @@
+"""An operation: one accepted start, stop or delete, with its phases and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from gpuherd.domain.failure import Failure
+
+
+class OperationKind(StrEnum):
+    """What was asked for."""
+
+    START = "start"
+    STOP = "stop"
+    DELETE = "delete"
+
+
+class OperationState(StrEnum):
+    """How far it is."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    # A later goal was accepted before this one was reached.
+    SUPERSEDED = "superseded"
+
+
+class OperationPhase(StrEnum):
+    """A moment on the way that people want to know."""
+
+    REQUESTED = "requested"
+    STARTING = "starting"
+    RUNNING = "running"
+    HEALTH_CHECK_STARTED = "healthCheckStarted"
+    HEALTH_CHECK_COMPLETED = "healthCheckCompleted"
+    READY = "ready"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One accepted change of goal."""
+
+    id: str
+    kind: OperationKind
+    requested_at: datetime
+    state: OperationState = OperationState.RUNNING
+    phases: tuple[tuple[OperationPhase, datetime], ...] = ()
+    ended_at: datetime | None = None
+    error: Failure | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is OperationState.RUNNING
+
+    def reached(self, phase: OperationPhase, now: datetime) -> Operation:
+        """Return the operation with this phase in its history; a phase is reached once."""
+        if any(known is phase for known, _ in self.phases):
+            return self
+        return replace(self, phases=(*self.phases, (phase, now)))
+
+    def succeeded(self, now: datetime) -> Operation:
+        return replace(self, state=OperationState.SUCCEEDED, ended_at=now)
+
+    def failed(self, error: Failure) -> Operation:
+        reached = self.reached(OperationPhase.FAILED, error.at)
+        return replace(reached, state=OperationState.FAILED, ended_at=error.at, error=error)
+
+    def superseded(self, now: datetime) -> Operation:
+        reached = self.reached(OperationPhase.SUPERSEDED, now)
+        return replace(reached, state=OperationState.SUPERSEDED, ended_at=now)
+
+
+def requested(operation_id: str, kind: OperationKind, now: datetime) -> Operation:
+    """Return an operation that has just been accepted."""
+    return Operation(operation_id, kind, now).reached(OperationPhase.REQUESTED, now)
+
+
+_REACHED_BY_STATUS: dict[str, tuple[OperationPhase, ...]] = {
+    "starting": (OperationPhase.STARTING,),
+    "running": (OperationPhase.RUNNING,),
+    "health_checking": (OperationPhase.HEALTH_CHECK_STARTED,),
+    "ready": (OperationPhase.HEALTH_CHECK_COMPLETED,),
+    "stopping": (OperationPhase.STOPPING,),
+    "exited": (OperationPhase.EXITED,),
+    "deleting": (OperationPhase.DELETING,),
+    "deleted": (OperationPhase.DELETED,),
+}
+_END_OF = {OperationKind.STOP: "exited", OperationKind.DELETE: "deleted"}
+
+
+def progress(
+    operation: Operation, status: str, usable: bool, error: Failure | None, now: datetime
+) -> Operation:
+    """Return the operation as far as it is, now that its instance has this status."""
+    if not operation.is_running:
+        return operation
+    for phase in _REACHED_BY_STATUS.get(status, ()):
+        operation = operation.reached(phase, now)
+    if operation.kind is OperationKind.START:
+        if usable:
+            return operation.reached(OperationPhase.READY, now).succeeded(now)
+        if status in ("failed", "exited") and error is not None:
+            return operation.failed(error)
+        return operation
+    return operation.succeeded(now) if status == _END_OF[operation.kind] else operation

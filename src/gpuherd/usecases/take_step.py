@@ -1,0 +1,233 @@
+"""Take a step: what each decision of the lifecycle means in deeds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain import events, lifecycle
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudRefused,
+    CloudUnavailable,
+    MachineGone,
+    OutcomeUnknown,
+    OutOfStock,
+)
+from gpuherd.domain.failure import Failure
+from gpuherd.domain.health import HealthStatus, explain
+from gpuherd.domain.instance import Goal, Instance, Status
+from gpuherd.domain.lifecycle import Step, is_starting_again, must_release
+from gpuherd.domain.machine import Phase
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.store import Turn, Turns
+from gpuherd.usecases.check_health import CheckHealth
+from gpuherd.usecases.chronicle import Chronicle, News
+from gpuherd.usecases.rent_machine import Never, NotNow, RentMachine, Tried
+from gpuherd.usecases.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.verify_tag import VerifyTag
+
+log = structlog.get_logger()
+
+SOON = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Nothing more to do for a while, and why if that is worth telling."""
+
+    delay: timedelta
+    reason: str = ""
+
+
+Taken = tuple[Turn, Pause | None]
+
+
+@dataclass(frozen=True)
+class TakeStep:
+    """Acts on the cloud and remembers, one step at a time."""
+
+    turns: Turns
+    cloud: Cloud
+    chronicle: Chronicle
+    rent: RentMachine
+    resolve: ResolveAttempt
+    check_health: CheckHealth
+    verify_tag: VerifyTag
+    clock: Clock
+
+    async def __call__(self, step: Step, turn: Turn) -> Taken:
+        """Take one step; return the turn after it, and a pause if the next look must wait.
+
+        `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
+        """
+        match step:
+            case lifecycle.Resolve():
+                return await self._resolve(turn)
+            case lifecycle.Rent():
+                return await self._rent(turn)
+            case lifecycle.ReadDetails():
+                return await self._read_details(turn)
+            case lifecycle.CheckHealth():
+                return await self._check_health(turn)
+            case lifecycle.Become(status):
+                return await self._become(turn, status), None
+            case lifecycle.Fail(code, reason):
+                return await self._fail(turn, code, reason), None
+            case lifecycle.Start():
+                return await self._start(turn)
+            case lifecycle.Stop():
+                return await self._ask(turn, self.cloud.stop_machine)
+            case lifecycle.Delete():
+                return await self._ask(turn, self.cloud.delete_machine)
+            case lifecycle.Released():
+                released = replace(turn.instance, releasing=False)
+                return await self._save(turn, released, News(events.RELEASED, "the machine is gone")), None
+            case _:
+                return turn, None
+
+    async def _resolve(self, turn: Turn) -> Taken:
+        attempt = turn.open_attempt
+        assert attempt is not None, "only an open attempt is resolved"
+        turn, delay = await self.resolve(turn, attempt)
+        return turn, None if delay is None else Pause(delay)
+
+    async def _rent(self, turn: Turn) -> Taken:
+        match await self.rent(turn):
+            case Tried(turn):
+                return turn, None
+            case NotNow(turn, delay, reason):
+                return turn, Pause(delay, reason)
+            case Never(turn, code, reason, details):
+                return await self._fail(turn, code, reason, details), None
+
+    async def _read_details(self, turn: Turn) -> Taken:
+        try:
+            machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
+        except MachineGone:
+            # One "not found" proves nothing; the lists decide whether it vanished.
+            return turn, Pause(SOON)
+        if machine.phase is not Phase.RUNNING:
+            return turn, Pause(SOON)
+        turn = await self.verify_tag(turn, machine)
+        it, now = turn.instance, self.clock.now()
+        running = replace(
+            it,
+            # Whoever started it past us wants it to run.
+            goal=Goal.RUNNING,
+            status=Status.RUNNING,
+            reason="running",
+            ports=machine.ports,
+            connection=machine.connection,
+            started_at=now,
+        )
+        news = [News(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
+        if it.health_check is None:
+            running = replace(running, ready_at=it.ready_at or now)
+            news.append(News(events.READY, "usable"))
+        return await self._save(turn, running, *news), None
+
+    async def _check_health(self, turn: Turn) -> Taken:
+        it = turn.instance
+        assert it.health_check is not None, "only what is to be checked is checked"
+        health, wait_s = await self.check_health(it.health_check, it.health, it.ports)
+        now = self.clock.now()
+        match health.status:
+            case HealthStatus.PASSED:
+                ready = replace(
+                    it,
+                    status=Status.READY,
+                    reason="the application answers",
+                    health=health,
+                    ready_at=it.ready_at or now,
+                )
+                news = News(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
+                return await self._save(turn, ready, news), None
+            case HealthStatus.FAILED:
+                turn = replace(turn, instance=replace(it, health=health))
+                reason = f"the application did not answer as it should: {explain(health)}"
+                return await self._fail(turn, "HEALTH_CHECK_FAILED", reason), None
+            case _:
+                turn = await self._save(turn, replace(it, health=health))
+                return turn, Pause(
+                    timedelta(seconds=wait_s or 0.0), f"waiting for the application: {explain(health)}"
+                )
+
+    async def _become(self, turn: Turn, status: Status) -> Turn:
+        it = turn.instance
+        stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
+        changed = replace(it, status=status, reason=_REASONS.get(status, ""), stopped_at=stopped_at)
+        news = News(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
+        return await self._save(turn, changed, news)
+
+    async def _start(self, turn: Turn) -> Taken:
+        try:
+            return await self._ask(turn, self.cloud.start_machine)
+        except OutOfStock as error:
+            # It holds the user's data: it stays as it is, exited, and can be started later.
+            return await self._refused(await self.turns.refresh(turn), error), None
+
+    async def _ask(self, turn: Turn, call: Callable[[str], Awaitable[None]]) -> Taken:
+        """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
+        it = turn.instance
+        turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
+        try:
+            await call(it.cloud_id or "")
+        except OutOfStock:
+            raise
+        except CloudUnavailable:
+            await self._save(turn, replace(turn.instance, asked_at=None))
+            raise
+        except (OutcomeUnknown, MachineGone, CloudRefused) as error:
+            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
+            log.info("machine.ask_not_confirmed", instance_id=it.id, code=error.code, reason=error.message)
+        return turn, Pause(SOON)
+
+    async def _refused(self, turn: Turn, error: CloudError) -> Turn:
+        it = turn.instance
+        failure = Failure(error.code, error.message, self.clock.now())
+        exited = replace(
+            it, goal=Goal.STOPPED, status=Status.EXITED, reason=error.message, last_error=failure
+        )
+        news = News(
+            events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
+        )
+        back = News(events.STATUS_EVENTS[Status.EXITED], error.message)
+        return await self._save(turn, exited, news, back)
+
+    async def _fail(
+        self, turn: Turn, code: str, reason: str, details: Mapping[str, Any] | None = None
+    ) -> Turn:
+        it = turn.instance
+        has_machine = it.cloud_id is not None or turn.open_attempt is not None
+        failed = replace(
+            it,
+            status=Status.FAILED,
+            reason=reason,
+            last_error=Failure(code, reason, self.clock.now(), dict(details or {})),
+            releasing=must_release(it) and has_machine,
+            asked_at=None,
+        )
+        story = {"code": code, "start": is_starting_again(it), **(details or {})}
+        news = [News(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
+        if code in _TIMEOUTS:
+            news.insert(0, News(events.TIMEOUT, reason, story))
+        log.warning("instance.failed", instance_id=it.id, code=code, reason=reason)
+        return await self._save(turn, failed, *news)
+
+    async def _save(self, turn: Turn, instance: Instance, *news: News) -> Turn:
+        return await self.turns.save(turn, self.chronicle.change(instance, *news))
+
+
+_TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})
+_REASONS = {
+    Status.STARTING: "the machine is starting",
+    Status.HEALTH_CHECKING: "asking the application whether it is up",
+    Status.EXITED: "the machine stopped",
+    Status.DELETED: "the machine is gone",
+}
