@@ -93,8 +93,8 @@ ERROR_PAGES: dict[str, str] = {
     "heroku": "<html><head><title>Application Error</title></head><body><iframe src='//x.example'></iframe>",
     "spring": "<html><body><h1>Whitelabel Error Page</h1><p>No mapping for /error.</p></body></html>",
     "squid": "<html><head><title>ERROR: The requested URL could not be retrieved</title></head><body></body>",
-    "akamai": "<HTML><HEAD>\n<TITLE>Service Unavailable</TITLE>\n</HEAD><BODY>\n<H1>Service Unavailable - Zero "
-    "size object</H1>\n</BODY></HTML>",
+    "akamai": "<HTML><HEAD>\n<TITLE>Service Unavailable</TITLE>\n</HEAD><BODY>\n<H1>Service Unavailable - "
+    "Zero size object</H1>\n</BODY></HTML>",
     "traefik": "Bad Gateway",
     "go": "404 page not found\n",
     "a gateway with its own look": "<!DOCTYPE html><html><head><title>GPU Cloud</title><style>h1{color:red}"

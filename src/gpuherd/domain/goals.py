@@ -75,7 +75,7 @@ def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
         status=Status.STOPPING,
         reason="asked to stop",
         operation=requested(operation_id, OperationKind.STOP, now),
-        asked_at=None,
+        asked_at=_start_asked_at(instance, now),
         settled=False,
     )
 
@@ -102,8 +102,19 @@ def _can_stop(instance: Instance) -> bool:
     if instance.cloud_id is None:
         return False
     # A start that failed has left its machine as it is, and it may cost money.
-    after_a_start = instance.operation is not None and instance.operation.kind is OperationKind.START
-    return instance.status in STOPPABLE or (instance.status is Status.FAILED and after_a_start)
+    return instance.status in STOPPABLE or (instance.status is Status.FAILED and _after_a_start(instance))
+
+
+def _after_a_start(instance: Instance) -> bool:
+    return instance.operation is not None and instance.operation.kind is OperationKind.START
+
+
+def _start_asked_at(instance: Instance, now: datetime) -> datetime | None:
+    """Return when the cloud was asked for the start that a stop puts aside: it may still be on its way."""
+    if instance.asked_at is None or not _after_a_start(instance):
+        return None
+    # Surely before the stop, so that it is never taken for the stop's own request.
+    return min(instance.asked_at, now - timedelta.resolution)
 
 
 def superseded(instance: Instance, now: datetime) -> Operation | None:

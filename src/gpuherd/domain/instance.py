@@ -107,7 +107,8 @@ class Instance:
     stopped_at: datetime | None = None
     # The machine must be given back, and is not yet proven to be gone.
     releasing: bool = False
-    # When the cloud was last asked to start, stop or remove it on the way to the present goal.
+    # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps
+    # in mind when the start was asked for that it puts aside.
     asked_at: datetime | None = None
     # The start, stop or delete that was accepted last.
     operation: Operation | None = None

@@ -128,7 +128,7 @@ def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: da
         return _go_down(instance, sight, now)
     if instance.usable or instance.status is Status.EXITED:
         return _watch(instance, sight)
-    if now >= instance.deadline:
+    if now >= instance.deadline and not is_followed(instance):
         return Fail(_timeout_code(instance), f"not usable in time: {_where(instance, sight)}")
     if instance.cloud_id is None:
         return Rent()
@@ -156,6 +156,8 @@ def _come_up(instance: Instance, sight: Sight, now: datetime) -> Step:
             return _greet(instance)
         case Phase.STOPPED if again:
             return Start() if _overdue(instance, now, REPEAT_ASK) else Wait(_until(instance, now))
+        case Phase.STOPPED if is_followed(instance):
+            return Become(Status.EXITED)
         case _ if machine is not None and machine.error:
             return Fail("STARTUP_FAILED", f"the cloud could not start the machine: {machine.error}")
         case Phase.STOPPED | Phase.FROZEN:
@@ -195,12 +197,17 @@ def _watch(instance: Instance, sight: Sight) -> Step:
 
 def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
     """Stop a machine; this costs money until it is done, so it is never given up."""
+    overdue = _overdue(instance, now, REPEAT_ASK)
+    start_asked = _asked_before(instance, now)
     match sight.phase:
+        case Phase.STOPPED if start_asked and not overdue:
+            # The start that this stop puts aside may be on its way: what we see may be older than that.
+            return Wait()
         case Phase.STOPPED:
             return Become(Status.EXITED)
         case Phase.ABSENT:
             return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud")
-        case Phase.RUNNING | Phase.UNKNOWN if _overdue(instance, now, REPEAT_ASK):
+        case Phase.RUNNING | Phase.UNKNOWN if start_asked or overdue:
             return Stop()
         case _:
             # While it boots or migrates it cannot be stopped yet; the next change wakes us.
@@ -235,11 +242,15 @@ def is_starting_again(instance: Instance) -> bool:
     return operation is not None and operation.is_running and operation.kind is OperationKind.START
 
 
+def is_followed(instance: Instance) -> bool:
+    """Tell whether what comes up again was started past us, so that the deadline is of an earlier boot."""
+    return instance.stopped_at is not None and not is_starting_again(instance)
+
+
 def must_release(instance: Instance) -> bool:
     """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
-    return (
-        instance.on_failure is OnFailure.DELETE and not instance.ready_at and not is_starting_again(instance)
-    )
+    first_boot = instance.stopped_at is None and not is_starting_again(instance)
+    return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
 def _overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
@@ -248,7 +259,18 @@ def _overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
     return instance.asked_at is None or abs(now - instance.asked_at) >= patience
 
 
+def _asked_before(instance: Instance, now: datetime) -> bool:
+    """Tell whether the last request to the cloud was made before the present operation was accepted."""
+    operation = instance.operation
+    if operation is None or instance.asked_at is None:
+        return False
+    # After a clock that stepped back nothing is surely earlier, and `_overdue` alone decides.
+    return instance.asked_at < operation.requested_at <= now
+
+
 def _until(instance: Instance, now: datetime) -> timedelta:
+    if is_followed(instance):
+        return LOOK_AGAIN
     return min(LOOK_AGAIN, max(instance.deadline - now, timedelta(0)))
 
 

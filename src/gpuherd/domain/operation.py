@@ -94,6 +94,12 @@ _REACHED_BY_STATUS: dict[str, tuple[OperationPhase, ...]] = {
     "deleted": (OperationPhase.DELETED,),
 }
 _END_OF = {OperationKind.STOP: "exited", OperationKind.DELETE: "deleted"}
+# A start that the cloud refuses leaves the instance as it was; a delete goes on until it is done.
+_FAILED_BY = {
+    OperationKind.START: frozenset({"failed", "exited"}),
+    OperationKind.STOP: frozenset({"failed"}),
+    OperationKind.DELETE: frozenset[str](),
+}
 
 
 def progress(
@@ -102,12 +108,10 @@ def progress(
     """Return the operation as far as it is, now that its instance has this status."""
     if not operation.is_running:
         return operation
+    if error is not None and status in _FAILED_BY[operation.kind]:
+        return operation.failed(error)
     for phase in _REACHED_BY_STATUS.get(status, ()):
         operation = operation.reached(phase, now)
     if operation.kind is OperationKind.START:
-        if usable:
-            return operation.reached(OperationPhase.READY, now).succeeded(now)
-        if status in ("failed", "exited") and error is not None:
-            return operation.failed(error)
-        return operation
+        return operation.reached(OperationPhase.READY, now).succeeded(now) if usable else operation
     return operation.succeeded(now) if status == _END_OF[operation.kind] else operation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gpuherd.domain.instance import Goal, Instance, Status
+from gpuherd.domain.operation import OperationKind
 
 
 class WaitFor(StrEnum):
@@ -41,6 +42,10 @@ def _is_leaving(instance: Instance) -> bool:
 
 
 def _stays_unusable(instance: Instance) -> bool:
-    # An accepted start takes the status away from `exited` at once, so one that is exited is not starting.
-    down = instance.status is Status.EXITED or instance.goal is Goal.STOPPED
-    return down or _is_leaving(instance)
+    down = instance.status is Status.EXITED and not _is_being_started(instance)
+    return down or instance.goal is Goal.STOPPED or _is_leaving(instance)
+
+
+def _is_being_started(instance: Instance) -> bool:
+    current = instance.operation
+    return current is not None and current.is_running and current.kind is OperationKind.START

@@ -1,0 +1,1 @@
+"""Probes: how we ask the user's program whether it answers."""

@@ -1,0 +1,93 @@
+"""Looks at a machine's ports through the guarded door: asks over HTTP, or connects and hangs up."""
+
+from __future__ import annotations
+
+import zlib
+
+from gpuherd import __version__
+from gpuherd.adapters.probes.addresses import UnusableAddress, host_and_port, host_of, url_of
+from gpuherd.clock import Clock
+from gpuherd.domain.health import (
+    BODY_MAX_BYTES,
+    EndpointHealth,
+    HealthCategory,
+    HealthCheck,
+    judge_reply,
+    speaks_http,
+)
+from gpuherd.domain.machine import PortMapping
+from gpuherd.ports.outbound import FailureCategory, OutboundDoor, OutboundFailure, OutboundReply, TcpDoor
+from gpuherd.resilience.bulkhead import Bulkhead
+
+SEATS = 16
+# On the simulator every machine has the same host, so a hung one must leave some seats there too.
+SEATS_PER_HOST = 8
+
+_HEADERS = {"accept": "*/*", "user-agent": f"gpuherd/{__version__}"}
+# zlib's own sign for "a gzip or a zlib header, whichever comes".
+_ANY_HEADER = zlib.MAX_WBITS | 32
+_CATEGORIES = {
+    FailureCategory.BLOCKED_TARGET: HealthCategory.BLOCKED_TARGET,
+    FailureCategory.DNS: HealthCategory.DNS_FAILURE,
+    FailureCategory.REFUSED: HealthCategory.CONNECTION_REFUSED,
+    FailureCategory.RESET: HealthCategory.CONNECTION_RESET,
+    FailureCategory.TLS: HealthCategory.TLS_ERROR,
+    FailureCategory.TIMEOUT: HealthCategory.TIMEOUT,
+    FailureCategory.PROTOCOL: HealthCategory.PROTOCOL_ERROR,
+    FailureCategory.UNREACHABLE: HealthCategory.UNREACHABLE,
+}
+
+Look = tuple[HealthCategory, str, float | None]
+
+
+class GuardedProber:
+    """Implements `Prober`. The timeout of a look begins when it has its seat."""
+
+    def __init__(self, door: OutboundDoor, tcp_door: TcpDoor, clock: Clock):
+        self._door = door
+        self._tcp_door = tcp_door
+        self._clock = clock
+        self._seats = Bulkhead(SEATS, SEATS_PER_HOST)
+
+    async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
+        async with self._seats(host_of(port.endpoint)):
+            category, detail, elapsed_s = await self._look(port, check)
+        return EndpointHealth.seen(port, category, detail, self._clock.now(), elapsed_s)
+
+    async def _look(self, port: PortMapping, check: HealthCheck) -> Look:
+        try:
+            return await (self._ask(port, check) if speaks_http(port) else self._connect(port, check))
+        except UnusableAddress:
+            return HealthCategory.UNREACHABLE, "the cloud shows no usable address for this port", None
+        except OutboundFailure as failure:
+            return _CATEGORIES[failure.category], failure.detail, None
+
+    async def _ask(self, port: PortMapping, check: HealthCheck) -> Look:
+        reply = await self._door.request(
+            "GET",
+            url_of(port.endpoint, check.path),
+            headers=_HEADERS,
+            body=None,
+            timeout_s=check.timeout_s,
+            max_bytes=BODY_MAX_BYTES,
+        )
+        body, truncated = _unpacked(reply)
+        category, detail = judge_reply(check, reply.status, reply.headers, body, truncated=truncated)
+        return category, detail, reply.elapsed_s
+
+    async def _connect(self, port: PortMapping, check: HealthCheck) -> Look:
+        host, number = host_and_port(port.endpoint)
+        elapsed_s = await self._tcp_door.connect(host, number, check.timeout_s)
+        return HealthCategory.OK, "the port takes connections", elapsed_s
+
+
+def _unpacked(reply: OutboundReply) -> tuple[bytes, bool]:
+    """Return the body as it was meant, and whether there is more of it; a bomb is unpacked up to the cap."""
+    if reply.headers.get("content-encoding", "").strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return reply.body, reply.truncated
+    unpacker = zlib.decompressobj(_ANY_HEADER)
+    try:
+        plain = unpacker.decompress(reply.body, BODY_MAX_BYTES)
+    except zlib.error:
+        return reply.body, reply.truncated
+    return plain, reply.truncated or not unpacker.eof
