@@ -16,33 +16,47 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.metrics.metered_turns import MeteredTurns
 from gpuherd.adapters.sql import schema
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.outbox import SqlOutbox
 from gpuherd.adapters.sql.schema import job, queue
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
-from gpuherd.clock import Ids
+from gpuherd.bootstrap.metrics import MeteredInstances
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain.health import EndpointHealth, HealthCategory, HealthCheck
 from gpuherd.domain.instance import Instance, Wish
+from gpuherd.domain.machine import PortMapping
 from gpuherd.domain.sighting import Patience
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.meter import Meter, SilentMeter
 from gpuherd.ports.webhook_sender import DeliveryResult
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world import World
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
 from gpuherd.usecases.advance_instance import AdvanceInstance
 from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.change_goal import ChangeGoal
+from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle
 from gpuherd.usecases.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.find_instance import FindInstance
 from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest, RegionRules
+from gpuherd.usecases.list_comprehensive import ListComprehensive
 from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.read_instance import ReadInstance
 from gpuherd.usecases.rent_machine import RentMachine
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.run_job import RunJob
 from gpuherd.usecases.sweep import Sweep
+from gpuherd.usecases.sync_cloud import SyncCloud
+from gpuherd.usecases.take_step import TakeStep
+from gpuherd.usecases.tend_caches import TendCaches
+from gpuherd.usecases.verify_tag import VerifyTag
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
 
@@ -69,11 +83,26 @@ class Receiver:
         return DeliveryResult(True, 200, "ok", "", None, 0.0)
 
 
+class StandInProber:
+    """Stands for the applications on the machines: up unless a test says otherwise."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.is_up: Callable[[PortMapping], bool] = lambda _: True
+        self.looks = 0
+
+    async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
+        self.looks += 1
+        category = HealthCategory.OK if self.is_up(port) else HealthCategory.BAD_GATEWAY
+        return EndpointHealth.seen(port, category, "the port answered 502", self._clock.now())
+
+
 class Herd:
     """Everything that `bootstrap.service` builds, held by its parts."""
 
     tables = schema
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
+    breaker_state = "CLOSED"
 
     def __init__(
         self,
@@ -85,6 +114,7 @@ class Herd:
         cloud: Cloud | None = None,
         patience: Patience | None = None,
         max_wait: timedelta = timedelta(seconds=1200),
+        meter: Meter | None = None,
     ):
         self.world, self.clock = world, clock
         self.chance = random.Random(seed)
@@ -92,13 +122,16 @@ class Herd:
         self.database = InlineDatabase(path)
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.receiver = Receiver()
+        self.meter = meter or SilentMeter()
         self.patience = patience or Patience()
         self.flags = SqlFlags(self.database)
         self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
-        self.instances = SqlInstances(self.database, clock)
-        self.sightings = SqlSightings(self.database)
-        self.turns = SqlTurns(self.database, clock, self.ids)
-        self.turns.forget_leases()
+        self.hub = ChangeHub(clock)
+        self.instances = MeteredInstances(self.database, clock, self.hub.changed, self.meter)
+        self.sightings = SqlSightings(self.database, self.hub.changed)
+        sql_turns = SqlTurns(self.database, clock, self.ids, self.hub.changed)
+        sql_turns.forget_leases()
+        self.turns = MeteredTurns(sql_turns, self.instances, self.meter)
         self.book = SqlJobBook(self.database, clock)
         self.outbox = SqlOutbox(self.database)
         self.activities = Activities(self.ids, 3)
@@ -115,19 +148,18 @@ class Herd:
             "boot",
         )
         resolve = ResolveAttempt(self.turns, self.chronicle, rent, clock, self.patience)
-        self.advance = AdvanceInstance(
-            self.turns,
-            self.cloud,
-            self.chronicle,
-            self.activities,
-            self.flags,
-            rent,
-            resolve,
-            clock,
-            self.patience,
+        verify_tag = VerifyTag(self.turns, self.chronicle, self.flags)
+        self.prober = StandInProber(clock)
+        check_health = CheckHealth(self.prober, clock, self.chance)
+        take = TakeStep(
+            self.turns, self.cloud, self.chronicle, rent, resolve, check_health, verify_tag, clock
         )
-        deliver = DeliverWebhook(self.outbox, self.receiver, clock, self.chance)
-        self.run_job = RunJob(self.book, {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver})
+        self.advance = AdvanceInstance(
+            self.turns, self.cloud, self.activities, take, verify_tag, clock, self.patience
+        )
+        deliver = DeliverWebhook(self.outbox, self.receiver, clock, self.chance, self.meter)
+        handlers = {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver}
+        self.run_job = RunJob(self.book, handlers, clock, self.meter)
         self.observer = ObserveCloud(
             self.cloud,
             self.sightings,
@@ -136,10 +168,32 @@ class Herd:
             clock,
             self.patience,
             timedelta(seconds=30),
+            lambda: self.breaker_state,
         )
+        self.find_instance = FindInstance(self.instances)
+        self.reader = ReadInstance(
+            self.find_instance, self.instances, self.hub, clock, self.observer.is_stale
+        )
+        self.comprehensive = ListComprehensive(
+            self.instances, self.cloud, self.observer, self.installation, clock
+        )
+        self.sync_cloud = SyncCloud(self.observer, self.comprehensive.forget)
+        caches = (*self.reader.caches, *self.comprehensive.caches, *self.catalogue.caches)
+        self.tend_caches = TendCaches(caches, self.instances)
         self.sweep = Sweep(self.book, self.activities, clock)
         self.launch_instance = LaunchInstance(
             self.instances, self.catalogue, self.chronicle, self.activities, RULES, clock, self.ids, max_wait
+        )
+        self.change_goal = ChangeGoal(
+            self.instances,
+            self.book,
+            self.find_instance,
+            self.chronicle,
+            self.activities,
+            clock,
+            self.ids,
+            max_wait,
+            lambda: self.breaker_state,
         )
         self._look_at = self._sweep_at = clock.now()
         self._recover()
@@ -147,7 +201,9 @@ class Herd:
     async def launch(self, name: str = "job", **wish: Any) -> Instance:
         """Accept a wish as the API would."""
         request = {
-            key: wish.pop(key) for key in ("region", "regions", "webhook_url", "on_failure") if key in wish
+            key: wish.pop(key)
+            for key in ("region", "regions", "webhook_url", "on_failure", "health_check")
+            if key in wish
         }
         wanted = replace(self.wish, **wish)
         return (await self.launch_instance(LaunchRequest(name=name, wish=wanted, **request))).instance
@@ -179,6 +235,18 @@ class Herd:
             if self.clock.now() >= end:
                 return
             await self.clock.sleep(max(pause.total_seconds(), 0.001))
+
+    async def run_jobs_for(self, span: timedelta) -> None:
+        """Let `span` pass with nothing but due jobs in it: for days in which the cloud does not matter."""
+        end = self.clock.now() + span
+        while True:
+            while due := self._due(self.clock.now()):
+                await self._run(due[0])
+            following = self._next_due()
+            if following is None or following >= end:
+                await self.clock.sleep((end - self.clock.now()).total_seconds())
+                return
+            await self.clock.sleep(max((following - self.clock.now()).total_seconds(), 0.001))
 
     async def _run(self, row: sa.Row[Any]) -> None:
         outcome = await self.run_job(row.payload.decode())

@@ -14,6 +14,7 @@ from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.delivery import Delivery
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.operation import Operation
 from gpuherd.domain.sighting import ListRecord, Sighting
 from gpuherd.jobs.job import Job, JobStatus, NewJob
 
@@ -31,6 +32,8 @@ class Change:
     jobs: tuple[NewJob, ...] = ()
     # The job that has reached its end with this change.
     finished_job: str | None = None
+    # Operations that this change makes, moves or ends.
+    operations: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,14 @@ class InstancePage:
 
 
 @dataclass(frozen=True)
+class Live:
+    """An instance that is not deleted, and the tag of its create call if the outcome of one is open."""
+
+    instance: Instance
+    open_tag: str | None
+
+
+@dataclass(frozen=True)
 class Claim:
     """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
 
@@ -90,6 +101,17 @@ class Instances(Protocol):
         """
         ...
 
+    async def update(self, change: Change) -> Instance:
+        """Write a change that somebody outside of a turn has made, and return the instance as it is now.
+
+        `StaleWrite` if the instance has changed since it was read: nothing was written.
+        """
+        ...
+
+    async def operation(self, operation_id: str) -> tuple[Operation, str]:
+        """Return an operation and the id of its instance; `NotFound` (OPERATION_NOT_FOUND) if none."""
+        ...
+
     async def claimed(self, claim: Claim) -> Instance | None:
         """Return the instance that has this claim, if there is one; `ClaimMismatch` as above."""
         ...
@@ -104,6 +126,10 @@ class Instances(Protocol):
 
     async def page(self, query: InstanceQuery) -> InstancePage:
         """Return one page of a list."""
+        ...
+
+    async def all_live(self) -> Sequence[Live]:
+        """Return all that are not deleted, newest first."""
         ...
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
@@ -131,6 +157,10 @@ class Turns(Protocol):
 
         `StaleWrite` if the row changed or the lease was lost: nothing was written.
         """
+        ...
+
+    async def refresh(self, turn: Turn) -> Turn:
+        """Return the turn with the instance and its attempts as they are now; `StaleWrite` if it was lost."""
         ...
 
     async def end(self, turn: Turn) -> None:
@@ -259,6 +289,10 @@ class JobBook(Protocol):
 
     async def ring(self, jobs: Sequence[NewJob]) -> None:
         """Wake the unfinished jobs with these keys, at once; take a new job where there is none."""
+        ...
+
+    async def revive(self, job_id: str) -> Job:
+        """Make a failed job due again, with all its tries; `Conflict` if its work has a new job already."""
         ...
 
     async def unattended(self, limit: int) -> Unattended:

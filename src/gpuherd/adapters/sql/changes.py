@@ -7,10 +7,19 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.mapping import attempt_row, delivery_row, event_row, instance_row
-from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label
+from gpuherd.adapters.sql.mapping import (
+    attempt_row,
+    delivery_row,
+    dumps,
+    event_row,
+    instance_row,
+    operation_doc,
+)
+from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label, operation
+from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change
 
 
@@ -27,6 +36,8 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
 def update_instance(connection: sa.Connection, change: Change, token: str | None, now: datetime) -> int:
     """Write a change over the version it was made from, and return the new version."""
     it = change.instance
+    if it.settled and change.finished_job and job_rows.was_woken(connection, change.finished_job):
+        raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
     version = it.version + 1
     condition = [instance.c.id == it.id, instance.c.version == it.version]
     if token is not None:
@@ -47,6 +58,8 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
         connection.execute(sa.insert(event), [event_row(it) for it in change.events])
     if change.deliveries:
         connection.execute(sa.insert(delivery), [delivery_row(it) for it in change.deliveries])
+    for it in change.operations:
+        _write_operation(connection, change.instance.id, it)
     if change.finished_job is not None:
         job_rows.finish_job(connection, change.finished_job, now)
     job_rows.insert_jobs(connection, change.jobs, now)
@@ -64,3 +77,11 @@ def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
         except sa.exc.IntegrityError as error:
             # The index that allows one open attempt said no: somebody else's call is under way.
             raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already") from error
+
+
+def _write_operation(connection: sa.Connection, instance_id: str, it: Operation) -> None:
+    doc = dumps(operation_doc(it))
+    row = insert_into(connection, operation).values(
+        id=it.id, instance_id=instance_id, requested_at=it.requested_at, doc=doc
+    )
+    connection.execute(row.on_conflict_do_update(index_elements=["id"], set_={"doc": doc}))

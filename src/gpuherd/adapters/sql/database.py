@@ -13,20 +13,22 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
-from gpuherd.domain.errors import GpuherdError, StoreUnavailable
+from gpuherd.domain.errors import StoreUnavailable
 
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
 
 READERS = 4
 BATCH_MAX = 256
+BUSY_TIMEOUT_S = 5.0
 
 
 @dataclass
@@ -38,14 +40,16 @@ class _Item:
 class Database:
     """One SQLite file or one PostgreSQL database."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S):
         self.url = url
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
-        self._write_engine = _engine(url, writer=True)
-        self._read_engine = _engine(url, writer=False)
+        self._write_engine = _engine(url, busy_timeout_s, writer=True)
+        self._read_engine = _engine(url, busy_timeout_s, writer=False)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gpuherd-read")
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
+        # Nothing may be queued behind the word that ends the writer: nobody would ever do it.
+        self._door = threading.Lock()
         self._closed = False
         # Called after a commit that may have made a job due; PostgreSQL notifies by itself.
         self.doorbell: Callable[[], None] = lambda: None
@@ -61,26 +65,37 @@ class Database:
         Once handed over, the work is done even if the caller is cancelled. `rings` says that it may have
         made a job due, so the workers of this process are told.
         """
-        if self._closed:
-            raise StoreUnavailable("the database is closed")
-        item = _Item(work, Future())
-        self._queue.put(item)
-        # Shielded: a cancelled caller must not cancel what the writer already holds.
-        result = cast(T, await asyncio.shield(asyncio.wrap_future(item.future)))
+        done = asyncio.wrap_future(self._hand_over(work))
         if rings:
-            self.doorbell()
-        return result
+            # Not after the wait: work that is committed makes jobs due even if its caller is gone.
+            done.add_done_callback(self._ring)
+        # Shielded: a cancelled caller must not cancel what the writer already holds.
+        return cast(T, await asyncio.shield(done))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a reader's connection."""
+        self._refuse_when_closed()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction from a thread that may block (start-up, migrations)."""
+        return cast(T, self._hand_over(work).result())
+
+    def _hand_over(self, work: Work) -> Future[Any]:
         item = _Item(work, Future())
-        self._queue.put(item)
-        return cast(T, item.future.result())
+        with self._door:
+            self._refuse_when_closed()
+            self._queue.put(item)
+        return item.future
+
+    def _ring(self, done: asyncio.Future[Any]) -> None:
+        if done.exception() is None:
+            self.doorbell()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the database is closed")
 
     def migrate_with(self, upgrade: Callable[[Connection], None]) -> None:
         """Run a schema change on the writer's engine, before anything else uses it."""
@@ -90,10 +105,11 @@ class Database:
 
     def close(self) -> None:
         """Finish what is queued, then let go of every connection."""
-        if self._closed:
-            return
-        self._closed = True
-        self._queue.put(None)
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
         if self._writer is not None:
             self._writer.join()
         self._dispose()
@@ -132,9 +148,14 @@ class Database:
     def _commit(self, batch: list[_Item]) -> None:
         try:
             outcomes = self._run_together([item.work for item in batch])
+        except StoreUnavailable as error:
+            # Not even begun: one by one, each would wait as long for the same answer.
+            for item in batch:
+                item.future.set_exception(StoreUnavailable(error.message))
+            return
         except Exception as error:
             if len(batch) > 1:
-                # The commit itself failed. Each for itself: at most the guilty one is refused.
+                # The commit, or the connection, failed. Each for itself: at most the guilty one is refused.
                 for item in batch:
                     self._commit([item])
                 return
@@ -147,23 +168,29 @@ class Database:
                 item.future.set_exception(problem)
 
     def _run_together(self, batch: list[Work]) -> list[tuple[Any, Exception | None]]:
-        outcomes: list[tuple[Any, Exception | None]] = []
-        with self._write_engine.connect() as connection, connection.begin():
-            for work in batch:
-                savepoint = connection.begin_nested()
-                try:
-                    result = work(connection)
-                    savepoint.commit()
-                    outcomes.append((result, None))
-                except GpuherdError as error:
-                    savepoint.rollback()
-                    outcomes.append((None, error))
-                except Exception as error:
-                    if _is_broken(error):
-                        raise
-                    savepoint.rollback()
-                    outcomes.append((None, error))
-        return outcomes
+        """Run all in one transaction; `StoreUnavailable` if none could be begun."""
+        with ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._write_engine.connect())
+                stack.enter_context(connection.begin())
+            except DBAPIError as error:
+                raise unavailable(error) from error
+            return [_run_apart(connection, work) for work in batch]
+
+
+def _run_apart(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
+    """Run one piece of work behind a savepoint, and return its result or what went wrong with it."""
+    savepoint = connection.begin_nested()
+    try:
+        result = work(connection)
+        savepoint.commit()
+    except Exception as error:
+        if _is_broken(error):
+            raise
+        savepoint.rollback()
+        # What breaks a rule of the schema is the work's own affair; the rest says that we cannot write.
+        return None, error if isinstance(error, IntegrityError) else unavailable(error)
+    return result, None
 
 
 def unavailable(error: Exception) -> Exception:
@@ -171,25 +198,30 @@ def unavailable(error: Exception) -> Exception:
     if isinstance(error, DBAPIError | sqlite3.Error):
         # The statement and its parameters stay out: they may hold what a log must not.
         cause = getattr(error, "orig", None) or error
-        return StoreUnavailable(f"the database cannot be used now ({type(cause).__name__}: {cause})")
+        words = type(cause).__name__
+        if not isinstance(error, DataError | IntegrityError | ProgrammingError):
+            # Those three would quote the value that they do not like.
+            words += f": {str(cause).partition(chr(10))[0]}"
+        return StoreUnavailable(f"the database cannot be used now ({words})")
     return error
 
 
 def _is_broken(error: Exception) -> bool:
     """Tell whether the connection, and not only this one piece of work, is in trouble."""
-    if not isinstance(error, DBAPIError):
-        return False
-    return error.connection_invalidated or isinstance(error.orig, sqlite3.OperationalError)
+    # Locks, deadlocks, a full disk, a lost connection: all of these may spare the work when it runs alone.
+    return isinstance(error, OperationalError) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    )
 
 
-def _engine(url: str, *, writer: bool) -> Engine:
+def _engine(url: str, busy_timeout_s: float, *, writer: bool) -> Engine:
+    size = 1 if writer else READERS
     if make_url(url).get_backend_name() != "sqlite":
-        size = 1 if writer else READERS
-        return create_engine(url, pool_size=size, max_overflow=0, pool_pre_ping=True)
+        return create_engine(url, pool_size=size, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
     if path := make_url(url).database:
         _private(Path(path))
-    engine = create_engine(url, pool_size=1 if writer else READERS, max_overflow=0)
-    event.listen(engine, "connect", _sqlite_settings)
+    engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)
+    event.listen(engine, "connect", lambda connection, _: _sqlite_settings(connection, busy_timeout_s))
     # A writer that begins as a reader may find the lock taken when it upgrades; begin as what it is.
     begin = "BEGIN IMMEDIATE" if writer else "BEGIN"
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
@@ -198,17 +230,19 @@ def _engine(url: str, *, writer: bool) -> Engine:
 
 def _private(path: Path) -> None:
     """Make the file before SQLite does, so that nobody else can ever read it."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.touch(mode=0o600, exist_ok=True)
+    # Where that is not allowed, SQLite will not be able to open it either, and `migrate` says so.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600, exist_ok=True)
 
 
-def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
+def _sqlite_settings(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
     # SQLAlchemy begins transactions itself (the "begin" hook); the driver must not.
     connection.isolation_level = None
     for pragma in (
+        f"busy_timeout={round(busy_timeout_s * 1000)}",
         "journal_mode=WAL",
         "synchronous=FULL",
-        "busy_timeout=5000",
         "foreign_keys=ON",
         "wal_autocheckpoint=1000",
         "temp_store=MEMORY",

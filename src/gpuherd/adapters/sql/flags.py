@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import installation
+from gpuherd.adapters.sql.upsert import insert_into
 
 
 class SqlFlags:
@@ -20,9 +21,11 @@ class SqlFlags:
 
     async def put(self, key: str, value: str | None) -> None:
         def work(connection: sa.Connection) -> None:
-            connection.execute(sa.delete(installation).where(installation.c.key == key))
-            if value is not None:
-                connection.execute(sa.insert(installation).values(key=key, value=value))
+            if value is None:
+                connection.execute(sa.delete(installation).where(installation.c.key == key))
+                return
+            row = insert_into(connection, installation).values(key=key, value=value)
+            connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
         await self._database.write(work)
 
@@ -30,12 +33,9 @@ class SqlFlags:
         """Return what is stored under `key`, storing `fresh` first if nothing is."""
 
         def work(connection: sa.Connection) -> str:
-            found = connection.execute(
-                sa.select(installation.c.value).where(installation.c.key == key)
-            ).scalar()
-            if found is None:
-                connection.execute(sa.insert(installation).values(key=key, value=fresh))
-                return fresh
-            return str(found)
+            row = insert_into(connection, installation).values(key=key, value=fresh)
+            connection.execute(row.on_conflict_do_nothing())
+            found = sa.select(installation.c.value).where(installation.c.key == key)
+            return str(connection.execute(found).scalar_one())
 
         return self._database.write_now(work)

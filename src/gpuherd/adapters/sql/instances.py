@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.changes import add_instance
+from gpuherd.adapters.sql.changes import add_instance, update_instance
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of
-from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label
+from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of, operation_of
+from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label, operation
 from gpuherd.adapters.sql.schema import claim as claim_table
 from gpuherd.clock import Clock
-from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.attempt import OPEN, Attempt
 from gpuherd.domain.errors import ClaimMismatch, NotFound
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
-from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery
+from gpuherd.domain.operation import Operation
+from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery, Live
 
 HISTORY = 50
+ROWS_AT_ONCE = 500
 
 
 class SqlInstances:
     """The port `Instances`."""
 
-    def __init__(self, database: Database, clock: Clock):
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
         self._database = database
         self._clock = clock
+        self._announce = announce
 
     async def add(self, change: Change, claim: Claim | None = None) -> Instance:
         now = self._clock.now()
@@ -41,12 +51,30 @@ class SqlInstances:
             return change.instance
 
         try:
-            return await self._database.write(work, rings=True)
+            added = await self._database.write(work, rings=True)
         except sa.exc.IntegrityError:
             # Another process took the claim between our look and our write; now it can be seen.
             if claim is not None and (known := await self.claimed(claim)):
                 return known
             raise
+        if added.id == change.instance.id:
+            self._announce([added.id])
+        return added
+
+    async def update(self, change: Change) -> Instance:
+        now = self._clock.now()
+        version = await self._database.write(lambda c: update_instance(c, change, None, now), rings=True)
+        self._announce([change.instance.id])
+        return replace(change.instance, version=version)
+
+    async def operation(self, operation_id: str) -> tuple[Operation, str]:
+        def work(connection: sa.Connection) -> tuple[Operation, str]:
+            row = connection.execute(sa.select(operation).where(operation.c.id == operation_id)).first()
+            if row is None:
+                raise NotFound(f"there is no operation {operation_id!r}", code="OPERATION_NOT_FOUND")
+            return operation_of(json.loads(row.doc)), row.instance_id
+
+        return await self._database.read(work)
 
     async def claimed(self, claim: Claim) -> Instance | None:
         return await self._database.read(lambda c: _claimed(c, claim))
@@ -93,6 +121,21 @@ class SqlInstances:
             return InstancePage(shown, total, shown[-1].id if more else None)
 
         return await self._database.read(work)
+
+    async def all_live(self) -> Sequence[Live]:
+        waiting = sa.and_(
+            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
+        )
+        query = (
+            sa.select(instance, attempt.c.tag.label("open_tag"))
+            .select_from(instance.outerjoin(attempt, waiting))
+            .where(instance.c.status != Status.DELETED.value)
+            .order_by(instance.c.id.desc())
+            .execution_options(yield_per=ROWS_AT_ONCE)
+        )
+        return await self._database.read(
+            lambda c: [Live(instance_of(row), row.open_tag) for row in c.execute(query)]
+        )
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
         query = sa.select(event).where(event.c.instance_id == instance_id).order_by(event.c.sequence)

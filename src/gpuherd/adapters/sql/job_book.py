@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpuherd.adapters.sql.mapping import delivery_of, instance_of
 from gpuherd.adapters.sql.schema import delivery, instance, job, queue
 from gpuherd.clock import Clock
 from gpuherd.domain.delivery import DeliveryState
-from gpuherd.domain.errors import NotFound
+from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
 from gpuherd.ports.store import JobPage, JobQuery, JobStats, Unattended
 
@@ -98,8 +99,9 @@ class SqlJobBook:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
-            begun = sa.update(job).where(job.c.id == job_id, job.c.state == LIVE).values(processed_at=now)
-            row = connection.execute(begun.returning(job)).first()
+            begun = sa.update(job).where(job.c.id == job_id, job.c.state == LIVE)
+            # Whoever rang before now is answered by this run, even if it finds the instance busy.
+            row = connection.execute(begun.values(processed_at=now, woken=False).returning(job)).first()
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
 
         return await self._database.write(work)
@@ -121,7 +123,7 @@ class SqlJobBook:
             row = connection.execute(counted).one()
             if row.state == LIVE and row.attempts >= row.max_attempts:
                 job_rows.finish_job(connection, job_id, now, FAILED, error)
-                return _job_of(row, JobStatus.FAILED)
+                return replace(_job_of(row, JobStatus.FAILED), completed_at=now)
             return _job_of(row, JobStatus.PENDING)
 
         return await self._database.write(work)
@@ -151,31 +153,33 @@ class SqlJobBook:
 
         await self._database.write(work, rings=True)
 
+    async def revive(self, job_id: str) -> Job:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> None:
+            if not job_rows.revive_job(connection, job_id, now):
+                raise Conflict("another job is doing this work already", code="JOB_NOT_RETRYABLE")
+
+        await self._database.write(work, rings=True)
+        return await self.get(job_id)
+
     async def unattended(self, limit: int) -> Unattended:
         now = self._clock.now()
-        busy = sa.select(job.c.instance_id).where(job.c.state == LIVE, job.c.key.like("turn:%"))
-        ill = sa.select(job.c.instance_id).where(
-            job.c.state == FAILED, job.c.key.like("turn:%"), job.c.completed_at > now - QUARANTINE
+        ill = sa.exists().where(
+            job.c.instance_id == instance.c.id,
+            job.c.key.like("turn:%"),
+            job.c.state == FAILED,
+            job.c.completed_at > now - QUARANTINE,
         )
-        left = (
-            sa.select(instance)
-            .where(sa.not_(instance.c.settled), instance.c.id.not_in(busy), instance.c.id.not_in(ill))
-            .limit(limit)
-        )
-        sending = sa.select(job.c.key).where(job.c.state == LIVE, job.c.key.like("delivery:%"))
-        unsent = (
-            sa.select(delivery)
-            .where(
-                delivery.c.state == DeliveryState.PENDING.value,
-                sa.literal("delivery:").concat(delivery.c.id).not_in(sending),
-            )
-            .limit(limit)
+        left = sa.select(instance).where(sa.not_(instance.c.settled), ~_has_job("turn:", instance.c.id), ~ill)
+        unsent = sa.select(delivery).where(
+            delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id)
         )
 
         def work(connection: sa.Connection) -> Unattended:
             return Unattended(
-                tuple(map(instance_of, connection.execute(left))),
-                tuple(map(delivery_of, connection.execute(unsent))),
+                tuple(map(instance_of, connection.execute(left.limit(limit)))),
+                tuple(map(delivery_of, connection.execute(unsent.limit(limit)))),
             )
 
         return await self._database.read(work)
@@ -183,6 +187,13 @@ class SqlJobBook:
     async def prune(self, before: datetime) -> int:
         old = sa.delete(job).where(job.c.state != LIVE, job.c.completed_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+def _has_job(prefix: str, owner: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Return whether there is an unfinished job for it that the queue still knows."""
+    return sa.exists().where(
+        job.c.key == sa.literal(prefix).concat(owner), job.c.state == LIVE, queue.c.id == job.c.queue_id
+    )
 
 
 def _with_status(status: JobStatus) -> list[sa.ColumnElement[bool]]:
@@ -194,7 +205,7 @@ def _with_status(status: JobStatus) -> list[sa.ColumnElement[bool]]:
         case JobStatus.PROCESSING:
             return [job.c.state == LIVE, _PICKED]
         case JobStatus.PENDING:
-            return [job.c.state == LIVE, sa.func.coalesce(queue.c.status, "queued") != "picked"]
+            return [job.c.state == LIVE, sa.or_(queue.c.id.is_(None), sa.not_(_PICKED))]
 
 
 def _job_of(row: sa.Row[Any], status: JobStatus | None = None) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,50 +12,86 @@ from pgqueuer.domain.settings import DBSettings
 
 from gpuherd.adapters.sql.mapping import dumps
 from gpuherd.adapters.sql.schema import job, queue
-from gpuherd.jobs.job import NewJob
+from gpuherd.adapters.sql.upsert import insert_into
+from gpuherd.jobs.job import NewJob, Priority
 
 LIVE, COMPLETED, FAILED = "live", "completed", "failed"
+# As text, because it must say the same as the index `one_live_job`.
+IS_LIVE = sa.text("state = 'live'")
 
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     """Take a job unless an unfinished one has its key; tell whether it was taken."""
-    taken = connection.execute(
-        sa.select(job.c.id).where(job.c.key == new.key, job.c.state == LIVE).limit(1)
+    known = connection.execute(
+        sa.select(job.c.id, queue.c.id.label("queue_row"))
+        .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
+        .where(job.c.key == new.key, job.c.state == LIVE)
     ).first()
-    if taken is not None:
+    if known is None:
+        return _insert_fresh(connection, new, now)
+    if known.queue_row is not None:
         return False
-    queue_id = connection.execute(
-        sa.insert(queue)
-        .values(
-            priority=int(new.priority),
-            created=now,
-            updated=now,
-            heartbeat=now,
-            execute_after=now + new.delay,
-            status="queued",
-            entrypoint=new.kind,
-            payload=new.id.encode(),
-            attempts=0,
-        )
-        .returning(queue.c.id)
-    ).scalar_one()
-    connection.execute(
-        sa.insert(job).values(
-            id=new.id,
-            kind=new.kind,
-            key=new.key,
-            instance_id=new.instance_id,
-            priority=int(new.priority),
-            payload=dumps(new.payload),
-            state=LIVE,
-            attempts=0,
-            max_attempts=new.max_attempts,
-            created_at=now,
-            error="",
-            woken=False,
-            queue_id=queue_id,
-        )
+    # The queue has lost it. Nobody else would ever notice, and its key would be taken for ever.
+    queue_id = _insert_queue_row(connection, known.id, new, now)
+    connection.execute(sa.update(job).where(job.c.id == known.id).values(queue_id=queue_id))
+    return True
+
+
+def _insert_fresh(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
+    queue_id = _insert_queue_row(connection, new.id, new, now)
+    row = insert_into(connection, job).values(
+        id=new.id,
+        kind=new.kind,
+        key=new.key,
+        instance_id=new.instance_id,
+        priority=int(new.priority),
+        payload=dumps(new.payload),
+        state=LIVE,
+        attempts=0,
+        max_attempts=new.max_attempts,
+        created_at=now,
+        error="",
+        woken=False,
+        queue_id=queue_id,
     )
+    unless_taken = row.on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
+    if connection.execute(unless_taken.returning(job.c.id)).first() is not None:
+        return True
+    # Another process took the key since we looked.
+    connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
+    return False
+
+
+def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: datetime) -> int:
+    row = sa.insert(queue).values(
+        priority=int(new.priority),
+        created=now,
+        updated=now,
+        heartbeat=now,
+        execute_after=now + new.delay,
+        status="queued",
+        entrypoint=new.kind,
+        payload=job_id.encode(),
+        attempts=0,
+    )
+    return int(connection.execute(row.returning(queue.c.id)).scalar_one())
+
+
+def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
+    """Open a failed job again, unless a newer one has its key; tell whether it was opened."""
+    newer = job.alias()
+    taken = sa.exists().where(newer.c.key == job.c.key, newer.c.state == LIVE)
+    row = connection.execute(
+        sa.update(job)
+        .where(job.c.id == job_id, job.c.state == FAILED, ~taken)
+        .values(state=LIVE, attempts=0, completed_at=None, woken=False)
+        .returning(job)
+    ).first()
+    if row is None:
+        return False
+    again = NewJob(row.id, row.kind, row.key, {}, row.instance_id, Priority(row.priority), row.max_attempts)
+    queue_id = _insert_queue_row(connection, job_id, again, now)
+    connection.execute(sa.update(job).where(job.c.id == job_id).values(queue_id=queue_id))
     return True
 
 
@@ -65,7 +101,10 @@ def insert_jobs(connection: sa.Connection, jobs: Iterable[NewJob], now: datetime
 
 
 def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
-    """Make the unfinished job with this key run at once, or once more if it is running now."""
+    """Make the unfinished job with this key run at once, or once more if it is running now.
+
+    Tell whether there is one: a job that the queue has lost is none.
+    """
     woken = connection.execute(
         sa.update(job)
         .where(job.c.key == key, job.c.state == LIVE)
@@ -74,12 +113,30 @@ def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
     ).first()
     if woken is None:
         return False
-    connection.execute(
+    soon = sa.literal(now, queue.c.execute_after.type)
+    waits = sa.and_(queue.c.status == "queued", queue.c.execute_after > now)
+    # The row is written in any case: on PostgreSQL that makes a snooze which is just being written wait for
+    # us and see `woken`, or us wait for the snooze and end it.
+    rung = (
         sa.update(queue)
-        .where(queue.c.id == woken.queue_id, queue.c.status == "queued", queue.c.execute_after > now)
-        .values(execute_after=now, updated=now)
+        .where(queue.c.id == woken.queue_id)
+        .values(execute_after=sa.case((waits, soon), else_=queue.c.execute_after), updated=now)
     )
-    return True
+    return connection.execute(rung).rowcount == 1
+
+
+def was_woken(connection: sa.Connection, job_id: str) -> bool:
+    """Tell whether somebody rang since the job's turn began, and let nobody ring until we are done."""
+    row = sa.select(job.c.woken).where(job.c.id == job_id, job.c.state == LIVE).with_for_update()
+    return bool(connection.execute(row).scalar())
+
+
+def wake_turns(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
+    """Note on the unfinished turns of these instances that there is news: whoever is at one looks again."""
+    turns = sa.update(job).where(
+        job.c.instance_id.in_(instance_ids), job.c.state == LIVE, job.c.key.like("turn:%")
+    )
+    connection.execute(turns.values(woken=True))
 
 
 def finish_job(

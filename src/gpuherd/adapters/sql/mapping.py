@@ -14,9 +14,12 @@ from gpuherd.adapters.sql.schema import from_micros, to_micros
 from gpuherd.domain.attempt import Attempt, AttemptState
 from gpuherd.domain.delivery import Delivery, DeliveryState
 from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Failure, Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
+from gpuherd.domain.failure import Failure
+from gpuherd.domain.health import Health, HealthCheck
+from gpuherd.domain.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
 from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
 from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.sighting import ListRecord, Sighting, Witness
 
 Doc = dict[str, Any]
@@ -69,10 +72,11 @@ def instance_row(it: Instance) -> Doc:
         "started_at": _at(it.started_at),
         "stopped_at": _at(it.stopped_at),
         "releasing": it.releasing,
-        "delete_asked_at": _at(it.delete_asked_at),
-        "last_error": None
-        if error is None
-        else {"code": error.code, "message": error.message, "at": _at(error.at), "details": error.details},
+        "asked_at": _at(it.asked_at),
+        "operation": None if it.operation is None else operation_doc(it.operation),
+        "health_check": None if it.health_check is None else it.health_check.as_doc(),
+        "health": None if it.health is None else it.health.as_doc(),
+        "last_error": _failure_doc(error),
         "sequence": it.sequence,
     }
     return {
@@ -127,12 +131,49 @@ def instance_of(row: Row[Any]) -> Instance:
         ready_at=row.ready_at,
         stopped_at=_moment(doc["stopped_at"]),
         releasing=doc["releasing"],
-        delete_asked_at=_moment(doc["delete_asked_at"]),
-        last_error=None if error is None else Failure(**{**error, "at": from_micros(error["at"])}),
+        asked_at=_moment(doc["asked_at"]),
+        operation=None if doc["operation"] is None else operation_of(doc["operation"]),
+        health_check=None if doc["health_check"] is None else HealthCheck.from_doc(doc["health_check"]),
+        health=None if doc["health"] is None else Health.from_doc(doc["health"]),
+        last_error=_failure_of(error),
         settled=row.settled,
         sequence=doc["sequence"],
         version=row.version,
     )
+
+
+def operation_doc(it: Operation) -> Doc:
+    return {
+        "id": it.id,
+        "kind": it.kind.value,
+        "requested_at": to_micros(it.requested_at),
+        "state": it.state.value,
+        "phases": [[phase.value, to_micros(at)] for phase, at in it.phases],
+        "ended_at": _at(it.ended_at),
+        "error": _failure_doc(it.error),
+    }
+
+
+def operation_of(doc: Doc) -> Operation:
+    return Operation(
+        id=doc["id"],
+        kind=OperationKind(doc["kind"]),
+        requested_at=from_micros(doc["requested_at"]),
+        state=OperationState(doc["state"]),
+        phases=tuple((OperationPhase(phase), from_micros(at)) for phase, at in doc["phases"]),
+        ended_at=_moment(doc["ended_at"]),
+        error=_failure_of(doc["error"]),
+    )
+
+
+def _failure_doc(it: Failure | None) -> Doc | None:
+    if it is None:
+        return None
+    return {"code": it.code, "message": it.message, "at": to_micros(it.at), "details": it.details}
+
+
+def _failure_of(doc: Doc | None) -> Failure | None:
+    return None if doc is None else Failure(**{**doc, "at": from_micros(doc["at"])})
 
 
 def attempt_row(it: Attempt) -> Doc:

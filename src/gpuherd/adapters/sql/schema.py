@@ -101,6 +101,16 @@ instance_label = sa.Table(
     sa.Index("instance_label_by_value", "key", "value", "instance_id"),
 )
 
+operation = sa.Table(
+    "operation",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("requested_at", Moment, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("operation_by_instance", "instance_id", "requested_at"),
+)
+
 claim = sa.Table(
     "claim",
     metadata,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
 from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
@@ -24,8 +25,9 @@ CHUNK = 500
 class SqlSightings:
     """The port `Sightings`."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, announce: Callable[[Sequence[str]], None] = lambda _: None):
         self._database = database
+        self._announce = announce
 
     async def all_known(self) -> Mapping[str, Sighting]:
         def work(connection: sa.Connection) -> Mapping[str, Sighting]:
@@ -49,7 +51,9 @@ class SqlSightings:
     async def record(
         self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
     ) -> tuple[Instance, ...]:
-        return await self._database.write(lambda c: _record(c, record, changed, forgotten))
+        concerned = await self._database.write(lambda c: _record(c, record, changed, forgotten))
+        self._announce([it.id for it in concerned])
+        return concerned
 
     async def anything_moves(self) -> bool:
         query = sa.select(instance.c.id).where(sa.not_(instance.c.settled)).limit(1)
@@ -84,21 +88,25 @@ def _record(
 
 def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
     """Mark every instance whose machine looks different now, so that a turn must look at it."""
-    concerned: dict[str, Instance] = {}
+    concerned: set[str] = set()
     for chunk in _chunks(cloud_ids):
-        bound = sa.select(instance).where(instance.c.cloud_id.in_(chunk))
-        concerned.update((row.id, instance_of(row)) for row in connection.execute(bound))
+        bound = sa.select(instance.c.id).where(instance.c.cloud_id.in_(chunk))
+        concerned.update(connection.execute(bound).scalars())
     for chunk in _chunks(tags):
-        owners = sa.select(attempt.c.instance_id).where(attempt.c.tag.in_(chunk))
-        tagged = sa.select(instance).where(instance.c.id.in_(owners))
-        concerned.update((row.id, instance_of(row)) for row in connection.execute(tagged))
-    for chunk in _chunks([it.id for it in concerned.values() if it.settled]):
+        tagged = sa.select(attempt.c.instance_id).where(attempt.c.tag.in_(chunk))
+        concerned.update(connection.execute(tagged).scalars())
+    found: list[Instance] = []
+    for chunk in _chunks(sorted(concerned)):
+        these = instance.c.id.in_(chunk)
+        # A turn that looked before this list may be about to put its instance to rest: it must not.
+        job_rows.wake_turns(connection, chunk)
         connection.execute(
             sa.update(instance)
-            .where(instance.c.id.in_(chunk))
+            .where(these, instance.c.settled)
             .values(settled=False, version=instance.c.version + 1)
         )
-    return tuple(concerned.values())
+        found += map(instance_of, connection.execute(sa.select(instance).where(these)))
+    return tuple(found)
 
 
 def _row(it: Sighting) -> dict[str, Any]:

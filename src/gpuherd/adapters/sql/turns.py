@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,21 +14,29 @@ from gpuherd.adapters.sql.mapping import attempt_of, instance_of, list_record_of
 from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, sighting
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import Goal, Instance
 from gpuherd.domain.sighting import ListRecord
 from gpuherd.ports.store import Change, Turn
 
-# Longer than the longest turn: one create call of 30 s with some margin.
-LEASE = timedelta(seconds=60)
+# Longer than the longest turn: a create call of 35 s, or a round of health checks of a minute, with some margin.
+LEASE = timedelta(seconds=120)
 
 
 class SqlTurns:
     """The port `Turns`."""
 
-    def __init__(self, database: Database, clock: Clock, ids: Ids):
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: Ids,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
         self._database = database
         self._clock = clock
         self._ids = ids
+        self._announce = announce
 
     async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
         now, token = self._clock.now(), self._ids.new()
@@ -38,11 +47,24 @@ class SqlTurns:
         version = await self._database.write(
             lambda c: update_instance(c, change, turn.token, now), rings=bool(change.jobs)
         )
+        self._announce([change.instance.id])
         return replace(
             turn,
             instance=replace(change.instance, version=version),
             attempts=_merged(turn.attempts, change.attempt),
         )
+
+    async def refresh(self, turn: Turn) -> Turn:
+        def work(connection: sa.Connection) -> Turn:
+            held = sa.select(instance).where(
+                instance.c.id == turn.instance.id, instance.c.lease_token == turn.token
+            )
+            row = connection.execute(held).first()
+            if row is None:
+                raise StaleWrite(f"the turn of instance {turn.instance.id} was lost")
+            return replace(turn, instance=instance_of(row), attempts=_attempts(connection, row.id))
+
+        return await self._database.read(work)
 
     async def end(self, turn: Turn) -> None:
         release = (
@@ -77,12 +99,7 @@ def _begin(
     if job_id is not None:
         # What rang before this look is answered by this look.
         connection.execute(sa.update(job).where(job.c.id == job_id, job.c.woken).values(woken=False))
-    attempts = tuple(
-        attempt_of(found)
-        for found in connection.execute(
-            sa.select(attempt).where(attempt.c.instance_id == instance_id).order_by(attempt.c.n)
-        )
-    )
+    attempts = _attempts(connection, instance_id)
     seen = sa.select(sighting).where(
         sa.or_(sighting.c.cloud_id == row.cloud_id, sighting.c.tag.in_([it.tag for it in attempts]))
     )
@@ -95,12 +112,18 @@ def _begin(
     )
 
 
+def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
+    query = sa.select(attempt).where(attempt.c.instance_id == instance_id).order_by(attempt.c.n)
+    return tuple(map(attempt_of, connection.execute(query)))
+
+
 def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datetime | None:
     """Return since when lists matter: only an open create call or a removal makes them evidence."""
     waiting = next((known for known in attempts if known.is_open), None)
     if waiting is not None:
         return waiting.sent_at
-    return it.delete_asked_at if it.releasing else None
+    leaving = it.releasing or it.goal is Goal.DELETED
+    return it.asked_at if leaving else None
 
 
 def _lists_since(connection: sa.Connection, since: datetime | None) -> tuple[ListRecord, ...]:
@@ -113,4 +136,5 @@ def _lists_since(connection: sa.Connection, since: datetime | None) -> tuple[Lis
 def _merged(attempts: tuple[Attempt, ...], changed: Attempt | None) -> tuple[Attempt, ...]:
     if changed is None:
         return attempts
-    return (*(it for it in attempts if it.n != changed.n), changed)
+    others = (it for it in attempts if it.n != changed.n)
+    return tuple(sorted((*others, changed), key=lambda it: it.n))

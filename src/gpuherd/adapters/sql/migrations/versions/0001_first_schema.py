@@ -192,6 +192,16 @@ def upgrade() -> None:
     op.create_index(
         "instance_label_by_value", "instance_label", ["key", "value", "instance_id"], unique=False
     )
+    op.create_table(
+        "operation",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("instance_id", sa.Text(), nullable=False),
+        sa.Column("requested_at", sa.BigInteger(), nullable=False),
+        sa.Column("doc", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["instance_id"], ["instance.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("operation_by_instance", "operation", ["instance_id", "requested_at"], unique=False)
     if op.get_bind().dialect.name == "sqlite":
         # On PostgreSQL PGQueuer makes its own table; here it gets one of the same shape.
         _create_queue()

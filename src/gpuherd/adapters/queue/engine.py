@@ -1,0 +1,181 @@
+"""The worker loop: PGQueuer delivers the jobs, we run their turns and answer.
+
+No job is lost here: whatever ends a turn other than `Done` puts the row back, and when even that cannot be
+written, the job's heartbeat ends and it is taken over. It may run twice, which its turns have to bear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.domain import models
+from pgqueuer.domain.errors import RetryRequested
+from pgqueuer.ports import RepositoryPort
+
+from gpuherd.adapters.queue.names import CHANNEL
+from gpuherd.adapters.queue.quiet_log import quiet_log
+from gpuherd.adapters.queue.turns import OnError, Run, Turns
+from gpuherd.clock import Clock
+from gpuherd.jobs.backoff import exponential_delay
+from gpuherd.jobs.outcome import Snooze
+
+log = structlog.get_logger(__name__)
+
+RESTART_FIRST_S = 0.1
+RESTART_CAP_S = 5.0
+# A loop that ran this long had recovered; its next failure is a new story.
+STEADY_S = 5.0
+CANCEL_LIMIT_S = 5.0
+
+
+class Again(RetryRequested):
+    """A snooze, which is no error: PGQueuer would spend more time on its traceback than on the whole turn."""
+
+    @property
+    def __traceback__(self) -> None:  # type: ignore[override]
+        return None
+
+
+class Engine:
+    """Runs the jobs of some kinds, at most `concurrency` at a time, until it is stopped."""
+
+    def __init__(
+        self,
+        repository: RepositoryPort,
+        *,
+        kinds: Sequence[str],
+        run: Run,
+        on_error: OnError,
+        concurrency: int,
+        clock: Clock,
+        name: str,
+        poll_interval_s: float = 0.01,
+        dequeue_timeout_s: float = 1.0,
+        heartbeat_timeout_s: float = 10.0,
+    ):
+        if concurrency < 1:
+            raise ValueError("an engine runs at least one job at a time")
+        self._repository = repository
+        self._kinds = tuple(kinds)
+        self._turns = Turns(run, on_error, concurrency)
+        self._clock = clock
+        self._name = name
+        self._poll_interval = timedelta(seconds=poll_interval_s)
+        self._dequeue_timeout = timedelta(seconds=dequeue_timeout_s)
+        self._heartbeat_timeout = timedelta(seconds=heartbeat_timeout_s)
+        # PGQueuer insists on room for two batches. With a concurrency of one, a second job waits at the door.
+        self._batch = max(1, concurrency // 2)
+        self._held_max = max(concurrency, 2 * self._batch)
+        self._held = 0
+        self._manager: QueueManager | None = None
+        self._loop: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._failures = 0
+        self._began_at = math.inf
+        quiet_log()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether jobs are being taken: the loop runs, and has not just failed."""
+        if self._loop is None or self._loop.done() or self._stopping.is_set():
+            return False
+        return self._failures == 0 or self._clock.monotonic() - self._began_at >= STEADY_S
+
+    async def start(self) -> None:
+        """Begin to take jobs. A database that is away is waited for."""
+        if self._loop is not None:
+            raise RuntimeError(f"the engine {self._name} was started before")
+        self._loop = asyncio.create_task(self._keep_running(), name=f"engine-{self._name}")
+
+    async def stop(self, limit_s: float) -> None:
+        """Take no more jobs, give the running ones `limit_s` to end, then cancel them; those go back."""
+        self._stopping.set()
+        self._turns.close()
+        if self._manager is not None:
+            self._manager.shutdown.set()
+        if self._loop is None:
+            return
+        await _first_of(self._turns.finished(), self._clock.sleep(limit_s))
+        self._turns.cancel()
+        await _first_of(self._turns.finished(), self._clock.sleep(CANCEL_LIMIT_S))
+        self._turns.abandon()
+        await _first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
+        # Still there: the database does not answer. The jobs will be taken over.
+        self._loop.cancel()
+        await _first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
+
+    async def _keep_running(self) -> None:
+        while not self._stopping.is_set():
+            self._began_at = self._clock.monotonic()
+            problem = await self._run_loop()
+            if self._stopping.is_set():
+                return
+            steady = self._clock.monotonic() - self._began_at >= STEADY_S
+            self._began_at = math.inf
+            self._failures = 1 if steady else self._failures + 1
+            delay_s = exponential_delay(self._failures, RESTART_FIRST_S, RESTART_CAP_S)
+            log.warning("queue.loop_failed", engine=self._name, error=problem, restart_in_s=delay_s)
+            await _first_of(self._stopping.wait(), self._clock.sleep(delay_s))
+
+    async def _run_loop(self) -> str:
+        """Run until shutdown or failure; return the name of the failure."""
+        manager = self._manager = self._new_manager()
+        try:
+            await manager.run(
+                dequeue_timeout=self._dequeue_timeout,
+                batch_size=self._batch,
+                max_concurrent_tasks=self._held_max,
+                heartbeat_timeout=self._heartbeat_timeout,
+                # After a lost connection LISTEN would stay deaf for ever.
+                shutdown_on_listener_failure=True,
+                # Nobody reads its statistics.
+                log_aggregation_interval=timedelta(0),
+            )
+        except Exception as error:
+            return type(error).__name__
+        return "ended"
+
+    def _new_manager(self) -> QueueManager:
+        manager = QueueManager(self._repository, channel=CHANNEL)
+        manager.min_dequeue_poll_interval = self._poll_interval
+        for kind in self._kinds:
+            manager.entrypoint(kind, accepts_context=False)(self._handle)
+        return manager
+
+    async def _handle(self, job: models.Job) -> None:
+        self._load(+1)
+        try:
+            outcome = await self._turns.take((job.payload or b"").decode(errors="replace"))
+        finally:
+            self._load(-1)
+        if isinstance(outcome, Snooze):
+            raise Again(outcome.delay, outcome.reason)
+
+    def _load(self, change: int) -> None:
+        """Count the jobs we hold. With no room for another, looking for due ones in haste would be in vain:
+        the end of a turn rings, and that is when it pays to look."""
+        self._held += change
+        if self._manager is not None:
+            full = self._held >= self._held_max
+            self._manager.min_dequeue_poll_interval = self._dequeue_timeout if full else self._poll_interval
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for whichever ends first, and give up the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,53 @@
+"""PGQueuer's pool driver for PostgreSQL, made to notice and to survive the loss of its listener."""
+
+from __future__ import annotations
+
+import contextlib
+
+import asyncpg  # type: ignore[import-untyped]
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
+from pgqueuer.ports.driver import NotifyCallback
+
+CONNECTION_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class PoolDriver(AsyncpgPoolDriver):
+    """A pool of connections, one of which listens while the engine runs.
+
+    When that one is lost, the others go on and nobody notices that the bell is dead, until PGQueuer's health
+    check does after a while. Here the next look for jobs fails instead, and the engine starts its loop anew.
+    """
+
+    def __init__(self, pool: asyncpg.Pool):
+        super().__init__(pool)
+        self._deaf = False
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+        """Run a query, unless nobody would hear the bell."""
+        if self._deaf:
+            raise ConnectionResetError("the connection that listened was lost")
+        return await super().fetch(query, *args)
+
+    async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
+        """Listen, and remember should the connection end."""
+        await super().add_listener(channel, callback)
+        if self._listener_connection is not None:
+            self._listener_connection.add_termination_listener(self._lost)
+
+    async def __aexit__(self, *details: object) -> None:
+        listener = self._listener_connection
+        with contextlib.suppress(*CONNECTION_LOST):
+            # It goes back to the pool, and its end is then no news for us.
+            if listener is not None and self._entered == 1:
+                listener.remove_termination_listener(self._lost)
+        try:
+            await super().__aexit__(*details)
+        except CONNECTION_LOST:
+            # Theirs would keep the dead connection and, after a restart, listen on it again.
+            self._listener_connection = None
+            await self._pool.release(listener)
+        if self._listener_connection is None:
+            self._deaf = False
+
+    def _lost(self, connection: object) -> None:
+        self._deaf = True

@@ -1,0 +1,130 @@
+"""PGQueuer's repository on PostgreSQL, plus what it lacks: woken jobs, a bell for retries, retention.
+
+A retry and a wake-up may meet. Both write the queue's row, so one waits for the other; the retry writes it
+first and only then, with a fresh view, looks whether the job was woken. In whichever order they come, the
+wake-up wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, Self
+
+import asyncpg  # type: ignore[import-untyped]
+import structlog
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
+from pgqueuer.adapters.persistence.qb import (
+    QueryBuilderEnvironment,
+    QueryQueueBuilder,
+    QuerySchedulerBuilder,
+)
+from pgqueuer.adapters.persistence.queries import Queries
+from pgqueuer.domain import models
+from pgqueuer.domain.types import JobId
+from pgqueuer.ports.driver import Driver
+
+from gpuherd.adapters.queue.names import CHANNEL, NAMES, table_changed
+from gpuherd.adapters.queue.postgres_driver import PoolDriver
+from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
+from gpuherd.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+CONNECTIONS = 5
+# A server that went silent must look like a lost one, or the engine would wait for it for ever.
+STATEMENT_LIMIT_S = 15.0
+CLOSE_LIMIT_S = 5.0
+
+_END_SNOOZE_AND_RING = """
+    WITH woken AS (
+        UPDATE pgqueuer SET execute_after = NOW()
+        WHERE id = $1 AND status = 'queued' AND EXISTS (SELECT 1 FROM job WHERE queue_id = $1 AND woken)
+    )
+    SELECT pg_notify($2, $3)
+"""
+_PRUNE_LOG = "DELETE FROM pgqueuer_log WHERE created < NOW() - $1::interval"
+
+
+class PostgresRepository(Queries):
+    """Implements PGQueuer's `RepositoryPort` over a pool of its own."""
+
+    def __init__(self, pool: asyncpg.Pool, clock: Clock, arguments: dict[str, Any]):
+        super().__init__(**_with_our_names(PoolDriver(pool)))
+        self._pool = pool
+        self._clock = clock
+        self._arguments = arguments
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock, *, connections: int = CONNECTIONS) -> Self:
+        """Connect to the database that a libpq URL names."""
+        arguments = asyncpg_arguments(url)
+        pool = await asyncpg.create_pool(
+            **arguments, min_size=1, max_size=connections, command_timeout=STATEMENT_LIMIT_S
+        )
+        return cls(pool, clock, arguments)
+
+    async def close(self) -> None:
+        """Let go of every connection, at once if they do not end by themselves."""
+        try:
+            await asyncio.wait_for(self._pool.close(), CLOSE_LIMIT_S)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def ensure_schema(self) -> None:
+        """Make PGQueuer's tables or bring them up to date; replicas that start together take turns."""
+        # A connection of its own: the lock belongs to one, and making an index may take its time.
+        connection = await asyncpg.connect(**self._arguments)
+        try:
+            schema = Queries(**_with_our_names(AsyncpgDriver(connection)))
+            async with schema.schema_lock():
+                if await schema.schema_is_installed():
+                    await schema.upgrade()
+                else:
+                    await schema.install()
+        finally:
+            await connection.close()
+
+    async def prune_log(self, older_than: timedelta) -> int:
+        """Delete what PGQueuer logged longer ago than that, and return how many rows there were."""
+        answer = await self.driver.execute(_PRUNE_LOG, older_than)
+        return int(answer.removeprefix("DELETE "))
+
+    async def retry_job(
+        self, job: models.Job, delay: timedelta, traceback_record: models.TracebackRecord | None
+    ) -> None:
+        """Queue the job again after `delay`, or at once if it was woken while it ran; and ring.
+
+        A failure is not passed on, because PGQueuer would answer it by deleting the row: the job stays
+        picked, its heartbeat ends, and it is taken over like that of a dead worker.
+        """
+        try:
+            await self._put_back(job, delay)
+        except Exception as error:
+            log.warning("queue.retry_not_written", queue_id=job.id, error=type(error).__name__)
+
+    async def requeue_jobs(self, ids: list[JobId]) -> None:
+        """Queue failed jobs again, and ring."""
+        await super().requeue_jobs(ids)
+        await self.driver.notify(CHANNEL, self._note())
+
+    async def _put_back(self, job: models.Job, delay: timedelta) -> None:
+        async with (
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="read_committed"),
+        ):
+            # No traceback: a snooze is no error, and its row would be all traceback.
+            await connection.execute(self.qbq.build_retry_job_query(), job.id, delay, None)
+            await connection.execute(_END_SNOOZE_AND_RING, job.id, CHANNEL, self._note())
+
+    def _note(self) -> str:
+        return table_changed("update", self._clock.now())
+
+
+def _with_our_names(driver: Driver) -> dict[str, Any]:
+    return {
+        "driver": driver,
+        "qbe": QueryBuilderEnvironment(NAMES),
+        "qbq": QueryQueueBuilder(NAMES),
+        "qbs": QuerySchedulerBuilder(NAMES),
+    }

@@ -1,0 +1,65 @@
+"""Any libpq URL as arguments for asyncpg, which understands most of them but not all.
+
+libpq itself takes the URL apart, so its rules for escapes, sockets and lists of hosts hold. A word that
+asyncpg has no use for (keepalives, channel binding) is left out; the store's own connections, which speak
+libpq, obey it.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any
+from urllib.parse import urlencode
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+PORT = "5432"
+CONNECT_TIMEOUT_S = 10.0
+
+_UNDERSTOOD = {
+    *("user", "password", "dbname", "passfile", "service", "krbsrvname", "gsslib"),
+    *("options", "application_name", "target_session_attrs"),
+    *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version"),
+}
+
+
+def asyncpg_arguments(url: str) -> dict[str, Any]:
+    """Return the keyword arguments of `asyncpg.connect` that mean what `url` means to libpq."""
+    words = _take_apart(url)
+    kept = {word: value for word, value in words.items() if word in _UNDERSTOOD}
+    if name := words.get("fallback_application_name"):
+        kept.setdefault("application_name", name)
+    if hosts := words.get("host") or words.get("hostaddr"):
+        kept["host"] = ",".join(_bracketed(host) for host in hosts.split(","))
+    if ports := words.get("port"):
+        kept["port"] = ",".join(port or PORT for port in ports.split(","))
+    arguments: dict[str, Any] = {"timeout": _connect_timeout_s(words)}
+    if kept.get("sslrootcert") == "system":
+        # libpq's word for the certificates of the machine; with it, only a full check is allowed.
+        del kept["sslrootcert"]
+        arguments["ssl"] = ssl.create_default_context()
+    # Nothing stands before the question mark: asyncpg would take even an empty path for the database's name.
+    return {"dsn": f"postgresql://?{urlencode(kept)}" if kept else "postgresql://", **arguments}
+
+
+def _take_apart(url: str) -> dict[str, str]:
+    # SQLAlchemy's `postgresql+psycopg://` names a driver that libpq has never heard of.
+    plain = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", url)
+    try:
+        found = conninfo_to_dict(plain)
+    except ProgrammingError:
+        # Their message quotes the URL, and the URL may hold a password.
+        raise ValueError("the database URL is not one that PostgreSQL understands") from None
+    return {word: str(value) for word, value in found.items() if value}
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("/") else host
+
+
+def _connect_timeout_s(words: dict[str, str]) -> float | None:
+    seconds = int(words.get("connect_timeout", CONNECT_TIMEOUT_S))
+    return float(seconds) if seconds > 0 else None

@@ -1,0 +1,78 @@
+"""Each contract of the store runs on a SQLite file and on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gpuherd.adapters.sql.database import Database
+from tests.support.databases import Store, migrate_file, migrate_postgres, sqlalchemy_url
+from tests.support.fake_clock import FakeClock
+from tests.support.postgres import PostgresServer, postgres_server  # noqa: F401
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file to copy: cheaper than to migrate for each test."""
+    path = tmp_path_factory.mktemp("template") / "gpuherd.db"
+    migrate_file(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:  # noqa: F811
+    """The name of a migrated database to copy."""
+    name = postgres_server.create_database()
+    migrate_postgres(postgres_server.url(name))
+    return name
+
+
+@pytest.fixture
+def fresh_postgres(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:  # noqa: F811
+    """The libpq URL of a migrated database that nobody has used."""
+    name = f"{postgres_template}_{next(_numbers)}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{postgres_template}"')  # type: ignore[call-overload]
+    yield postgres_server.url(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated, empty database in SQLAlchemy's words."""
+    if request.param == "postgres":
+        return sqlalchemy_url(request.getfixturevalue("fresh_postgres"))
+    path = tmp_path / "gpuherd.db"
+    shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with closing(Database(database_url)) as database:
+        yield database
+
+
+@pytest.fixture
+def store_clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(database: Database, store_clock: FakeClock) -> Store:
+    return Store(database, store_clock)
+
+
+@pytest.fixture
+def other_store(database_url: str, store_clock: FakeClock) -> Iterator[Store]:
+    """The same database as another process sees it, with connections and a writer of its own."""
+    with closing(Database(database_url)) as database:
+        yield Store(database, store_clock, seed=2)

@@ -1,0 +1,102 @@
+"""What the store promises the reading side: all that is not deleted, and a word after each change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.clock import Ids
+from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import Status
+from gpuherd.ports.store import Change, Claim
+from tests.support.builders import (
+    a_list,
+    a_running_instance,
+    a_sighting,
+    a_tagged_machine,
+    an_attempt,
+    an_instance,
+    instance_id,
+)
+from tests.support.databases import Store
+from tests.support.fake_clock import FakeClock
+
+
+async def test_all_live_instances_come_newest_first_and_deleted_ones_do_not(store: Store) -> None:
+    for n in range(1, 6):
+        status = Status.DELETED if n == 3 else Status.RUNNING
+        await store.instances.add(Change(a_running_instance(n, status=status)))
+    live = await store.instances.all_live()
+    assert [it.instance.id for it in live] == [instance_id(n) for n in (5, 4, 2, 1)]
+    assert live[0].instance == await store.instances.get(instance_id(5))
+    assert {it.open_tag for it in live} == {None}
+
+
+async def test_only_the_tag_of_an_open_create_call_comes_along(store: Store) -> None:
+    for n, state in enumerate(AttemptState, 1):
+        attempt = an_attempt(n, number=2, state=state)
+        await store.instances.add(Change(an_instance(n), attempt=an_attempt(n, state=AttemptState.REJECTED)))
+        turn = await store.turns.begin(instance_id(n), None)
+        assert turn is not None
+        await store.turns.save(turn, Change(turn.instance, attempt=attempt))
+    tags = {it.instance.id: it.open_tag for it in await store.instances.all_live()}
+    assert tags == {
+        instance_id(n): an_attempt(n, number=2).tag
+        if state in (AttemptState.SENT, AttemptState.UNKNOWN)
+        else None
+        for n, state in enumerate(AttemptState, 1)
+    }
+
+
+class Announced:
+    """A store that tells what it announces."""
+
+    def __init__(self, database: Database, clock: FakeClock):
+        self.heard: list[Sequence[str]] = []
+        self.instances = SqlInstances(database, clock, self.heard.append)
+        self.turns = SqlTurns(database, clock, Ids(clock, random.Random(1)), self.heard.append)
+        self.sightings = SqlSightings(database, self.heard.append)
+
+
+@pytest.fixture
+def announced(database: Database, store_clock: FakeClock) -> Announced:
+    return Announced(database, store_clock)
+
+
+async def test_a_new_instance_is_announced_and_a_replayed_claim_is_not(announced: Announced) -> None:
+    claim = Claim("admin", "key", "print")
+    await announced.instances.add(Change(an_instance(1)), claim)
+    assert announced.heard == [[instance_id(1)]]
+    await announced.instances.add(Change(an_instance(2)), claim)
+    assert announced.heard == [[instance_id(1)]]
+
+
+async def test_a_save_is_announced_and_a_stale_one_is_not(announced: Announced) -> None:
+    await announced.instances.add(Change(an_instance(1)))
+    announced.heard.clear()
+    turn = await announced.turns.begin(instance_id(1), None)
+    assert turn is not None
+    assert announced.heard == []
+    await announced.turns.save(turn, Change(replace(turn.instance, reason="new")))
+    assert announced.heard == [[instance_id(1)]]
+    with pytest.raises(StaleWrite):
+        await announced.turns.save(turn, Change(replace(turn.instance, reason="overtaken")))
+    await announced.turns.end(turn)
+    assert announced.heard == [[instance_id(1)]]
+
+
+async def test_a_list_announces_whom_it_unsettles(announced: Announced) -> None:
+    await announced.instances.add(Change(a_running_instance(1)))
+    await announced.instances.add(Change(a_running_instance(2)))
+    announced.heard.clear()
+    await announced.sightings.record(a_list(), [a_sighting(a_tagged_machine(2))], [])
+    assert [list(it) for it in announced.heard] == [[instance_id(2)]]
+    assert (await announced.instances.get(instance_id(2))).settled is False

@@ -1,0 +1,123 @@
+"""Whatever the domain can say, the store can remember: every field comes back as it was, type and all."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import HealthCheck, given, settings
+
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.jobs.job import NewJob
+from gpuherd.ports.store import Change
+from tests.support.builders import a_list, an_instance, instance_id
+from tests.support.databases import Store
+from tests.support.strategies import every
+
+# The examples of one test share a database, so each takes ids that no other has.
+_numbers = itertools.count(1)
+some = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def same(found: object, meant: object) -> bool:
+    """Tell whether two values are equal down to their types (an enum's member equals its text)."""
+    return found == meant and repr(found) == repr(meant)
+
+
+class TestRoundTrip:
+    @some
+    @given(every(Instance))
+    async def test_instances(self, store: Store, meant: Instance) -> None:
+        n = next(_numbers)
+        meant = replace(meant, id=instance_id(n), cloud_id=f"m-{n}" if meant.cloud_id else None)
+        await store.instances.add(Change(meant))
+        assert same(await store.instances.get(meant.id), meant)
+
+    @some
+    @given(every(Instance))
+    async def test_saved_instances(self, store: Store, meant: Instance) -> None:
+        """A save writes the same fields as an add, over whatever was there; labels are set once."""
+        n = next(_numbers)
+        await store.instances.add(Change(an_instance(n, version=meant.version)))
+        turn = await store.turns.begin(instance_id(n), None)
+        assert turn is not None
+        meant = replace(meant, id=instance_id(n), cloud_id=f"m-{n}" if meant.cloud_id else None)
+        saved = await store.turns.save(turn, Change(meant))
+        assert same(saved.instance, replace(meant, version=meant.version + 1))
+        assert same(await store.instances.get(meant.id), saved.instance)
+
+    @some
+    @given(every(Attempt), every(Attempt))
+    async def test_attempts(self, store: Store, first: Attempt, then: Attempt) -> None:
+        n = next(_numbers)
+        await store.instances.add(Change(an_instance(n)))
+        turn = await store.turns.begin(instance_id(n), None)
+        assert turn is not None
+        first = replace(first, instance_id=instance_id(n), tag=f"tag-{n}")
+        turn = await store.turns.save(turn, Change(turn.instance, attempt=first))
+        assert same(await store.instances.attempts(instance_id(n)), (first,))
+        then = replace(then, instance_id=instance_id(n), tag=f"tag-{n}", n=first.n)
+        await store.turns.save(turn, Change(turn.instance, attempt=then))
+        assert same(await store.instances.attempts(instance_id(n)), (then,))
+
+    @some
+    @given(every(Event))
+    async def test_events(self, store: Store, meant: Event) -> None:
+        n = next(_numbers)
+        meant = replace(meant, instance_id=instance_id(n))
+        await store.instances.add(Change(an_instance(n), events=(meant,)))
+        assert same(await store.instances.events(instance_id(n)), (meant,))
+
+    @some
+    @given(every(Delivery), every(Delivery))
+    async def test_deliveries(self, store: Store, first: Delivery, then: Delivery) -> None:
+        n = next(_numbers)
+        first = replace(first, id=f"msg_{n}", instance_id=instance_id(n))
+        await store.instances.add(Change(an_instance(n), deliveries=(first,)))
+        assert same(await store.outbox.get(first.id), first)
+        # The bytes are the same at every try, whatever a later save says.
+        await store.outbox.save(replace(then, id=first.id))
+        assert same(await store.outbox.get(first.id), replace(then, id=first.id, body=first.body))
+
+    @some
+    @given(every(Sighting), every(Sighting))
+    async def test_machines_and_sightings(self, store: Store, first: Sighting, then: Sighting) -> None:
+        cloud_id = f"m-{next(_numbers)}"
+        for meant in (first, then):
+            meant = replace(meant, machine=replace(meant.machine, cloud_id=cloud_id))
+            await store.sightings.record(a_list(), [meant], [])
+            assert same((await store.sightings.all_known())[cloud_id], meant)
+
+    @some
+    @given(every(ListRecord))
+    async def test_lists(self, store: Store, meant: ListRecord) -> None:
+        # Later than all that other examples wrote, so that it is the last.
+        begun = datetime(9999, 1, 1, tzinfo=meant.started_at.tzinfo) + timedelta(
+            seconds=next(_numbers), microseconds=meant.started_at.microsecond
+        )
+        meant = replace(meant, started_at=begun)
+        await store.sightings.record(meant, [], [])
+        assert same(await store.sightings.last_list(), meant)
+
+    @some
+    @given(every(NewJob, delay=timedelta(0)))
+    async def test_jobs(self, store: Store, meant: NewJob) -> None:
+        n = next(_numbers)
+        meant = replace(meant, id=f"job_{n}", key=f"key-{n}")
+        await store.jobs.enqueue([meant])
+        found = await store.jobs.get(meant.id)
+        for name in ("kind", "payload", "instance_id", "priority", "max_attempts"):
+            assert same(getattr(found, name), getattr(meant, name)), name
+
+    async def test_a_time_from_another_zone_is_the_same_moment_in_utc(self, store: Store) -> None:
+        kathmandu = timezone(timedelta(hours=5, minutes=45))
+        meant = an_instance(created_at=datetime(2026, 3, 1, 4, 5, 6, 789012, kathmandu))
+        await store.instances.add(Change(meant))
+        found = await store.instances.get(meant.id)
+        assert found == meant
+        assert (found.created_at.utcoffset(), found.deadline.utcoffset()) == (timedelta(0), timedelta(0))

@@ -1,0 +1,212 @@
+"""What the port `Sightings` promises: lists are written down, and nothing that they show is overlooked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql.sightings import LISTS_KEPT
+from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import Status
+from gpuherd.domain.machine import Phase
+from gpuherd.domain.sighting import Sighting, Witness
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.store import Change, Turn
+from tests.support.builders import (
+    a_list,
+    a_machine,
+    a_running_instance,
+    a_sighting,
+    a_tagged_machine,
+    a_turn_job,
+    an_attempt,
+    an_instance,
+    instance_id,
+)
+from tests.support.databases import Store
+from tests.support.fake_clock import START
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+async def see(store: Store, *sightings: Sighting, forget: tuple[str, ...] = ()) -> set[int]:
+    """Record a list and return the numbers of the instances that it concerns."""
+    concerned = await store.sightings.record(a_list(), sightings, forget)
+    for it in concerned:
+        assert it == await store.instances.get(it.id), "what is returned is what is now true"
+    return {int(it.key) for it in concerned}
+
+
+class TestWhatWasSeen:
+    async def test_nothing_is_known_at_first(self, store: Store) -> None:
+        assert dict(await store.sightings.all_known()) == {}
+        assert await store.sightings.last_list() is None
+
+    async def test_changes_overwrite_and_the_rest_stays(self, store: Store) -> None:
+        await see(store, a_sighting(a_machine(1)), a_sighting(a_machine(2)))
+        changed = a_sighting(a_machine(2, phase=Phase.STOPPED), changed_at=START + SECOND)
+        await see(store, changed)
+        assert dict(await store.sightings.all_known()) == {
+            "machine-1": a_sighting(a_machine(1)),
+            "machine-2": changed,
+        }
+
+    async def test_the_forgotten_are_gone(self, store: Store) -> None:
+        await see(store, a_sighting(a_machine(1)), a_sighting(a_machine(2)))
+        await see(store, forget=("machine-1", "never-seen"))
+        assert set(await store.sightings.all_known()) == {"machine-2"}
+
+    async def test_a_list_of_thousands_fits(self, store: Store) -> None:
+        many = [a_sighting(a_tagged_machine(n)) for n in range(2_500)]
+        await store.instances.add(Change(a_running_instance(2_400)))
+        assert await see(store, *many) == {2_400}
+        assert len(await store.sightings.all_known()) == 2_500
+        await see(store, forget=tuple(it.machine.cloud_id for it in many))
+        assert dict(await store.sightings.all_known()) == {}
+
+
+class TestUnsettling:
+    async def test_the_instance_on_a_changed_machine_is_unsettled_and_others_are_not(
+        self, store: Store
+    ) -> None:
+        await store.instances.add(Change(a_running_instance(1)))
+        await store.instances.add(Change(a_running_instance(2)))
+        assert not await store.sightings.anything_moves()
+        assert await see(store, a_sighting(a_machine(1))) == {1}
+        assert not (await store.instances.get(instance_id(1))).settled
+        assert (await store.instances.get(instance_id(2))).settled
+        assert await store.sightings.anything_moves()
+
+    async def test_an_instance_is_found_by_the_tag_of_any_of_its_attempts(self, store: Store) -> None:
+        ended = an_instance(1, status=Status.FAILED, settled=True)
+        await store.instances.add(Change(ended, attempt=an_attempt(1, state=AttemptState.ABANDONED)))
+        late = a_tagged_machine(1, cloud_id="late")
+        assert await see(store, a_sighting(late)) == {1}
+        assert not (await store.instances.get(instance_id(1))).settled
+
+    async def test_a_tag_counts_only_as_the_end_of_a_name(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(1, settled=True), attempt=an_attempt(1)))
+        look_alike = a_machine(9, name=a_tagged_machine(1).name + "x")
+        assert await see(store, a_sighting(look_alike)) == set()
+
+    async def test_an_instance_that_moves_anyway_is_returned_too(self, store: Store) -> None:
+        await store.instances.add(Change(a_running_instance(1, settled=False)))
+        assert await see(store, a_sighting(a_machine(1))) == {1}
+
+    async def test_a_machine_that_is_bound_and_tagged_concerns_its_instance_once(self, store: Store) -> None:
+        await store.instances.add(Change(a_running_instance(1), attempt=an_attempt(1)))
+        concerned = await store.sightings.record(a_list(), [a_sighting(a_tagged_machine(1))], [])
+        assert [it.id for it in concerned] == [instance_id(1)]
+
+    async def test_a_quiet_list_concerns_nobody(self, store: Store) -> None:
+        await store.instances.add(Change(a_running_instance(1)))
+        assert await see(store) == set()
+        assert (await store.instances.get(instance_id(1))).settled
+
+    async def test_a_list_that_cannot_be_written_unsettles_nobody(self, store: Store) -> None:
+        await store.instances.add(Change(a_running_instance(1)))
+        before = await store.everything()
+        twice = [a_sighting(a_machine(1)), a_sighting(a_machine(1))]
+        with pytest.raises(sa.exc.IntegrityError):
+            await store.sightings.record(a_list(), twice, [])
+        assert await store.everything() == before
+
+
+class TestNewsDuringATurn:
+    """A list may come between a turn's look and its last word. That word must not hide the news."""
+
+    @pytest.fixture
+    async def turn(self, store: Store) -> Turn:
+        watched = a_running_instance(1, settled=False)
+        await store.instances.add(Change(watched, jobs=(a_turn_job(),)))
+        await store.jobs.started(a_turn_job().id)
+        turn = await store.turns.begin(instance_id(1), a_turn_job().id)
+        assert turn is not None
+        return turn
+
+    def rest(self, turn: Turn) -> Change:
+        return Change(replace(turn.instance, settled=True), finished_job=a_turn_job().id)
+
+    async def test_a_turn_that_missed_the_news_cannot_go_to_rest(self, store: Store, turn: Turn) -> None:
+        await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, self.rest(turn))
+        assert not (await store.instances.get(instance_id(1))).settled
+        assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.PENDING
+
+    async def test_the_next_turn_sees_the_news_and_may_rest(self, store: Store, turn: Turn) -> None:
+        await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
+        await store.turns.end(turn)
+        again = await store.turns.begin(instance_id(1), a_turn_job().id)
+        assert again is not None
+        assert [it.machine.phase for it in again.sightings] == [Phase.STOPPED]
+        await store.turns.save(again, self.rest(again))
+        assert (await store.instances.get(instance_id(1))).settled
+
+    async def test_the_news_does_not_cost_the_turn_what_it_learned(self, store: Store, turn: Turn) -> None:
+        """A create's answer must be kept, even if the machine was listed before the answer came."""
+        await see(store, a_sighting(a_machine(1)))
+        await store.turns.save(turn, Change(replace(turn.instance, reason="rented")))
+
+    async def test_news_about_others_does_not_keep_a_turn_from_rest(self, store: Store, turn: Turn) -> None:
+        await see(store, a_sighting(a_machine(2)))
+        await store.turns.save(turn, self.rest(turn))
+        assert (await store.instances.get(instance_id(1))).settled
+
+
+class TestWitnesses:
+    OLD = START - HOUR
+
+    async def witnesses(self, store: Store, limit: int = 10) -> list[str]:
+        return sorted(await store.sightings.witnesses(START - timedelta(minutes=5), limit))
+
+    async def test_only_machines_in_use_bear_witness(self, store: Store) -> None:
+        for n, status in enumerate(Status):
+            await store.instances.add(Change(a_running_instance(n, status=status)))
+        await see(store, *(a_sighting(a_machine(n), first_seen_at=self.OLD) for n in range(len(Status))))
+        witnesses = await self.witnesses(store, limit=100)
+        assert {list(Status)[int(it.removeprefix("machine-"))] for it in witnesses} == {
+            Status.RUNNING,
+            Status.HEALTH_CHECKING,
+            Status.READY,
+            Status.EXITED,
+        }
+
+    async def test_only_bound_ones_that_were_seen_long_ago_and_are_not_missing(self, store: Store) -> None:
+        for n in (1, 2, 3, 4, 5):
+            await store.instances.add(Change(a_running_instance(n)))
+        await see(
+            store,
+            a_sighting(a_machine(1), first_seen_at=START - timedelta(minutes=5)),
+            a_sighting(a_machine(2), first_seen_at=START - timedelta(minutes=4)),
+            a_sighting(a_machine(3), first_seen_at=self.OLD, missing_since=START, missing_lists=1),
+            a_sighting(a_machine(9), first_seen_at=self.OLD),
+            a_sighting(a_machine(5), first_seen_at=self.OLD),
+        )
+        assert await self.witnesses(store) == ["machine-1", "machine-5"]
+
+    async def test_no_more_than_asked_for(self, store: Store) -> None:
+        for n in range(5):
+            await store.instances.add(Change(a_running_instance(n)))
+        await see(store, *(a_sighting(a_machine(n), first_seen_at=self.OLD) for n in range(5)))
+        assert len(await self.witnesses(store, limit=3)) == 3
+
+
+class TestLists:
+    async def test_the_latest_is_the_one_that_began_last(self, store: Store) -> None:
+        late = a_list(HOUR, complete=False, witness=Witness.MISSING, machines=0)
+        for record in (a_list(), late, a_list(SECOND)):
+            await store.sightings.record(record, [], [])
+        assert await store.sightings.last_list() == late
+
+    async def test_lists_are_kept_for_a_day(self, store: Store) -> None:
+        old, just_kept = a_list(-LISTS_KEPT - timedelta(microseconds=1)), a_list(-LISTS_KEPT)
+        for record in (old, just_kept, a_list()):
+            await store.sightings.record(record, [], [])
+        kept = {row.started_at for row in await store.rows(schema.list_record)}
+        assert kept == {just_kept.started_at, START}

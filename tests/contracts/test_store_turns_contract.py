@@ -1,0 +1,250 @@
+"""What the port `Turns` promises: one turn at a time, and no save by anybody whose view is old."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql.mapping import attempt_row
+from gpuherd.adapters.sql.turns import LEASE
+from gpuherd.domain.attempt import OPEN, AttemptState
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import Status
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.store import Change, Turn
+from tests.support.builders import (
+    a_delivery,
+    a_list,
+    a_machine,
+    a_running_instance,
+    a_sighting,
+    a_tagged_machine,
+    a_turn_job,
+    an_attempt,
+    an_event,
+    an_instance,
+    instance_id,
+)
+from tests.support.databases import Store, all_at_once
+from tests.support.fake_clock import START
+
+MINUTE = timedelta(minutes=1)
+
+
+async def begin(store: Store, n: int = 1) -> Turn:
+    turn = await store.turns.begin(instance_id(n), None)
+    assert turn is not None
+    return turn
+
+
+def a_full_change(turn: Turn) -> Change:
+    """A change that writes into every table that a change can touch."""
+    return Change(
+        replace(turn.instance, status=Status.FAILED),
+        events=(an_event(sequence=7),),
+        attempt=an_attempt(),
+        deliveries=(a_delivery(sequence=7),),
+        jobs=(a_turn_job(name="next", key="next"),),
+        finished_job=a_turn_job().id,
+    )
+
+
+@pytest.fixture(autouse=True)
+async def first_instance(store: Store) -> None:
+    await store.instances.add(Change(an_instance(), jobs=(a_turn_job(),)))
+
+
+class TestLease:
+    async def test_a_turn_shows_the_instance_and_excludes_a_second_one(self, store: Store) -> None:
+        turn = await begin(store)
+        assert turn.instance == an_instance()
+        assert await store.turns.begin(instance_id(1), None) is None
+
+    async def test_of_fifty_that_begin_at_once_exactly_one_gets_the_turn(
+        self, store: Store, other_store: Store
+    ) -> None:
+        processes = (store, other_store)
+        turns = await all_at_once(50, lambda n: processes[n % 2].turns.begin(instance_id(1), None))
+        assert len([it for it in turns if isinstance(it, Turn)]) == 1
+        assert turns.count(None) == 49
+
+    async def test_a_lease_holds_one_instance_and_no_other(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(2)))
+        await begin(store, 1)
+        assert (await begin(store, 2)).instance.id == instance_id(2)
+
+    async def test_a_lease_that_ran_out_can_be_taken_and_not_a_moment_earlier(self, store: Store) -> None:
+        first = await begin(store)
+        await store.clock.advance(LEASE.total_seconds() - 0.000001)
+        assert await store.turns.begin(instance_id(1), None) is None
+        await store.clock.advance(0.000001)
+        assert (await begin(store)).token != first.token
+
+    async def test_an_ended_turn_frees_the_instance_and_ending_again_is_quiet(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.end(turn)
+        await store.turns.end(turn)
+        assert (await begin(store)).token != turn.token
+
+    async def test_ending_a_lost_turn_does_not_end_the_one_that_took_over(self, store: Store) -> None:
+        lost = await begin(store)
+        await store.clock.advance(LEASE.total_seconds())
+        await begin(store)
+        await store.turns.end(lost)
+        assert await store.turns.begin(instance_id(1), None) is None
+
+    async def test_forgetting_leases_frees_everything(self, store: Store) -> None:
+        turn = await begin(store)
+        store.turns.forget_leases()
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, Change(turn.instance))
+        await begin(store)
+
+    async def test_begin_answers_what_rang_before(self, store: Store) -> None:
+        await store.jobs.ring([a_turn_job()])
+        assert [row.woken for row in await store.rows(schema.job)] == [True]
+        await store.turns.begin(instance_id(1), a_turn_job().id)
+        assert [row.woken for row in await store.rows(schema.job)] == [False]
+
+
+class TestView:
+    async def test_a_turn_sees_its_attempts_oldest_first(self, store: Store) -> None:
+        turn = await begin(store)
+        for number in (1, 2, 3):
+            rejected = an_attempt(number=number, state=AttemptState.REJECTED)
+            turn = await store.turns.save(turn, Change(turn.instance, attempt=rejected))
+        assert turn.open_attempt is None
+        # A late word on the first does not make it the last.
+        late = an_attempt(number=1, state=AttemptState.REJECTED, error="late")
+        turn = await store.turns.save(turn, Change(turn.instance, attempt=late))
+        await store.turns.end(turn)
+        again = await begin(store)
+        assert [it.n for it in again.attempts] == [1, 2, 3]
+        assert turn.attempts == again.attempts
+
+    async def test_a_turn_sees_the_bound_machine_and_those_with_its_tags(self, store: Store) -> None:
+        await store.instances.add(Change(a_running_instance(2), attempt=an_attempt(2, cloud_id="machine-2")))
+        bound, doubled = a_machine(2), a_tagged_machine(2, cloud_id="surplus")
+        other = a_tagged_machine(3)
+        await store.sightings.record(a_list(), [a_sighting(it) for it in (bound, doubled, other)], [])
+        assert {it.machine.cloud_id for it in (await begin(store, 2)).sightings} == {"machine-2", "surplus"}
+        assert (await begin(store, 1)).sightings == ()
+
+    async def test_lists_since_the_open_attempt_are_evidence_oldest_first(self, store: Store) -> None:
+        lists = [a_list(it * MINUTE) for it in (0, 3, 1, 2)]
+        for record in lists:
+            await store.sightings.record(record, [], [])
+        turn = await begin(store)
+        assert turn.lists == ()
+        attempt = an_attempt(sent_at=START + MINUTE)
+        turn = await store.turns.save(turn, Change(turn.instance, attempt=attempt))
+        await store.turns.end(turn)
+        assert (await begin(store)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
+
+    async def test_lists_since_the_removal_are_evidence_only_while_releasing(self, store: Store) -> None:
+        for minute in range(4):
+            await store.sightings.record(a_list(minute * MINUTE), [], [])
+        asked = an_instance(2, releasing=True, delete_asked_at=START + MINUTE)
+        await store.instances.add(Change(asked))
+        await store.instances.add(Change(replace(asked, id=instance_id(3), releasing=False)))
+        assert (await begin(store, 2)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
+        assert (await begin(store, 3)).lists == ()
+
+
+class TestSave:
+    async def test_a_save_writes_everything_and_the_turn_goes_on(self, store: Store) -> None:
+        turn = await begin(store)
+        saved = await store.turns.save(turn, a_full_change(turn))
+        assert saved.instance == await store.instances.get(instance_id(1))
+        assert (saved.instance.status, saved.instance.version) == (Status.FAILED, 1)
+        assert saved.open_attempt == an_attempt()
+        assert await store.instances.events(instance_id(1)) == (an_event(sequence=7),)
+        assert await store.outbox.get(a_delivery(sequence=7).id) == a_delivery(sequence=7)
+        assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
+        assert (await store.jobs.get(a_turn_job(name="next").id)).status is JobStatus.PENDING
+        again = await store.turns.save(saved, Change(saved.instance))
+        assert again.instance.version == 2
+
+    async def test_a_turn_that_was_lost_writes_nothing(self, store: Store) -> None:
+        lost = await begin(store)
+        await store.clock.advance(LEASE.total_seconds())
+        await begin(store)
+        before = await store.everything()
+        with pytest.raises(StaleWrite):
+            await store.turns.save(lost, a_full_change(lost))
+        assert await store.everything() == before
+
+    async def test_a_turn_that_has_ended_writes_nothing(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.end(turn)
+        before = await store.everything()
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, a_full_change(turn))
+        assert await store.everything() == before
+
+    async def test_an_old_version_writes_nothing(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.save(turn, Change(replace(turn.instance, reason="newer")))
+        before = await store.everything()
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, a_full_change(turn))
+        assert await store.everything() == before
+
+    async def test_a_save_that_fails_half_way_leaves_nothing(self, store: Store) -> None:
+        turn = await begin(store)
+        turn = await store.turns.save(turn, Change(turn.instance, events=(an_event(sequence=7),)))
+        before = await store.everything()
+        with pytest.raises(sa.exc.IntegrityError):
+            await store.turns.save(turn, a_full_change(turn))
+        assert await store.everything() == before
+
+    async def test_a_finished_job_makes_room_for_the_next_under_the_same_key(self, store: Store) -> None:
+        turn = await begin(store)
+        follow_up = a_turn_job(name="b", kind="monitor_instance")
+        await store.turns.save(turn, Change(turn.instance, finished_job=a_turn_job().id, jobs=(follow_up,)))
+        assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
+        assert (await store.jobs.get(follow_up.id)).status is JobStatus.PENDING
+
+
+class TestOneOpenAttempt:
+    @pytest.mark.parametrize("first", sorted(OPEN))
+    @pytest.mark.parametrize("second", sorted(OPEN))
+    async def test_a_second_open_attempt_is_refused_whole(
+        self, store: Store, first: AttemptState, second: AttemptState
+    ) -> None:
+        turn = await begin(store)
+        turn = await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(state=first)))
+        before = await store.everything()
+        change = replace(a_full_change(turn), attempt=an_attempt(number=2, state=second))
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, change)
+        assert await store.everything() == before
+
+    async def test_the_database_itself_refuses_it(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.save(turn, Change(turn.instance, attempt=an_attempt()))
+        second = attempt_row(an_attempt(number=2, state=AttemptState.UNKNOWN))
+        with pytest.raises(sa.exc.IntegrityError):
+            await store.run(sa.insert(schema.attempt).values(**second))
+        closed = attempt_row(an_attempt(number=2, state=AttemptState.REJECTED))
+        await store.run(sa.insert(schema.attempt).values(**closed))
+        reopen = sa.update(schema.attempt).where(schema.attempt.c.n == 2).values(state="sent")
+        with pytest.raises(sa.exc.IntegrityError):
+            await store.run(reopen)
+
+    async def test_a_resolved_attempt_makes_room_for_the_next(self, store: Store) -> None:
+        turn = await begin(store)
+        for number in (1, 2):
+            turn = await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(number=number)))
+            done = an_attempt(number=number, state=AttemptState.ABANDONED)
+            turn = await store.turns.save(turn, Change(turn.instance, attempt=done))
+        assert [it.state for it in await store.instances.attempts(instance_id(1))] == ["abandoned"] * 2
+
+    async def test_two_instances_may_each_have_one(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))
+        turn = await begin(store, 1)
+        await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(1)))

@@ -1,0 +1,234 @@
+"""What the port `JobBook` promises about waking jobs, and about work that nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+from pgqueuer.domain.models import Job as QueueJob
+
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.sql import job_rows, schema
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.job_book import QUARANTINE
+from gpuherd.domain.delivery import DeliveryState
+from gpuherd.ports.store import Change
+from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
+from tests.support.databases import Store, all_at_once, sqlalchemy_url
+from tests.support.fake_clock import START, FakeClock
+
+HOUR = timedelta(hours=1)
+
+
+async def set_queue(store: Store, job_id: str, **values: object) -> None:
+    mine = schema.queue.c.payload == job_id.encode()
+    await store.run(sa.update(schema.queue).where(mine).values(**values))
+
+
+async def queue_row(store: Store) -> sa.Row[tuple[object, ...]]:
+    (row,) = await store.rows(schema.queue)
+    return row
+
+
+async def woken(store: Store) -> bool:
+    (row,) = await store.rows(schema.job)
+    return bool(row.woken)
+
+
+class TestRing:
+    async def test_a_waiting_job_is_due_at_once(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job(delay=HOUR)])
+        await store.clock.advance(60)
+        await store.jobs.ring([a_turn_job(name="other")])
+        assert (await queue_row(store)).execute_after == START + timedelta(minutes=1)
+        assert (await store.jobs.get(a_turn_job().id)).next_retry_at == START + timedelta(minutes=1)
+
+    async def test_a_job_that_is_due_already_does_not_lose_its_place(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job()])
+        await store.clock.advance(60)
+        await store.jobs.ring([a_turn_job()])
+        assert (await queue_row(store)).execute_after == START
+
+    async def test_a_running_job_is_marked_so_that_its_next_snooze_ends_at_once(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job()])
+        await set_queue(store, a_turn_job().id, status="picked")
+        await store.clock.advance(60)
+        await store.jobs.ring([a_turn_job()])
+        row = await queue_row(store)
+        assert (row.status, row.execute_after) == ("picked", START)
+        assert await woken(store)
+
+    async def test_a_new_job_is_taken_where_none_lives(self, store: Store) -> None:
+        await store.jobs.ring([a_turn_job(name="a")])
+        await store.jobs.finished(a_turn_job(name="a").id)
+        await store.jobs.ring([a_turn_job(name="b"), a_turn_job(2)])
+        living = [row.id for row in await store.rows(schema.job) if row.state == "live"]
+        assert sorted(living) == sorted([a_turn_job(name="b").id, a_turn_job(2).id])
+
+    async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job()])
+        await store.run(sa.delete(schema.queue))
+        await store.jobs.ring([a_turn_job(name="other")])
+        assert (await queue_row(store)).payload == a_turn_job().id.encode()
+
+    async def test_only_the_keys_that_were_rung_are_woken(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job(1, delay=HOUR), a_turn_job(2, delay=HOUR)])
+        await store.jobs.ring([a_turn_job(2)])
+        assert (await store.jobs.get(a_turn_job(1).id)).next_retry_at == START + HOUR
+        assert (await store.jobs.get(a_turn_job(2).id)).next_retry_at == START
+
+    async def test_two_processes_that_ring_at_once_leave_one_job(
+        self, store: Store, other_store: Store
+    ) -> None:
+        books = (store.jobs, other_store.jobs)
+        for n in range(5):
+            answers = await all_at_once(10, lambda m: books[m % 2].ring([a_turn_job(n, name=f"-{m}")]))  # noqa: B023
+            assert answers == [None] * 10
+        assert len(await store.rows(schema.job)) == len(await store.rows(schema.queue)) == 5
+
+
+@pytest.mark.postgres
+class TestRingDuringASnooze:
+    """On PostgreSQL a worker may write a snooze while somebody rings. In either order the ring wins."""
+
+    @pytest.fixture
+    def store(self, fresh_postgres: str) -> Store:
+        return Store(Database(sqlalchemy_url(fresh_postgres)), FakeClock())
+
+    async def test_the_ring_wins_whoever_comes_first(self, store: Store, fresh_postgres: str) -> None:
+        repository = await PostgresRepository.open(fresh_postgres, store.clock)
+        try:
+            for ring_first in (True, False):
+                await store.run(sa.delete(schema.job))
+                await store.run(sa.delete(schema.queue))
+                await store.jobs.enqueue([a_turn_job()])
+                await set_queue(store, a_turn_job().id, status="picked")
+                await self.meet(store, repository, ring_first)
+                row = await queue_row(store)
+                assert row.status == "queued"
+                due = row.execute_after - await store.database.read(
+                    lambda c: c.execute(sa.func.now()).scalar()
+                )
+                assert due <= timedelta(0), f"ring first: {ring_first}"
+        finally:
+            await repository.close()
+            store.database.close()
+
+    async def meet(self, store: Store, repository: PostgresRepository, ring_first: bool) -> None:
+        """Let one transaction begin, the other run into it, and the first commit."""
+        row = await queue_row(store)
+        job = QueueJob.model_validate({**row._mapping, "heartbeat": START, "updated": START})
+        engine = sa.create_engine(store.database.url)
+        try:
+            with engine.connect() as ringing:
+                if ring_first:
+                    assert job_rows.wake_job(ringing, a_turn_job().key, START)
+                    snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
+                    await self.one_waits(store)
+                    ringing.commit()
+                    await snooze
+                else:
+                    async with repository._pool.acquire() as connection, connection.transaction():
+                        query = repository.qbq.build_retry_job_query()
+                        await connection.execute(query, job.id, HOUR, None)
+                        ring = asyncio.create_task(
+                            asyncio.to_thread(job_rows.wake_job, ringing, a_turn_job().key, START)
+                        )
+                        await self.one_waits(store)
+                    assert await ring
+                    ringing.commit()
+        finally:
+            engine.dispose()
+
+    async def one_waits(self, store: Store) -> None:
+        """Wait until the server has a transaction that waits for another."""
+        waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        async with asyncio.timeout(10):
+            while not await store.database.read(lambda c: c.execute(waiting).scalar()):
+                await asyncio.sleep(0.005)
+
+
+class TestUnattended:
+    async def left(self, store: Store, limit: int = 100) -> tuple[list[str], list[str]]:
+        found = await store.jobs.unattended(limit)
+        return sorted(it.id for it in found.instances), sorted(it.id for it in found.deliveries)
+
+    async def test_an_unsettled_instance_without_a_job_is_found(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(1)))
+        await store.instances.add(Change(an_instance(2, settled=True)))
+        await store.instances.add(Change(an_instance(3), jobs=(a_turn_job(3),)))
+        found = await store.jobs.unattended(100)
+        assert found.instances == (an_instance(1),)
+        assert found.deliveries == ()
+
+    async def test_a_pending_delivery_without_a_job_is_found(self, store: Store) -> None:
+        lost, done, dead, attended = (a_delivery(sequence=n) for n in range(4))
+        done, dead = (
+            replace(done, state=DeliveryState.DELIVERED),
+            replace(dead, state=DeliveryState.DEAD),
+        )
+        await store.instances.add(
+            Change(
+                an_instance(settled=True),
+                deliveries=(lost, done, dead, attended),
+                jobs=(a_sending_job(attended),),
+            )
+        )
+        found = await store.jobs.unattended(100)
+        assert found.deliveries == (lost,)
+        assert found.instances == ()
+
+    async def test_a_finished_job_attends_to_nothing(self, store: Store) -> None:
+        await store.instances.add(
+            Change(
+                an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
+            )
+        )
+        assert await self.left(store) == ([], [])
+        await store.jobs.finished(a_turn_job(1).id)
+        await store.jobs.finished(a_sending_job(a_delivery()).id)
+        assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
+
+    async def test_a_job_of_another_sort_attends_to_nothing(self, store: Store) -> None:
+        sending = a_sending_job(a_delivery(1))
+        await store.instances.add(Change(an_instance(1), jobs=(sending,)))
+        stray = a_turn_job(9, key="turn:of-nobody", instance_id=None)
+        await store.jobs.enqueue([stray])
+        assert await self.left(store) == ([instance_id(1)], [])
+
+    async def test_a_job_that_the_queue_has_lost_attends_to_nothing(self, store: Store) -> None:
+        await store.instances.add(
+            Change(
+                an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
+            )
+        )
+        await store.run(sa.delete(schema.queue))
+        assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
+        assert (
+            await store.jobs.enqueue([a_turn_job(1, name="new"), a_sending_job(a_delivery(), name="new")])
+            == 2
+        )
+        assert await self.left(store) == ([], [])
+
+    async def test_a_turn_that_failed_for_good_is_left_alone_for_a_while(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(1), jobs=(a_turn_job(1),)))
+        await store.jobs.gave_up(a_turn_job(1).id, "poison")
+        await store.clock.advance(QUARANTINE.total_seconds() - 0.000001)
+        assert await self.left(store) == ([], [])
+        await store.clock.advance(0.000001)
+        assert await self.left(store) == ([instance_id(1)], [])
+
+    async def test_a_webhook_that_failed_does_not_keep_its_instance_from_moving(self, store: Store) -> None:
+        sending = a_sending_job(a_delivery(1))
+        await store.instances.add(Change(an_instance(1), jobs=(sending,)))
+        await store.jobs.gave_up(sending.id, "410")
+        assert await self.left(store) == ([instance_id(1)], [])
+
+    async def test_no_more_than_asked_for(self, store: Store) -> None:
+        for n in range(5):
+            await store.instances.add(Change(an_instance(n), deliveries=(a_delivery(n),)))
+        instances, deliveries = await self.left(store, limit=3)
+        assert (len(instances), len(deliveries)) == (3, 3)

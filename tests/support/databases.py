@@ -1,0 +1,83 @@
+"""Migrated databases for tests, and the whole store on one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.adapters.sql.job_book import SqlJobBook
+from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.schema import metadata, queue
+from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.clock import Ids
+from tests.support.fake_clock import FakeClock
+
+
+def sqlalchemy_url(libpq_url: str) -> str:
+    """Return a libpq URL in SQLAlchemy's words, as `Settings.database` does."""
+    return sa.make_url(libpq_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+def migrate_file(path: object) -> None:
+    """Make a SQLite file with all tables."""
+    with closing(Database(f"sqlite:///{path}")) as database:
+        migrate(database)
+
+
+def migrate_postgres(libpq_url: str) -> None:
+    """Make all tables in an empty PostgreSQL database, PGQueuer's included."""
+    asyncio.run(install_queue(libpq_url))
+    with closing(Database(sqlalchemy_url(libpq_url))) as database:
+        migrate(database)
+
+
+async def install_queue(libpq_url: str) -> None:
+    """Make PGQueuer's own tables."""
+    repository = await PostgresRepository.open(libpq_url, FakeClock())
+    try:
+        await repository.ensure_schema()
+    finally:
+        await repository.close()
+
+
+class Store:
+    """All ports on one database, as one process has them."""
+
+    def __init__(self, database: Database, clock: FakeClock, seed: int = 1):
+        self.database = database
+        self.clock = clock
+        self.instances = SqlInstances(database, clock)
+        self.turns = SqlTurns(database, clock, Ids(clock, random.Random(seed)))
+        self.sightings = SqlSightings(database)
+        self.outbox = SqlOutbox(database)
+        self.jobs = SqlJobBook(database, clock)
+        self.flags = SqlFlags(database)
+
+    async def rows(self, table: sa.Table) -> Sequence[sa.Row[Any]]:
+        """Return a whole table."""
+        return await self.database.read(lambda c: c.execute(sa.select(table)).all())
+
+    async def run(self, statement: sa.Insert | sa.Update | sa.Delete) -> None:
+        """Do something to the database behind the ports' back."""
+        await self.database.write(lambda c: c.execute(statement).rowcount)
+
+    async def everything(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return every row of every table, to see that nothing has changed."""
+        tables = (*metadata.sorted_tables, queue)
+        return {it.name: sorted(map(tuple, await self.rows(it)), key=repr) for it in tables}
+
+
+async def all_at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    """Make so many calls together and return what each gave, errors included."""
+    return await asyncio.gather(*(call(n) for n in range(count)), return_exceptions=True)
