@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.clock import Chance, Clock
+from gpuherd.domain.networks import TargetPolicy
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.meter import Meter, SilentMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.settings import Settings
@@ -25,7 +27,18 @@ class CloudLink:
 
     cloud: Cloud
     breaker_state: Callable[[], str]
+    limiters: Mapping[str, RateLimiter]
+    # Whoever is told of each call from now on.
+    report_to: Callable[[Meter], None]
     close: Callable[[], Awaitable[None]]
+    # The machines of a simulated cloud are on this very host, so probes must be let through to it.
+    machines_are_here: bool = False
+
+    def probe_targets(self, configured: TargetPolicy) -> TargetPolicy:
+        """Return where health checks may go."""
+        if not self.machines_are_here:
+            return configured
+        return TargetPolicy((*configured.allow, *TargetPolicy.parse("127.0.0.0/8").allow))
 
 
 def novita_link(
@@ -35,21 +48,34 @@ def novita_link(
     breaker = CircuitBreaker(
         clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
     )
-    budget = settings.watch_budget_per_minute
+    limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=60)}
+    if budget := settings.watch_budget_per_minute:
+        limiters["watch"] = RateLimiter(clock, budget, burst=max(10, budget // 4))
+    calls = _Calls()
     transport = NovitaTransport(
         base_url,
         api_key,
         clock=clock,
         chance=chance,
-        limiter=RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=60),
+        limiter=limiters["novita"],
         breaker=breaker,
-        watch_budget=RateLimiter(clock, budget, burst=max(10, budget // 4)) if budget else None,
-        observe=_log_call,
+        watch_budget=limiters.get("watch"),
+        observe=calls.note,
         request_timeout_s=settings.request_timeout_s,
     )
     cloud = NovitaCloud(transport, clock=clock)
-    return CloudLink(cloud, lambda: breaker.state.value, cloud.close)
+    return CloudLink(cloud, lambda: breaker.state.value, limiters, calls.report_to, cloud.close)
 
 
-def _log_call(call: CallRecord) -> None:
-    log.debug("novita.call", **vars(call))
+@dataclass
+class _Calls:
+    """Takes note of every call that goes over the link."""
+
+    meter: Meter = field(default_factory=SilentMeter)
+
+    def report_to(self, meter: Meter) -> None:
+        self.meter = meter
+
+    def note(self, call: CallRecord) -> None:
+        self.meter.upstream_call(call.endpoint, call.outcome, call.duration_s)
+        log.debug("novita.call", **vars(call))

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -71,6 +72,7 @@ async def running_service(
         if simulator:
             server = await stack.enter_async_context(simulated(settings, clock, speed))
             link = novita_link(settings, server.base_url, SIMULATOR_KEY, clock, chance)
+            link = replace(link, machines_are_here=True)
         elif settings.novita_api_key is not None:
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:

@@ -11,16 +11,19 @@ from pathlib import Path
 
 import structlog
 from pgqueuer.ports import RepositoryPort
+from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
+from gpuherd.adapters.metrics.metered_turns import MeteredTurns
+from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.adapters.outbound.resolver import SystemResolver
+from gpuherd.adapters.probes.prober import GuardedProber
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.outbox import SqlOutbox
@@ -30,6 +33,7 @@ from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.adapters.webhooks.signing import Signer
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.data_dir import ProcessLock, admin_key
+from gpuherd.bootstrap.metrics import MeteredInstances, metrics_page
 from gpuherd.clock import Chance, Clock, Ids
 from gpuherd.domain.sighting import Patience
 from gpuherd.entrypoints.plane import Plane
@@ -38,20 +42,31 @@ from gpuherd.settings import Settings
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
 from gpuherd.usecases.advance_instance import AdvanceInstance
 from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.change_goal import ChangeGoal
+from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle
 from gpuherd.usecases.deliver_webhook import DeliverWebhook
 from gpuherd.usecases.find_instance import FindInstance
 from gpuherd.usecases.launch_instance import LaunchInstance, RegionRules
+from gpuherd.usecases.list_comprehensive import ListComprehensive
 from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.read_instance import ReadInstance
 from gpuherd.usecases.rent_machine import RentMachine
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.run_job import Handler, RunJob
 from gpuherd.usecases.sweep import Sweep
+from gpuherd.usecases.sync_cloud import SyncCloud
+from gpuherd.usecases.take_step import TakeStep
+from gpuherd.usecases.tend_caches import TendCaches
+from gpuherd.usecases.verify_tag import VerifyTag
 
 log = structlog.get_logger()
 
 SWEEP_S = 5.0
 PRUNE_S = 600.0
+CLEANUP_S = 60.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOKS_AT_ONCE = 16
 # A create call may take this long, and should not be cut off.
@@ -112,11 +127,17 @@ async def build_service(
 
     flags = SqlFlags(database)
     installation = flags.ensure("installation", secrets.token_hex(4))
-    instances, sightings = SqlInstances(database, clock), SqlSightings(database)
-    turns, book, outbox = SqlTurns(database, clock, ids), SqlJobBook(database, clock), SqlOutbox(database)
+    hub = ChangeHub(clock)
+    meter = PrometheusMeter(CollectorRegistry())
+    link.report_to(meter)
+    instances = MeteredInstances(database, clock, hub.changed, meter)
+    sightings = SqlSightings(database, hub.changed)
+    sql_turns = SqlTurns(database, clock, ids, hub.changed)
+    book, outbox = SqlJobBook(database, clock), SqlOutbox(database)
     if database.is_sqlite:
         # We hold the lock, so nobody can be in the middle of a turn.
-        turns.forget_leases()
+        sql_turns.forget_leases()
+    turns = MeteredTurns(sql_turns, instances, meter)
 
     patience = Patience(timedelta(seconds=settings.create_settle_s))
     activities = Activities(ids, settings.max_retry_attempts)
@@ -126,13 +147,17 @@ async def build_service(
         turns, link.cloud, catalogue, chronicle, flags, clock, installation, boot_id=ids.new("boot_")
     )
     resolve = ResolveAttempt(turns, chronicle, rent, clock, patience)
-    advance = AdvanceInstance(turns, link.cloud, chronicle, activities, flags, rent, resolve, clock, patience)
     door = GuardedDoor(settings.allow_private_targets, SystemResolver(), clock)
+    probe_door = GuardedDoor(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
+    check_health = CheckHealth(GuardedProber(probe_door, probe_door, clock), clock, chance)
+    verify_tag = VerifyTag(turns, chronicle, flags)
+    take = TakeStep(turns, link.cloud, chronicle, rent, resolve, check_health, verify_tag, clock)
+    advance = AdvanceInstance(turns, link.cloud, activities, take, verify_tag, clock, patience)
     secret = settings.webhook_secret
     sender = HttpWebhookSender(door, clock, Signer([secret]) if secret else None)
-    deliver = DeliverWebhook(outbox, sender, clock, chance)
+    deliver = DeliverWebhook(outbox, sender, clock, chance, meter)
     handlers: dict[str, Handler] = {**dict.fromkeys(TURN_KINDS, advance), SEND_WEBHOOK: deliver}
-    run = RunJob(book, handlers)
+    run = RunJob(book, handlers, clock, meter)
     observer = ObserveCloud(
         link.cloud,
         sightings,
@@ -141,7 +166,12 @@ async def build_service(
         clock,
         patience,
         timedelta(seconds=settings.instance_poll_interval_s),
+        link.breaker_state,
     )
+    find = FindInstance(instances)
+    reader = ReadInstance(find, instances, hub, clock, observer.is_stale)
+    comprehensive = ListComprehensive(instances, link.cloud, observer, installation, clock)
+    caches = TendCaches((*reader.caches, *comprehensive.caches, *catalogue.caches), instances)
     sweep = Sweep(book, activities, clock)
     engines = [
         _engine(repository, run, TURN_KINDS, settings.max_concurrent_jobs, clock, "turns"),
@@ -158,7 +188,23 @@ async def build_service(
             ids,
             settings.instance_max_wait,
         ),
-        find_instance=FindInstance(instances),
+        find_instance=find,
+        retry_job=RetryJob(book, outbox),
+        change_goal=ChangeGoal(
+            instances,
+            book,
+            find,
+            chronicle,
+            activities,
+            clock,
+            ids,
+            settings.instance_max_wait,
+            link.breaker_state,
+        ),
+        read_instance=reader,
+        list_comprehensive=comprehensive,
+        sync_cloud=SyncCloud(observer, comprehensive.forget),
+        tend_caches=caches,
         instances=instances,
         sightings=sightings,
         jobs=book,
@@ -169,6 +215,8 @@ async def build_service(
         clock=clock,
         ids=ids,
         breaker_state=link.breaker_state,
+        meter=meter,
+        metrics=metrics_page(meter, link, book, instances, caches.caches),
         is_ready=lambda: service.running,
     )
     service = Service(
@@ -181,8 +229,9 @@ async def build_service(
             Loop("observe", settings.fast_poll_interval_s, observer.tick, clock),
             Loop("sweep", SWEEP_S, sweep, clock),
             Loop("prune", PRUNE_S, sweep.prune, clock),
+            Loop("cleanup", CLEANUP_S, caches.cleanup, clock),
         ],
-        closers=[close_repository, door.close, link.close, database.close, lock],
+        closers=[close_repository, door.close, probe_door.close, link.close, database.close, lock],
     )
     return service
 

@@ -55,6 +55,14 @@ class Cache(Generic[K, V]):
         self._flights: dict[K, asyncio.Future[V]] = {}
         self._hits = self._misses = self._sets = self._evictions = 0
 
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def ttl_s(self) -> float:
+        return self._ttl_s
+
     def get(self, key: K) -> V | None:
         entry = self._look_up(key)
         return None if entry is None else entry.value

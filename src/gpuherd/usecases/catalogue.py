@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar
 
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused, NotFound
+from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
 from gpuherd.domain.offer import BillingMode, Offer, Region, Template, check_template
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
 OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
-ALL = "*"
 
 T = TypeVar("T")
 
@@ -27,8 +26,10 @@ class Catalogue:
         self._clock = clock
         self._offers: Cache[BillingMode, tuple[Offer, ...]] = Cache(clock, OFFERS_TTL_S, 8, "offers")
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, OFFERS_TTL_S, 1, "regions")
-        # Each template under its id, and all of them under `ALL`, which no id can be.
-        self._templates: Cache[str, tuple[Template, ...]] = Cache(clock, TEMPLATES_TTL_S, 1000, "templates")
+        # Each under its id, and the list of all under None.
+        self._templates: Cache[str | None, tuple[Template, ...]] = Cache(
+            clock, TEMPLATES_TTL_S, 1000, "templates"
+        )
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
@@ -38,10 +39,10 @@ class Catalogue:
         return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode))
 
     async def regions(self) -> tuple[Region, ...]:
-        return await self._regions.get_or_load(ALL, self._cloud.list_regions)
+        return await self._regions.get_or_load("all", self._cloud.list_regions)
 
     async def templates(self) -> tuple[Template, ...]:
-        return await self._templates.get_or_load(ALL, self._cloud.list_templates)
+        return await self._templates.get_or_load(None, self._cloud.list_templates)
 
     async def template(self, template_id: str) -> Template:
         """Return a template from which a machine can be started, or say why there is none."""
@@ -53,8 +54,6 @@ class Catalogue:
         async def load() -> tuple[Template, ...]:
             return (await self._cloud.get_template(template_id),)
 
-        if template_id == ALL:
-            raise NotFound("there is no such template", code="TEMPLATE_NOT_FOUND")
         (found,) = await self._templates.get_or_load(template_id, load)
         return found
 

@@ -60,7 +60,6 @@ class ChangeHub:
         self._listeners.append(listener)
 
     def changed(self, instance_ids: Sequence[str]) -> None:
-        # Caches first: whoever wakes up must not find there what was true before.
         for listener in self._listeners:
             listener(instance_ids)
         for instance_id in instance_ids:

@@ -50,6 +50,12 @@ class ReadInstance:
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         return (self._details, self._states)
 
+    def kept(self, instance_id: str) -> bytes | None:
+        """Return the details if they can be had without waiting for anything."""
+        known = None if self._is_stale() else self._details.get_stale(instance_id)
+        # A look that finds nothing is left to `details`, lest it count twice.
+        return self._details.get(instance_id) if known and known[1] < DETAILS_TTL_S else None
+
     async def details(self, id_or_name: str) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
         if not is_id(id_or_name):
@@ -79,7 +85,7 @@ class ReadInstance:
         return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))
 
     async def _recent_state(self, instance_id: str) -> Instance:
-        """Return the state as it was a moment ago; however many wait for one instance, one of them reads it."""
+        """Return the state as it was a moment ago; of all who wait for one instance, only one reads it."""
         known = self._states.get_stale(instance_id)
         if known is not None and known[1] >= LOOK_AGAIN_S:
             self._forget([instance_id])

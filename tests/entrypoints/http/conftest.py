@@ -8,15 +8,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
+from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.domain.networks import TargetPolicy
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.world import World
-from gpuherd.usecases.find_instance import FindInstance
+from gpuherd.usecases.retry_job import RetryJob
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.scraping import page_of
 
 KEY = "ghk_a_key_that_only_tests_know"
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
@@ -28,17 +31,28 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-async def herd(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Herd]:
-    it = Herd(tmp_path / "herd.db", World(clock, random.Random(3)), clock)
+def meter() -> PrometheusMeter:
+    return PrometheusMeter(CollectorRegistry())
+
+
+@pytest.fixture
+async def herd(tmp_path: Path, clock: FakeClock, meter: PrometheusMeter) -> AsyncIterator[Herd]:
+    it = Herd(tmp_path / "herd.db", World(clock, random.Random(3)), clock, meter=meter)
     yield it
     it.close()
 
 
 @pytest.fixture
-def plane(herd: Herd) -> Plane:
+def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
     return Plane(
         launch_instance=herd.launch_instance,
-        find_instance=FindInstance(herd.instances),
+        find_instance=herd.find_instance,
+        read_instance=herd.reader,
+        list_comprehensive=herd.comprehensive,
+        sync_cloud=herd.sync_cloud,
+        tend_caches=herd.tend_caches,
+        change_goal=herd.change_goal,
+        retry_job=RetryJob(herd.book, herd.outbox),
         instances=herd.instances,
         sightings=herd.sightings,
         jobs=herd.book,
@@ -48,7 +62,9 @@ def plane(herd: Herd) -> Plane:
         admin_key=Secret(KEY),
         clock=herd.clock,
         ids=herd.ids,
-        breaker_state=lambda: "CLOSED",
+        breaker_state=lambda: herd.breaker_state,
+        meter=meter,
+        metrics=page_of(herd, meter),
         is_ready=lambda: True,
     )
 

@@ -10,7 +10,18 @@ from starlette.types import ASGIApp
 
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http import creates, health, instances, jobs
+from gpuherd.entrypoints.http import (
+    caches,
+    catalogue,
+    creates,
+    health,
+    instances,
+    jobs,
+    metrics,
+    operations,
+    sync,
+)
+from gpuherd.entrypoints.http.hot_details import HotDetails
 from gpuherd.entrypoints.http.middleware import KeyCheck, Surroundings
 from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response
 from gpuherd.entrypoints.plane import Plane
@@ -27,12 +38,14 @@ def build_app(plane: Plane) -> ASGIApp:
         redirect_slashes=False,
     )
     app.state.plane = plane
-    for part in (instances, jobs, creates, health):
+    # Operations first: `POST /api/instances/start` is not an instance called "start".
+    for part in (operations, instances, jobs, creates, health, metrics, catalogue, caches, sync):
         app.include_router(part.router)
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)
     app.add_exception_handler(Exception, _unexpected)
-    return Surroundings(KeyCheck(app, plane.admin_key), plane.clock, plane.ids)
+    inside = HotDetails(app, plane.read_instance)
+    return Surroundings(KeyCheck(inside, plane.admin_key), plane.clock, plane.ids, plane.meter)
 
 
 async def _ours(_: Request, error: Exception) -> Response:

@@ -13,15 +13,19 @@ from starlette.responses import Response
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance import Status
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.http.launch_body import LaunchBody, parse_launch
+from gpuherd.entrypoints.http.long_poll import NOBODY_LISTENS, while_listening
 from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.reading import read_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.http.replies import bytes_reply, json_reply, plane_of
 from gpuherd.ports.store import Claim, InstanceQuery
 from gpuherd.usecases.describe import describe, describe_attempt, describe_event
+from gpuherd.usecases.read_instance import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
+WAIT_S = 30.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 LAUNCH_SCHEMA = {
     "requestBody": {
@@ -67,10 +71,37 @@ async def list_instances(request: Request) -> Response:
     )
 
 
+# Before `/{id_or_name}`, or it would be taken for a name.
+@router.get("/comprehensive")
+async def comprehensive(request: Request) -> Response:
+    """List our instances merged with the cloud's machines. `includeNovitaOnly`, `syncLocalState`."""
+    query = Query(request)
+    include_novita_only = query.flag("includeNovitaOnly", default=True)
+    sync_local_state = query.flag("syncLocalState", default=False)
+    query.only("includeNovitaOnly", "syncLocalState")
+    query.done()
+    return bytes_reply(
+        await plane_of(request).list_comprehensive(
+            include_novita_only=include_novita_only, sync_local_state=sync_local_state
+        )
+    )
+
+
 @router.get("/{id_or_name}")
 async def show(id_or_name: str, request: Request) -> Response:
-    """Return one instance."""
-    return json_reply(describe(await plane_of(request).find_instance(id_or_name)))
+    """Return one instance; with `wait=ready|exited|deleted` when it has come so far, or after `timeout`."""
+    reader = plane_of(request).read_instance
+    query = Query(request)
+    what = query.choice("wait", WaitFor)
+    timeout_s = query.number("timeout", 0, WAIT_MAX_S, WAIT_S)
+    query.done()
+    if what is None:
+        return bytes_reply(await reader.details(id_or_name))
+    waited = await while_listening(request, reader.wait_for(id_or_name, what, timeout_s))
+    if waited is None:
+        return Response(status_code=NOBODY_LISTENS)
+    details, timed_out = waited
+    return bytes_reply(details, headers={"X-Wait-Timed-Out": "true"} if timed_out else None)
 
 
 @router.get("/{id_or_name}/events")

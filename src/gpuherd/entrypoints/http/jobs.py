@@ -43,6 +43,12 @@ async def stats(request: Request) -> Response:
     )
 
 
+@router.post("/{job_id}/retry", status_code=202)
+async def retry(job_id: str, request: Request) -> Response:
+    """Give a failed job another round of tries."""
+    return json_reply(describe_job(await plane_of(request).retry_job(job_id)), status=202)
+
+
 @router.get("/{job_id}")
 async def show(job_id: str, request: Request) -> Response:
     """Return one job."""

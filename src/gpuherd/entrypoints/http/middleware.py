@@ -1,4 +1,4 @@
-"""Around every request, as plain ASGI: its ids, a size limit, the key, and one line in the log."""
+"""Around every request, as plain ASGI: its ids, a size limit, the key, one line in the log, and the meter."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
 from gpuherd.entrypoints.http.problems import BodyTooLarge, Unauthorized, problem_of, problem_response
+from gpuherd.ports.meter import Meter
 
 log = structlog.get_logger()
 
 BODY_MAX = 1024 * 1024
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health", "/openapi.json", "/docs"})
+# What no route of ours answers: its path is anybody's invention.
+NO_ROUTE = "other"
 
 
 class Surroundings:
-    """The outermost layer: gives the request its ids and a limit, and writes one line about it."""
+    """The outermost layer: gives the request its ids and a limit, and takes note of how it went."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, ids: Ids):
+    def __init__(self, app: ASGIApp, clock: Clock, ids: Ids, meter: Meter):
         self._app = app
         self._clock = clock
         self._ids = ids
+        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,13 +48,14 @@ class Surroundings:
         try:
             await self._answer(scope, receive, reply, headers)
         finally:
-            took_ms = round((self._clock.monotonic() - started_s) * 1000, 3)
+            took_s = self._clock.monotonic() - started_s
+            self._meter.request(_route(scope), scope["method"], reply.status, took_s)
             log.info(
                 "http.request",
                 method=scope["method"],
                 path=scope["path"],
                 status=reply.status,
-                duration_ms=took_ms,
+                duration_ms=round(took_s * 1000, 3),
             )
             structlog.contextvars.unbind_contextvars("request_id", "correlation_id")
             current.reset(token)
@@ -104,6 +109,11 @@ class KeyCheck:
             return False
         scheme, _, key = sent[0].partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(_digest(key.strip()), self._digest)
+
+
+def _route(scope: Scope) -> str:
+    """Return the template of the route that answered: the framework leaves it in the scope."""
+    return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def _digest(key: str | bytes) -> bytes:

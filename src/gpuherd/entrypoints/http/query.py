@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TypeVar
 
@@ -11,6 +12,8 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 
 LIMIT_MAX = 100
 E = TypeVar("E", bound=StrEnum)
+# No sign, no exponent, no digits of other scripts: what a person writes for a number of seconds.
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 class Query:
@@ -45,6 +48,26 @@ class Query:
             self._complain("limit", f"must be a number from 1 to {LIMIT_MAX}")
             return default
         return int(value)
+
+    def number(self, name: str, low: float, high: float, default: float) -> float:
+        value = self._params.get(name)
+        if value is None:
+            return default
+        if not _NUMBER.fullmatch(value) or not low <= float(value) <= high:
+            self._complain(name, f"must be a number from {low:g} to {high:g}")
+            return default
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self._params.get(name)
+        if value not in (None, "true", "false"):
+            self._complain(name, "must be true or false")
+        return default if value is None else value == "true"
+
+    def only(self, *names: str) -> None:
+        """Refuse every parameter but these: a misspelt one must not pass for its default."""
+        for name in sorted(set(self._params) - set(names)):
+            self._complain(name[:50], f"is not known here; there are: {', '.join(names)}")
 
     def pair(self, name: str) -> tuple[str, str] | None:
         value = self._params.get(name)

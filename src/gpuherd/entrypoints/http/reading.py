@@ -16,6 +16,11 @@ def _invalid(code: str, message: str) -> InvalidRequest:
     return InvalidRequest([FieldProblem("body", code, message)])
 
 
+async def read_optional_object(request: Request) -> dict[str, Any]:
+    """Return the body as a JSON object; no body at all counts as an empty one."""
+    return await read_object(request) if await request.body() else {}
+
+
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the body as a JSON object, or say what is wrong with it."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":

@@ -18,6 +18,11 @@ def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | No
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
+def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Response:
+    """Return JSON that is encoded already."""
+    return Response(body, media_type="application/json", headers=headers)
+
+
 def plane_of(request: Request) -> Plane:
     """Return the use cases that this application was built with."""
     return cast(Plane, request.app.state.plane)

@@ -1,0 +1,1 @@
+"""Counts and times in memory, shown in Prometheus' text format."""

@@ -1,0 +1,146 @@
+"""How things stand at the moment of a scrape: read from those who know it, never counted along."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gpuherd import __version__
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.ports.store import JobStats
+from gpuherd.resilience.cache import CacheStats
+from gpuherd.resilience.circuit_breaker import BreakerState
+from gpuherd.resilience.rate_limit import RateLimiter
+
+log = structlog.get_logger()
+
+# Prometheus gives a scrape ten seconds; one that knows less is better than one that never comes.
+STORE_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Whom to ask."""
+
+    job_stats: Callable[[], Awaitable[JobStats]]
+    instances_by_status: Callable[[], Awaitable[Mapping[str, int]]]
+    breaker_state: Callable[[], str]
+    caches: Callable[[], Iterable[CacheStats]]
+    limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
+    # How many transactions wait for the database's writer, where there is one that can tell.
+    write_queue: Callable[[], int] | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What only the database knows."""
+
+    jobs: JobStats
+    instances: Mapping[str, int]
+
+
+class Readings(Collector):
+    """Answers the registry's question. `refresh` comes first: the registry cannot wait for a database."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._stored: _Stored | None = None
+
+    async def refresh(self) -> None:
+        """Ask the database. When it does not answer, its last answer is forgotten: old news would mislead."""
+        self._stored = await self._ask_store()
+
+    async def _ask_store(self) -> _Stored | None:
+        try:
+            async with asyncio.timeout(STORE_LIMIT_S):
+                jobs = await self._sources.job_stats()
+                return _Stored(jobs, await self._sources.instances_by_status())
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("metrics.store_unavailable", error=type(error).__name__)
+            return None
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            "gpuherd_build",
+            "What is running.",
+            {"version": __version__, "python": platform.python_version()},
+        )
+        yield _gauge(
+            "gpuherd_database_up", "1 if the database answered this scrape.", float(self._stored is not None)
+        )
+        if self._stored is not None:
+            yield from _stored(self._stored)
+        if self._sources.write_queue is not None:
+            about = "Transactions that wait for the database's writer."
+            yield _gauge("gpuherd_database_write_queue_length", about, self._sources.write_queue())
+        yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
+        yield from _caches(tuple(self._sources.caches()))
+
+
+def _stored(stored: _Stored) -> Iterator[Metric]:
+    jobs = {status.value: count for status, count in stored.jobs.by_status.items()}
+    yield _gauges("gpuherd_jobs", "Jobs, those that ended lately too.", "status", jobs)
+    yield _gauge(
+        "gpuherd_jobs_oldest_due_seconds",
+        "How long the job that is due for the longest time has waited.",
+        stored.jobs.oldest_due_s,
+    )
+    yield _gauges("gpuherd_instances", "Instances.", "status", stored.instances)
+
+
+def _cloud(breaker: str, limiters: Mapping[str, RateLimiter]) -> Iterator[Metric]:
+    yield _gauges(
+        "gpuherd_breaker_state",
+        "1 for the state in which the breaker before Novita is.",
+        "state",
+        {state.value: float(state.value == breaker) for state in BreakerState},
+    )
+    yield _gauges(
+        "gpuherd_rate_limiter_waiting",
+        "Calls to Novita that wait for their turn.",
+        "limiter",
+        {name: limiter.waiting for name, limiter in limiters.items()},
+    )
+    yield _gauges(
+        "gpuherd_rate_limiter_calls_per_second",
+        "Calls that are allowed now, after Novita's refusals; 0 without a limit.",
+        "limiter",
+        {name: limiter.rate_per_minute / 60 for name, limiter in limiters.items()},
+    )
+
+
+def _caches(caches: tuple[CacheStats, ...]) -> Iterator[Metric]:
+    sizes = {it.name: it.size for it in caches}
+    yield _gauges("gpuherd_cache_entries", "Entries held, fresh or not.", "cache", sizes)
+    hits = {it.name: it.hits for it in caches}
+    yield _counters("gpuherd_cache_hits_total", "Questions answered from memory.", "cache", hits)
+    misses = {it.name: it.misses for it in caches}
+    yield _counters("gpuherd_cache_misses_total", "Questions that had to be asked.", "cache", misses)
+    evictions = {it.name: it.evictions for it in caches}
+    yield _counters(
+        "gpuherd_cache_evictions_total", "Entries that left for want of room.", "cache", evictions
+    )
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value)
+
+
+def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _labelled(GaugeMetricFamily(name, about, labels=[label]), values)
+
+
+def _counters(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _labelled(CounterMetricFamily(name, about, labels=[label]), values)
+
+
+def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for word, value in values.items():
+        family.add_metric([word], value)
+    return family

@@ -1,0 +1,57 @@
+"""The metrics: which part of the service is asked for which reading, and whose changes are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuherd.adapters.metrics.page import PrometheusPage
+from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.metrics.readings import Sources
+from gpuherd.adapters.metrics.status_times import StatusTimes
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.bootstrap.cloud import CloudLink
+from gpuherd.clock import Clock
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.ports.meter import Meter
+from gpuherd.ports.store import Change, InstanceQuery, Instances, JobBook
+from gpuherd.resilience.cache import Cache
+
+
+class MeteredInstances(SqlInstances):
+    """Measures what changes outside of turns: somebody wants an instance started, stopped or deleted."""
+
+    def __init__(
+        self, database: Database, clock: Clock, announce: Callable[[Sequence[str]], None], meter: Meter
+    ) -> None:
+        super().__init__(database, clock, announce)
+        self._times = StatusTimes(self, meter)
+
+    async def update(self, change: Change) -> Instance:
+        updated = await super().update(change)
+        await self._times.saved(change)
+        return updated
+
+
+def metrics_page(
+    meter: PrometheusMeter,
+    link: CloudLink,
+    book: JobBook,
+    instances: Instances,
+    caches: Sequence[Cache[Any, Any]],
+) -> PrometheusPage:
+    """Return the page that shows what `meter` counted and how everything else stands."""
+
+    async def by_status() -> dict[str, int]:
+        pages = {it.value: await instances.page(InstanceQuery((it,), limit=1)) for it in Status}
+        return {status: page.total for status, page in pages.items()}
+
+    sources = Sources(
+        job_stats=book.stats,
+        instances_by_status=by_status,
+        breaker_state=link.breaker_state,
+        caches=lambda: [it.stats for it in caches],
+        limiters=link.limiters,
+    )
+    return PrometheusPage(meter.registry, sources)

@@ -1,0 +1,62 @@
+"""`/api/cache`: what is remembered for a while, and how to forget it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.entrypoints.http.reading import read_optional_object
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+
+router = APIRouter(prefix="/api/cache", tags=["cache"])
+
+CLEAR_SCHEMA = {
+    "requestBody": {
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"cacheName": {"type": "string"}},
+                    "additionalProperties": False,
+                }
+            }
+        },
+    }
+}
+
+
+@router.get("/stats")
+async def stats(request: Request) -> Response:
+    """Show for each cache how much it holds and how often that helped."""
+    return json_reply(await plane_of(request).tend_caches.stats())
+
+
+@router.post("/clear", openapi_extra=CLEAR_SCHEMA)
+async def clear(request: Request) -> Response:
+    """Forget everything, or what the cache `cacheName` holds."""
+    name = _cache_name(await read_optional_object(request))
+    return json_reply({"cleared": plane_of(request).tend_caches.clear(name)})
+
+
+@router.post("/cleanup")
+async def cleanup(request: Request) -> Response:
+    """Forget what is no longer fresh."""
+    return json_reply({"removed": await plane_of(request).tend_caches.cleanup()})
+
+
+def _cache_name(body: dict[str, Any]) -> str | None:
+    problems = [
+        FieldProblem(field[:50], "UNKNOWN_FIELD", "there is only the field cacheName")
+        for field in body
+        if field != "cacheName"
+    ]
+    name = body.get("cacheName")
+    if name is not None and not isinstance(name, str):
+        problems.append(FieldProblem("cacheName", "INVALID_CACHE_NAME", "cacheName must be a string"))
+    if problems:
+        raise InvalidRequest(problems)
+    return name

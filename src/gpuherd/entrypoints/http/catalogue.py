@@ -1,0 +1,47 @@
+"""`/api/products`, `/api/templates`, `/api/regions`: what can be rented, and what can run on it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.selection import named
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.describe_catalogue import describe_products, describe_region, describe_template
+
+router = APIRouter(prefix="/api", tags=["catalogue"])
+
+
+@router.get("/products")
+async def products(request: Request) -> Response:
+    """List products with their price in each region. Filters: `productName`, `billingMode` (spot)."""
+    query = Query(request)
+    name = query.text("productName")
+    mode = query.choice("billingMode", BillingMode) or BillingMode.SPOT
+    query.done()
+    offers = await plane_of(request).catalogue.offers(mode)
+    found = describe_products(offers if name is None else named(offers, name), mode)
+    return json_reply({"products": found, "total": len(found)})
+
+
+@router.get("/templates")
+async def templates(request: Request) -> Response:
+    """List the templates that the Novita key may use."""
+    found = await plane_of(request).catalogue.templates()
+    return json_reply({"templates": [describe_template(it) for it in found], "total": len(found)})
+
+
+@router.get("/templates/{template_id}")
+async def template(template_id: str, request: Request) -> Response:
+    """Return one template; `problem` says why no machine can be started from it, if so."""
+    return json_reply(describe_template(await plane_of(request).catalogue.find_template(template_id)))
+
+
+@router.get("/regions")
+async def regions(request: Request) -> Response:
+    """List the regions under all the names that they answer to."""
+    found = await plane_of(request).catalogue.regions()
+    return json_reply({"regions": [describe_region(it) for it in found], "total": len(found)})

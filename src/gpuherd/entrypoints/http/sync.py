@@ -1,0 +1,25 @@
+"""`/api/sync`: look at the cloud now."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+
+router = APIRouter(prefix="/api/sync", tags=["instances"])
+
+
+@router.post("")
+async def sync(request: Request) -> Response:
+    """List the cloud's machines once and let what we remember follow."""
+    look = await plane_of(request).sync_cloud()
+    return json_reply(
+        {
+            "listed": look.record.machines,
+            "complete": look.record.complete,
+            "witness": look.record.witness.value,
+            "changed": look.changed,
+        }
+    )

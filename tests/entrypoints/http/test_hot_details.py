@@ -1,0 +1,86 @@
+"""The short cut to kept details: nobody can tell it from the route, except by the clock."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.entrypoints.http.hot_details import ROUTE
+from tests.entrypoints.http.conftest import GOOD
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+
+
+@pytest.fixture
+async def path(api: httpx.AsyncClient) -> str:
+    return f"/api/instances/{(await api.post('/api/instances', json=GOOD)).json()['id']}"
+
+
+def sane_headers(reply: httpx.Response) -> dict[str, str]:
+    ids = ("x-request-id", "x-correlation-id")
+    return {name: value for name, value in reply.headers.items() if name not in ids}
+
+
+async def test_the_short_cut_answers_like_the_route(api: httpx.AsyncClient, herd: Herd, path: str) -> None:
+    by_route = await api.get(path)
+    herd.reader.details = None  # type: ignore[assignment, method-assign]
+    kept = await api.get(path)
+    assert (kept.status_code, kept.content) == (by_route.status_code, by_route.content)
+    assert sane_headers(kept) == sane_headers(by_route)
+    assert kept.headers["x-request-id"].startswith("req_")
+
+
+async def test_the_short_cut_counts_as_the_route_does(
+    api: httpx.AsyncClient, meter: PrometheusMeter, path: str
+) -> None:
+    for _ in range(5):
+        await api.get(path)
+    counted = [
+        sample.value
+        for family in meter.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("route") == ROUTE.path and sample.name.endswith("_count")
+    ]
+    assert sum(counted) == 5
+
+
+async def test_the_short_cut_needs_a_key(api: httpx.AsyncClient, path: str) -> None:
+    await api.get(path)
+    reply = await api.get(path, headers={"Authorization": "Bearer somebody-elses-key"})
+    assert reply.status_code == 401
+
+
+async def test_hits_and_misses_are_counted_once(api: httpx.AsyncClient, herd: Herd, path: str) -> None:
+    details, _ = herd.reader.caches
+    for _ in range(3):
+        await api.get(path)
+    assert (details.stats.hits, details.stats.misses) == (2, 1)
+
+
+async def test_other_questions_go_the_long_way(api: httpx.AsyncClient, herd: Herd, path: str) -> None:
+    await api.get(path)
+    assert (await api.get(f"{path}?timeout=x")).status_code == 400
+    assert (await api.post(path)).status_code == 405
+    assert (await api.get(f"{path}/events")).json()["events"]
+    assert (await api.get(f"{path}x")).status_code == 404
+
+
+async def test_what_is_no_longer_fresh_goes_the_long_way(
+    api: httpx.AsyncClient, herd: Herd, clock: FakeClock, path: str
+) -> None:
+    await api.get(path)
+    instance_id = path.rpartition("/")[2]
+    assert herd.reader.kept(instance_id) is not None
+    await clock.sleep(30)
+    assert herd.reader.kept(instance_id) is None
+
+
+async def test_while_the_cloud_is_silent_nothing_kept_is_served(
+    api: httpx.AsyncClient, herd: Herd, path: str
+) -> None:
+    assert (await api.get(path)).json()["stale"] is False
+    herd.breaker_state = "OPEN"
+    assert (await api.get(path)).json()["stale"] is True
+    herd.breaker_state = "CLOSED"
+    assert (await api.get(path)).json()["stale"] is False

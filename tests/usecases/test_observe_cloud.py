@@ -1,0 +1,86 @@
+"""The observer: one look at a time, on request too, and it knows when it knows too little."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.domain.instance import Status
+from gpuherd.domain.machine import Listing
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.cloud import SimulatedCloud
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+
+
+class SlowCloud(SimulatedCloud):
+    """Its lists take a second, and it notices when two are made at once."""
+
+    lists_under_way = 0
+    most_at_once = 0
+
+    async def list_machines(self) -> Listing:
+        self.lists_under_way += 1
+        self.most_at_once = max(self.most_at_once, self.lists_under_way)
+        try:
+            await self._clock.sleep(1)
+            return await super().list_machines()
+        finally:
+            self.lists_under_way -= 1
+
+
+async def test_looks_that_are_asked_for_together_are_made_one_after_the_other(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    cloud = SlowCloud(world)
+    herd = Herd(tmp_path / "slow.db", world, clock, cloud=cloud)
+    looks = await asyncio.gather(herd.observer.look(), herd.observer.sync(), herd.observer.tick())
+    assert cloud.most_at_once == 1
+    assert all(looks)
+    herd.close()
+
+
+async def test_a_look_tells_what_it_saw(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch())
+    quiet = await herd.observer.sync()
+    assert (quiet.record.machines, quiet.record.complete, quiet.changed) == (1, True, 0)
+    world.stop(instance.cloud_id or "")
+    look = await herd.observer.sync()
+    assert (len(look.listing.machines), look.changed) == (1, 1)
+
+
+async def test_a_look_without_an_answer_changes_nothing(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch())
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(Endpoint.LIST,)))
+    assert await herd.observer.look() is False
+    with pytest.raises(CloudUnavailable):
+        await herd.observer.sync()
+    assert (await herd.instances.get(instance.id)).status is Status.RUNNING
+
+
+async def test_before_the_first_list_only_an_open_breaker_makes_stale(herd: Herd) -> None:
+    assert not herd.observer.is_stale()
+    herd.breaker_state = "OPEN"
+    assert herd.observer.is_stale()
+    await herd.observer.look()
+    assert not herd.observer.is_stale()
+
+
+@pytest.mark.parametrize(("poll_s", "fresh_s"), [(1, 90), (30, 90), (31, 93), (600, 1800)])
+async def test_a_list_is_fresh_for_three_intervals_and_at_least_90_s(
+    herd: Herd, clock: FakeClock, poll_s: int, fresh_s: int
+) -> None:
+    herd.observer.poll_interval = timedelta(seconds=poll_s)
+    await herd.observer.look()
+    # The wall clock may jump; only time that really passed counts.
+    clock.jump_wall(86_400)
+    await clock.sleep(fresh_s)
+    assert not herd.observer.is_stale()
+    await clock.sleep(0.001)
+    assert herd.observer.is_stale()
