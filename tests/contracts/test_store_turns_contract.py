@@ -148,7 +148,7 @@ class TestView:
     async def test_lists_since_the_removal_are_evidence_only_while_releasing(self, store: Store) -> None:
         for minute in range(4):
             await store.sightings.record(a_list(minute * MINUTE), [], [])
-        asked = an_instance(2, releasing=True, delete_asked_at=START + MINUTE)
+        asked = an_instance(2, releasing=True, asked_at=START + MINUTE)
         await store.instances.add(Change(asked))
         await store.instances.add(Change(replace(asked, id=instance_id(3), releasing=False)))
         assert (await begin(store, 2)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
