@@ -1,0 +1,96 @@
+"""Our memory: the database with everything that is kept in it, opened for one process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgqueuer.ports import RepositoryPort
+from sqlalchemy import make_url
+
+from gpuherd.adapters.metrics.metered_turns import MeteredTurns
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.job_book import SqlJobBook
+from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.bootstrap.data_dir import ProcessLock
+from gpuherd.bootstrap.metrics import MeteredInstances
+from gpuherd.clock import Clock, Ids
+from gpuherd.ports.meter import Meter
+from gpuherd.ports.store import Flags, Instances, JobBook, Outbox, Sightings, Turns
+from gpuherd.settings import Settings
+from gpuherd.usecases.change_hub import ChangeHub
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Every port of our memory, on one database."""
+
+    database: Database
+    repository: RepositoryPort
+    installation: str
+    hub: ChangeHub
+    flags: Flags
+    instances: Instances
+    sightings: Sightings
+    turns: Turns
+    book: JobBook
+    outbox: Outbox
+    # In the order in which they are to be called.
+    closers: tuple[Callable[[], object], ...]
+
+
+async def open_stores(settings: Settings, clock: Clock, ids: Ids, meter: Meter) -> Stores:
+    """Open and migrate the database, and take over what an earlier process left in it."""
+    lock = _lock(settings)
+    database = Database(settings.database)
+    migrate(database)
+    repository, close_repository = await _repository(settings, database, clock)
+    hub = ChangeHub(clock)
+    flags = SqlFlags(database)
+    instances = MeteredInstances(database, clock, hub.changed, meter)
+    turns = SqlTurns(database, clock, ids, hub.changed)
+    if database.is_sqlite:
+        # We hold the lock, so nobody can be in the middle of a turn.
+        turns.forget_leases()
+    return Stores(
+        database=database,
+        repository=repository,
+        installation=flags.ensure("installation", secrets.token_hex(4)),
+        hub=hub,
+        flags=flags,
+        instances=instances,
+        sightings=SqlSightings(database, hub.changed),
+        turns=MeteredTurns(turns, instances, meter),
+        book=SqlJobBook(database, clock),
+        outbox=SqlOutbox(database),
+        closers=(close_repository, database.close, lock),
+    )
+
+
+def _lock(settings: Settings) -> Callable[[], None]:
+    """Make sure that no other process uses the same SQLite file; return how to let go of it."""
+    url = make_url(settings.database)
+    if url.get_backend_name() != "sqlite":
+        return lambda: None
+    return ProcessLock(Path(url.database or "").absolute().parent).release
+
+
+async def _repository(
+    settings: Settings, database: Database, clock: Clock
+) -> tuple[RepositoryPort, Callable[[], object]]:
+    if database.is_sqlite:
+        embedded = SqliteRepository(database, clock)
+        database.doorbell = embedded.driver.ring
+        await embedded.recover()
+        return embedded, lambda: None
+    shared = await PostgresRepository.open(settings.database_url, clock)
+    await shared.ensure_schema()
+    return shared, shared.close
