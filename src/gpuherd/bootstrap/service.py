@@ -109,6 +109,7 @@ async def build_service(
             Loop("observe", settings.fast_poll_interval_s, work.observer.tick, clock),
             Loop("sweep", SWEEP_S, work.sweep, clock),
             Loop("prune", PRUNE_S, work.sweep.prune, clock),
+            Loop("prune-queue-log", PRUNE_S, stores.prune_queue_log, clock),
             Loop("cleanup", CLEANUP_S, plane.tend_caches.cleanup, clock),
         ],
         closers=[*work.closers, link.close, *stores.closers],

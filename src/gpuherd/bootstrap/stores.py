@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pgqueuer.ports import RepositoryPort
@@ -29,6 +31,9 @@ from gpuherd.settings import Settings
 from gpuherd.usecases.change_hub import ChangeHub
 
 
+LOG_KEPT = timedelta(hours=24)
+
+
 @dataclass(frozen=True)
 class Stores:
     """Every port of our memory, on one database."""
@@ -43,6 +48,8 @@ class Stores:
     turns: Turns
     book: JobBook
     outbox: Outbox
+    # PGQueuer's own log would grow for ever.
+    prune_queue_log: Callable[[], Awaitable[object]]
     # In the order in which they are to be called.
     closers: tuple[Callable[[], object], ...]
 
@@ -52,7 +59,7 @@ async def open_stores(settings: Settings, clock: Clock, ids: Ids, meter: Meter) 
     lock = _lock(settings)
     database = Database(settings.database)
     migrate(database)
-    repository, close_repository = await _repository(settings, database, clock)
+    repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
     instances = MeteredInstances(database, clock, hub.changed, meter)
@@ -71,6 +78,7 @@ async def open_stores(settings: Settings, clock: Clock, ids: Ids, meter: Meter) 
         turns=MeteredTurns(turns, instances, meter),
         book=SqlJobBook(database, clock),
         outbox=SqlOutbox(database),
+        prune_queue_log=prune_queue_log,
         closers=(close_repository, database.close, lock),
     )
 
@@ -85,12 +93,16 @@ def _lock(settings: Settings) -> Callable[[], None]:
 
 async def _repository(
     settings: Settings, database: Database, clock: Clock
-) -> tuple[RepositoryPort, Callable[[], object]]:
+) -> tuple[RepositoryPort, Callable[[], Awaitable[object]], Callable[[], object]]:
     if database.is_sqlite:
         embedded = SqliteRepository(database, clock)
         database.doorbell = embedded.driver.ring
         await embedded.recover()
-        return embedded, lambda: None
+        return embedded, _nothing, lambda: None
     shared = await PostgresRepository.open(settings.database_url, clock)
     await shared.ensure_schema()
-    return shared, shared.close
+    return shared, partial(shared.prune_log, LOG_KEPT), shared.close
+
+
+async def _nothing() -> None:
+    """SQLite keeps no log of the queue: the job book is the history."""

@@ -8,6 +8,7 @@ wake-up wins.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any, Self
 
@@ -65,11 +66,10 @@ class PostgresRepository(Queries):
         return cls(pool, clock, arguments)
 
     async def close(self) -> None:
-        """Let go of every connection, at once if they do not end by themselves."""
-        try:
+        """Let go of every connection."""
+        # One that is still in use is cut off when the time is over.
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pool.close(), CLOSE_LIMIT_S)
-        except TimeoutError:
-            self._pool.terminate()
 
     async def ensure_schema(self) -> None:
         """Make PGQueuer's tables or bring them up to date; replicas that start together take turns."""
