@@ -1,10 +1,18 @@
-"""How log events leave: a line each on standard error, JSON unless a person looks, secrets blotted out."""
+"""How log events leave: a line each on standard error, JSON unless a person looks, secrets blotted out.
+
+Lines that nobody waits for are written together, some milliseconds later; a warning brings them all out.
+"""
 
 from __future__ import annotations
 
+import atexit
 import logging
+import re
 import sys
-from collections.abc import Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TextIO
 
 import structlog
@@ -15,16 +23,23 @@ from gpuherd.domain.secret import HIDDEN, Secret
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Shorter values would blot out innocent words.
 BLOT_MIN = 6
+# As long as a line may wait for others. A process that is killed takes at most so much of its log along.
+GATHER_S = 0.05
 
 
 def configure_logs(level: str, secrets: Iterable[Secret | None], stream: TextIO | None = None) -> None:
     """Set up logging for the whole process."""
     out = stream or sys.stderr
     render: Processor
+    make_logger: Callable[..., WrappedLogger]
     if out.isatty():
         render = structlog.dev.ConsoleRenderer()
+        make_logger = structlog.WriteLoggerFactory(file=out)
     else:
         render = structlog.processors.JSONRenderer(ensure_ascii=True)
+        gathered = GatheredLines(out)
+        atexit.register(gathered.write_out)
+        make_logger = lambda *_: gathered  # noqa: E731
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -35,7 +50,7 @@ def configure_logs(level: str, secrets: Iterable[Secret | None], stream: TextIO 
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=make_logger,
         cache_logger_on_first_use=True,
     )
     # Libraries that log headers or URLs stay quiet; what matters of them is logged by us.
@@ -45,11 +60,61 @@ def configure_logs(level: str, secrets: Iterable[Secret | None], stream: TextIO 
     logging.getLogger().handlers[0].addFilter(_LibraryBlotter(secrets))
 
 
+class GatheredLines:
+    """The end of structlog's chain: takes finished lines, and writes many with one call."""
+
+    def __init__(self, stream: TextIO, gather_s: float = GATHER_S):
+        self._stream = stream
+        self._gather_s = gather_s
+        # Appended to and taken from by several threads, so it is never exchanged for a new one.
+        self._lines: deque[str] = deque()
+        self._writing = threading.Lock()
+        self._some = threading.Event()
+        self._never = threading.Event()
+        threading.Thread(target=self._run, name="gpuherd-log", daemon=True).start()
+
+    def info(self, line: str) -> None:
+        """Take a line that can wait."""
+        self._lines.append(line)
+        if not self._some.is_set():
+            self._some.set()
+
+    debug = info
+
+    def warning(self, line: str) -> None:
+        """Take a line that somebody may need to understand a crash: it is out before this returns."""
+        self._lines.append(line)
+        self.write_out()
+
+    warn = error = critical = fatal = exception = msg = warning
+
+    def write_out(self) -> None:
+        """Write all that was taken so far."""
+        with self._writing:
+            if lines := [self._lines.popleft() for _ in range(len(self._lines))]:
+                self._stream.write("\n".join(lines) + "\n")
+                self._stream.flush()
+
+    def _run(self) -> None:
+        while True:
+            self._some.wait()
+            self._never.wait(self._gather_s)
+            # Before the lines are taken, so that a line which comes meanwhile is not forgotten.
+            self._some.clear()
+            # A log that cannot be written must not end the writing of logs; there is nobody to tell.
+            with suppress(OSError, ValueError):
+                self.write_out()
+
+
 class Blotter:
     """Removes the values of secrets from whatever is about to be written, however they got there."""
 
     def __init__(self, secrets: Iterable[Secret | None]):
-        self._values = [s.reveal() for s in secrets if s is not None and len(s.reveal()) >= BLOT_MIN]
+        values = {s.reveal() for s in secrets if s is not None and len(s.reveal()) >= BLOT_MIN}
+        # The longest first: one may be a part of another, and no rest of it shall stay.
+        words = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
+        # What never matches, where there is no secret.
+        self._pattern = re.compile(words or r"(?!)")
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         return {key: self.clean(value) for key, value in event.items()}
@@ -57,9 +122,7 @@ class Blotter:
     def clean(self, value: Any) -> Any:
         """Return the value without any secret in it."""
         if isinstance(value, str):
-            for secret in self._values:
-                value = value.replace(secret, HIDDEN)
-            return value
+            return self._pattern.sub(HIDDEN, value)
         if isinstance(value, dict):
             return {key: self.clean(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):

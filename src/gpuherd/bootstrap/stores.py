@@ -30,7 +30,6 @@ from gpuherd.ports.store import Flags, Instances, JobBook, Outbox, Sightings, Tu
 from gpuherd.settings import Settings
 from gpuherd.usecases.change_hub import ChangeHub
 
-
 LOG_KEPT = timedelta(hours=24)
 
 

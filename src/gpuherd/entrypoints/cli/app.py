@@ -9,12 +9,25 @@ import typer
 
 from gpuherd import __version__
 from gpuherd.clock import Chance, Clock
-from gpuherd.entrypoints.cli import exit_codes, instances
+from gpuherd.entrypoints.cli import catalogue, exit_codes, instances, operations
 from gpuherd.entrypoints.cli.connection import Connection
 from gpuherd.entrypoints.cli.jobs import build_jobs
 from gpuherd.entrypoints.cli.session import Surroundings
 
 Command = Callable[..., None]
+
+_COMMANDS: tuple[Command, ...] = (
+    instances.up,
+    instances.ls,
+    instances.show,
+    instances.wait,
+    operations.start,
+    operations.stop,
+    operations.rm,
+    catalogue.offers,
+    catalogue.templates,
+    catalogue.regions,
+)
 
 _EPILOG = f"""\
 Settings: GPUHERD_URL (http://127.0.0.1:8080) is the server, GPUHERD_API_KEY the key; NO_COLOR is respected.
@@ -53,7 +66,7 @@ def build_app(
     app.callback()(_top)
     for name, command in (("serve", serve), ("simulator", simulator), ("demo", demo)):
         app.command(name)(command)
-    for command in (instances.up, instances.ls, instances.show, instances.wait):
+    for command in _COMMANDS:
         app.command()(command)
     app.add_typer(build_jobs(), name="jobs")
     return app

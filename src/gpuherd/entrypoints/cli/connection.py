@@ -73,6 +73,9 @@ class ApiClient:
     ) -> Reply:
         return await self._ask("POST", path, body=body, headers=headers, timeout_s=timeout_s)
 
+    async def delete(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Reply:
+        return await self._ask("DELETE", path, timeout_s=timeout_s)
+
     async def _ask(
         self,
         method: str,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gpuherd.domain.instance import Goal, Status
+from gpuherd.domain.operation import OperationState
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.times import parse_time
 
-_OVER = frozenset({Status.FAILED, Status.DELETING, Status.DELETED})
-_RESTING = frozenset({Status.EXITED, Status.STOPPING})
+_LEAVING = frozenset({Status.FAILED, Status.DELETING, Status.DELETED})
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Details:
     """A reading of the details that expects little: a field that is missing or odd reads as empty."""
 
     raw: Mapping[str, Any]
+    # The start, stop or delete that is being followed, if one is: its word counts more than the status.
+    operation: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, *keys: str) -> str:
         """Return the first of the fields that says something."""
@@ -56,13 +59,33 @@ class Details:
             return told
         return self.status == Status.READY or (self.status == Status.RUNNING and bool(self.text("readyAt")))
 
+    def reached(self, what: WaitFor) -> bool | None:
+        """Tell whether `what` is reached; False: not without a new order, None: not yet."""
+        if self.operation:
+            state = self.operation.get("status")
+            return None if state == OperationState.RUNNING else state == OperationState.SUCCEEDED
+        match what:
+            case WaitFor.READY:
+                return self.usable or (False if self._leaving or self._down else None)
+            case WaitFor.EXITED:
+                return self.status == Status.EXITED or (False if self._leaving else None)
+            case WaitFor.DELETED:
+                stays = self.status == Status.FAILED and self.text("goal") != Goal.DELETED
+                return self.status == Status.DELETED or (False if stays else None)
+
     @property
     def over(self) -> bool:
         """Tell whether it is not usable and nobody is working on making it so."""
-        if self.status in _RESTING:
-            # Between a start and its first turn it still says exited, but the goal says where it goes.
-            return self.text("goal") != Goal.RUNNING
-        return self.status in _OVER
+        return self.reached(WaitFor.READY) is False
+
+    @property
+    def _leaving(self) -> bool:
+        return self.status in _LEAVING or self.text("goal") == Goal.DELETED
+
+    @property
+    def _down(self) -> bool:
+        # An accepted start takes the status away from `exited` at once, whatever the goal has been before.
+        return self.status == Status.EXITED or self.text("goal") == Goal.STOPPED
 
     @property
     def price(self) -> str:

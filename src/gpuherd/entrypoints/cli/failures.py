@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuherd.domain.instance import Status
+from gpuherd.domain.operation import OperationKind, OperationState
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, UNEXPECTED_REPLY, ExitCode, of_problem
 from gpuherd.entrypoints.cli.problems import ApiProblem, BadConfiguration, CannotConnect
 from gpuherd.entrypoints.cli.times import lasting
 
 
-class NotReady(Exception):
-    """The instance came to an end before it was usable."""
+class NotReached(Exception):
+    """The instance will not come to where it was waited for, or its operation failed."""
 
     def __init__(self, details: Details) -> None:
         super().__init__(details.status)
@@ -23,18 +26,19 @@ class NotReady(Exception):
 class TimedOut(Exception):
     """Our patience ended, the work did not."""
 
-    def __init__(self, details: Details, *, reachable: bool) -> None:
+    def __init__(self, details: Details, what: WaitFor, *, reachable: bool) -> None:
         super().__init__(details.status)
         self.details = details
+        self.what = what
         self.reachable = reachable
 
 
 class NotAcknowledged(Exception):
-    """A create was sent and no answer came back: it may have been accepted."""
+    """An order was sent and no answer came back: it may have been accepted. `advice` is what to do."""
 
-    def __init__(self, key: str, cause: CannotConnect) -> None:
+    def __init__(self, advice: str, cause: CannotConnect) -> None:
         super().__init__(str(cause))
-        self.key = key
+        self.advice = advice
         self.cause = cause
 
 
@@ -70,15 +74,17 @@ class Report:
         return {"error": told | {"exitCode": int(self.exit_code)}}
 
 
-Failure = ApiProblem | CannotConnect | BadConfiguration | NotReady | TimedOut | NotAcknowledged
-FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReady, TimedOut, NotAcknowledged)
+Failure = ApiProblem | CannotConnect | BadConfiguration | NotReached | TimedOut | NotAcknowledged
+FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReached, TimedOut, NotAcknowledged)
 
 _MORE_ROOM = "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
 
 _SUGGESTIONS = {
     "PRODUCT_NOT_FOUND": "part of the name is enough, for example --gpu 4090",
-    "TEMPLATE_NOT_FOUND": "check the id given with --template",
-    "INVALID_REGION": "give --region as a code like CN-HK-01",
+    "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
+    "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
+    "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
+    "INSTANCE_NOT_STOPPABLE": "what is wanted no more can be deleted in any state: gpuherd rm NAME",
     "AMBIGUOUS_NAME": "several have this name: use the id instead (gpuherd ls --name NAME --quiet)",
     "INVALID_WEBHOOK_URL": "use a public address (or let the server allow it: GPUHERD_ALLOW_PRIVATE_TARGETS)",
     "CIRCUIT_BREAKER_OPEN": "the cloud has trouble; try again in a minute",
@@ -98,7 +104,7 @@ def report_of(failure: Failure) -> Report:
     match failure:
         case ApiProblem():
             return _of_problem(failure)
-        case NotReady():
+        case NotReached():
             return _of_ended(failure.details)
         case CannotConnect():
             return Report(
@@ -122,15 +128,15 @@ def report_of(failure: Failure) -> Report:
                 "OUTCOME_UNKNOWN",
                 "the server did not answer; the request may have been accepted",
                 failure.cause.reason,
-                f"repeat the same command with --idempotency-key {failure.key}: it never rents twice",
+                failure.advice,
             )
         case TimedOut():
             return Report(
                 ExitCode.TIMEOUT,
                 "WAIT_TIMED_OUT",
-                "not ready in time",
+                f"not {failure.what} in time",
                 f"it is {failure.details.status}" if failure.reachable else "the server was not reachable",
-                f"it is still being worked on; go on with: {command('wait', failure.details)}",
+                f"it is still being worked on; go on with: {wait_command(failure.details, failure.what)}",
             )
 
 
@@ -140,6 +146,15 @@ def command(verb: str, details: Details) -> str:
     # Anything that a shell or our own parser could read differently: the id is always plain.
     plain = name.replace("-", "").replace("_", "").replace(".", "").isalnum() and name.isascii()
     return f"gpuherd {verb} {name if plain and name[0].isalnum() else details.id}"
+
+
+def wait_command(details: Details, what: WaitFor) -> str:
+    """Return the command that goes on waiting."""
+    if what is WaitFor.READY:
+        return command("wait", details)
+    # What is deleted gives its name away: only the id is sure to be found.
+    base = f"gpuherd wait {details.id}" if what is WaitFor.DELETED else command("wait", details)
+    return f"{base} --for {what}"
 
 
 def _of_problem(problem: ApiProblem) -> Report:
@@ -166,14 +181,31 @@ def _of_problem(problem: ApiProblem) -> Report:
 
 
 def _of_ended(details: Details) -> Report:
-    error = Details(details.last_error)
+    operation = Details(details.operation)
+    error = Details(operation.mapping("error") or details.last_error)
     code = error.text("code") or f"INSTANCE_{details.status.upper()}"
-    sold_out = code in NO_CAPACITY_CODES
+    title = f"{details.name} is {details.status}"
+    if operation.status == OperationState.SUPERSEDED:
+        error, code = Details({}), "OPERATION_SUPERSEDED"
+    if operation.raw:
+        title = f"the {operation.text('type')} of {details.name} {_ENDS.get(operation.status, 'failed')}"
     return Report(
-        ExitCode.NO_CAPACITY if sold_out else ExitCode.FAILED,
+        ExitCode.NO_CAPACITY if code in NO_CAPACITY_CODES else ExitCode.FAILED,
         code,
-        f"{details.name} is {details.status}",
-        details.text("statusReason") or error.text("message"),
-        _MORE_ROOM if sold_out else f"see more with: {command('show', details)}",
+        title,
+        error.text("message") if operation.raw else details.text("statusReason") or error.text("message"),
+        _advice(details, code),
         details=error.mapping("details"),
     )
+
+
+def _advice(details: Details, code: str) -> str:
+    started = details.operation.get("type") == OperationKind.START
+    if code in NO_CAPACITY_CODES:
+        return "try again later, or rent another one with: gpuherd up" if started else _MORE_ROOM
+    if details.status == Status.EXITED and not details.operation:
+        return f"start it with: {command('start', details)}"
+    return f"see more with: {command('show', details)}"
+
+
+_ENDS: dict[str, str] = {OperationState.SUPERSEDED: "was superseded by a later order"}

@@ -1,12 +1,16 @@
-"""Follow one instance until it is usable or over; outages of the server are waited out, not reported."""
+"""Follow one instance to where it shall come; outages of the server are waited out, not reported."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import quote
 
 from gpuherd.clock import Clock
+from gpuherd.domain.instance import Status
+from gpuherd.domain.operation import OperationKind, OperationState
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.failures import TimedOut
@@ -38,23 +42,27 @@ def instance_path(name_or_id: str) -> str:
     return "/api/instances/" + quote(name_or_id, safe="").replace(".", "%2E")
 
 
+def operation_path(operation_id: str) -> str:
+    return "/api/operations/" + quote(operation_id, safe="")
+
+
 async def follow(
-    api: ApiClient, details: Details, *, clock: Clock, deadline: float, watcher: Watcher
+    api: ApiClient, details: Details, *, what: WaitFor, clock: Clock, deadline: float, watcher: Watcher
 ) -> Details:
-    """Return the details once the instance is usable or over; raise TimedOut at `deadline` (monotonic)."""
+    """Return the details once `what` is reached or cannot be; raise TimedOut at `deadline` (monotonic).
+
+    Where the details come with an operation, it is followed to its end: that decides.
+    """
     watcher.saw(details)
-    path = instance_path(details.id)
     reachable = True
-    while not (details.usable or details.over):
+    while details.reached(what) is None:
         asked_at = clock.monotonic()
         left_s = deadline - asked_at
         if left_s <= 0:
-            raise TimedOut(details, reachable=reachable)
-        wait_s = max(1, min(LONG_POLL_S, math.ceil(left_s)))
+            raise TimedOut(details, what, reachable=reachable)
         pause_s = PACE_S
         try:
-            query = [("wait", "ready"), ("timeout", str(wait_s))]
-            reply = await api.get(path, query, timeout_s=min(wait_s + GRACE_S, left_s + 1))
+            details = await _look(api, details, what, left_s)
         except CannotConnect as trouble:
             reachable = False
             watcher.unreachable(trouble.reason)
@@ -66,10 +74,40 @@ async def follow(
             watcher.unreachable(problem.detail)
         else:
             reachable = True
-            details = Details(reply.body)
             watcher.saw(details)
-            if details.usable or details.over:
+            if details.reached(what) is not None:
                 break
         spent_s = clock.monotonic() - asked_at
         await clock.sleep(max(0.0, min(pause_s - spent_s, left_s - spent_s)))
     return details
+
+
+async def attended(api: ApiClient, details: Details, what: WaitFor) -> Details:
+    """Return the details with the start that is under way although they still say exited, if there is one."""
+    operation_id = details.text("operationId")
+    if what is not WaitFor.READY or details.status != Status.EXITED or not operation_id:
+        return details
+    operation = (await api.get(operation_path(operation_id), timeout_s=GRACE_S)).body
+    under_way = (operation.get("type"), operation.get("status"))
+    return (
+        replace(details, operation=operation)
+        if under_way == (OperationKind.START, OperationState.RUNNING)
+        else details
+    )
+
+
+async def _look(api: ApiClient, details: Details, what: WaitFor, left_s: float) -> Details:
+    """Ask how it is now; the server holds the question back until there is news, or for a moment."""
+    path = instance_path(details.id)
+    wait_s = max(1, min(LONG_POLL_S, math.ceil(left_s)))
+    query = [("wait", what.value), ("timeout", str(wait_s))]
+    reply = await api.get(path, query, timeout_s=min(wait_s + GRACE_S, left_s + 1))
+    if not details.operation:
+        return await attended(api, Details(reply.body), what)
+    followed = operation_path(str(details.operation.get("operationId")))
+    operation = (await api.get(followed, timeout_s=GRACE_S)).body
+    seen = Details(reply.body, operation)
+    if seen.reached(what) is None:
+        return seen
+    # The end of the operation may be younger than the details that we have.
+    return replace(seen, raw=(await api.get(path, timeout_s=GRACE_S)).body)

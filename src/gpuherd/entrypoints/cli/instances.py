@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from gpuherd.domain.instance import OnFailure, Optimize, Status
-from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.follow import Watcher
+from gpuherd.entrypoints.cli.follow import Watcher, attended
 from gpuherd.entrypoints.cli.instance_views import instance_page, instance_table
 from gpuherd.entrypoints.cli.launch import Launch, launch, new_key, new_name
 from gpuherd.entrypoints.cli.listing import pages, tell
 from gpuherd.entrypoints.cli.lookup import find
-from gpuherd.entrypoints.cli.options import IdempotencyKey, Labels, MaxPrice, NameOrId, Timeout, labels_of
+from gpuherd.entrypoints.cli.options import (
+    BILLING_MODES,
+    TIMEOUT_S,
+    Billing,
+    HealthPath,
+    HealthPort,
+    HealthTimeout,
+    IdempotencyKey,
+    Labels,
+    MaxPrice,
+    NameOrId,
+    Timeout,
+    WebhookUrl,
+    health_check_of,
+    labels_of,
+)
 from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.progress import Silent
 from gpuherd.entrypoints.cli.pursuit import Pursuit, say_accepted
 from gpuherd.entrypoints.cli.session import run, surroundings_of
-
-TIMEOUT_S = 30 * 60.0
-
-
-class Billing(StrEnum):
-    """How to pay, in the words of the command line."""
-
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
-
-
-_BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}
 
 
 def up(
@@ -53,7 +54,10 @@ def up(
         Optimize | None, typer.Option(help="What counts more: the order of regions, or price.")
     ] = None,
     label: Labels = None,
-    webhook_url: Annotated[str | None, typer.Option(help="Where to tell what happens.")] = None,
+    webhook_url: WebhookUrl = None,
+    health_port: HealthPort = None,
+    health_path: HealthPath = None,
+    health_timeout: HealthTimeout = None,
     on_failure: Annotated[
         OnFailure | None, typer.Option(help="What becomes of the machine when the create fails.")
     ] = None,
@@ -74,11 +78,12 @@ def up(
         disk_gb=disk,
         regions=region or (),
         hourly_usd_max=max_price,
-        billing_mode=_BILLING_MODES[billing] if billing else None,
+        billing_mode=BILLING_MODES[billing] if billing else None,
         optimize=optimize,
         labels=labels_of(label),
         webhook_url=webhook_url,
         on_failure=on_failure,
+        health_check=health_check_of(health_port, health_path, health_timeout),
     )
     key = idempotency_key or new_key(world.chance)
     pursuit = Pursuit(output, world.clock, timeout, unanswered=_unanswered(key))
@@ -90,7 +95,7 @@ def up(
             )
 
         if no_wait:
-            say_accepted(output, await begin(Silent()), world.clock)
+            say_accepted(output, await pursuit.begun(begin), world.clock)
         else:
             await pursuit.to_the_end(api, begin)
 
@@ -145,17 +150,23 @@ def show(
 def wait(
     context: typer.Context,
     name_or_id: NameOrId,
+    what: Annotated[
+        WaitFor, typer.Option("--for", help="Until it can be used, has stopped, or is gone.")
+    ] = WaitFor.READY,
     timeout: Timeout = TIMEOUT_S,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Follow an instance until it can be used. Ctrl-C detaches; the work goes on."""
+    """Follow an instance until it can be used, or has stopped, or is gone. Ctrl-C detaches."""
     world = surroundings_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    pursuit = Pursuit(output, world.clock, timeout)
+    pursuit = Pursuit(output, world.clock, timeout, what=what)
 
     async def work(api: ApiClient) -> None:
-        await pursuit.to_the_end(api, lambda _: find(api, name_or_id))
+        async def begin(_: Watcher) -> Details:
+            return await attended(api, await find(api, name_or_id), what)
+
+        await pursuit.to_the_end(api, begin)
 
     run(world, output, work, farewell=pursuit.farewell)
 

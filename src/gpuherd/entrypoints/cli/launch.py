@@ -33,6 +33,7 @@ class Launch:
     labels: dict[str, str]
     webhook_url: str | None
     on_failure: OnFailure | None
+    health_check: Json | None = None
 
     def body(self) -> Json:
         """Return the JSON of the create; what was not said is left to the server's defaults."""
@@ -50,6 +51,7 @@ class Launch:
             "labels": self.labels or None,
             "webhookUrl": self.webhook_url,
             "onFailure": self.on_failure,
+            "healthCheck": self.health_check,
         }
         return {key: value for key, value in everything.items() if value is not None}
 
@@ -74,7 +76,8 @@ async def launch(
         else:
             return _accepted(wish, reply)
         if clock.monotonic() + PACE_S >= deadline:
-            raise NotAcknowledged(key, unanswered) from unanswered
+            advice = f"repeat the same command with --idempotency-key {key}: it never rents twice"
+            raise NotAcknowledged(advice, unanswered) from unanswered
         watcher.unreachable(unanswered.reason)
         await clock.sleep(PACE_S)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from gpuherd.domain.offer import BillingMode
+from gpuherd.entrypoints.cli.connection import Json
 from gpuherd.entrypoints.cli.times import parse_duration
 
 
@@ -44,6 +47,8 @@ def _key(value: object) -> str:
 # The server's own rule; here it also keeps line breaks out of the header.
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
+TIMEOUT_S = 30 * 60.0
+
 IdempotencyKey = Annotated[
     str | None,
     typer.Option(parser=_key, metavar="KEY", help="Say the same key again and it is the same instance."),
@@ -58,6 +63,26 @@ MaxPrice = Annotated[
     Decimal | None,
     typer.Option(parser=_usd, metavar="USD", help="The most that the whole instance may cost an hour."),
 ]
+WebhookUrl = Annotated[str | None, typer.Option("--webhook-url", help="Where to tell what happens.")]
+HealthPort = Annotated[
+    int | None,
+    typer.Option("--health-port", min=1, max=65535, help="Ready only when the program answers on this port."),
+]
+HealthPath = Annotated[
+    str | None,
+    typer.Option(
+        "--health-path", help="Ready only when this path answers well: /health. On every HTTP port."
+    ),
+]
+HealthTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--health-timeout",
+        parser=_duration,
+        metavar="DURATION",
+        help="How long the program may take until it answers well; the server says 5m.",
+    ),
+]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="May be given often.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME_OR_ID", callback=_name_or_id, help="Which instance.")]
 
@@ -71,3 +96,23 @@ def labels_of(words: Sequence[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{word!r} is not KEY=VALUE", param_hint="--label")
         labels[key.strip()] = value
     return labels
+
+
+def health_check_of(port: int | None, path: str | None, timeout_s: float | None) -> Json | None:
+    """Return the health check that the options ask for; what was not said is left to the server."""
+    check = {
+        "targetPort": port,
+        "path": path,
+        "maxWaitTimeMs": None if timeout_s is None else round(timeout_s * 1000),
+    }
+    return {key: value for key, value in check.items() if value is not None} or None
+
+
+class Billing(StrEnum):
+    """How to pay, in the words of the command line."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}

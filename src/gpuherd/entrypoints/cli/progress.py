@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuherd.clock import Clock
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.output import Mode, Output, safe, shown
-from gpuherd.entrypoints.cli.timeline import LABELS, Stage, Timeline
-from gpuherd.entrypoints.cli.times import lasting, remaining
+from gpuherd.entrypoints.cli.story import Mark, Story, estimate, story_of
+from gpuherd.entrypoints.cli.times import lasting
 
 REFRESH_S = 0.25
 UNREACHABLE = "server not reachable, retrying"
@@ -24,6 +25,8 @@ STALE = "the cloud cannot be asked now; this is the last known state"
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPINNER = "|/-\\"
+# With more than ASCII, without, and the style.
+_MARKS = {Mark.DONE: ("✓", "+", "green"), Mark.AHEAD: ("·", ".", "dim"), Mark.FAILED: ("✗", "x", "red")}
 
 
 class Silent:
@@ -39,37 +42,42 @@ class Silent:
 class PlainLines:
     """One line on stderr for each change."""
 
-    def __init__(self, output: Output, clock: Clock, timeline: Timeline) -> None:
+    def __init__(self, output: Output, clock: Clock, what: WaitFor, story: Story) -> None:
         self._output = output
         self._clock = clock
-        self._timeline = timeline
+        self._what = what
+        self._story = story
         self._last = ""
 
     def saw(self, details: Details) -> None:
-        self._timeline.saw(details, monotonic=self._clock.monotonic(), now=self._clock.now())
+        fresh = self._story.saw(details)
+        for elapsed_s, label in fresh[:-1]:
+            self._say(label, elapsed_s)
         stale = STALE if details.raw.get("stale") is True else ""
-        label = _label(self._timeline.stage, details)
+        label = self._story.label(details)
         words = (label, " · ".join(details.facts), details.text("statusReason"), stale)
-        self._say("  ".join(word for word in words if word), _estimate(details, self._clock))
+        line = "  ".join(word for word in words if word)
+        elapsed_s = fresh[-1][0] if fresh else self._story.total_s()
+        self._say(line, elapsed_s, estimate(details, self._what, self._clock))
 
     def unreachable(self, reason: str) -> None:
-        self._say(_trouble(reason))
+        self._say(_trouble(reason), self._story.total_s())
 
-    def _say(self, line: str, aside: str = "") -> None:
+    def _say(self, line: str, elapsed_s: float, aside: str = "") -> None:
         # The aside changes all the time: that alone is not worth a line.
         if line != self._last:
             self._last = line
-            elapsed = lasting(self._timeline.total(monotonic=self._clock.monotonic()))
-            self._output.note(f"{elapsed:>11}  {safe(line)}" + (f"  ({aside})" if aside else ""))
+            self._output.note(f"{lasting(elapsed_s):>11}  {safe(line)}" + (f"  ({aside})" if aside else ""))
 
 
 class LiveView:
-    """One line a stage, redrawn in place, with times that run."""
+    """One line a stage or phase, redrawn in place, with times that run."""
 
-    def __init__(self, output: Output, clock: Clock, timeline: Timeline) -> None:
+    def __init__(self, output: Output, clock: Clock, what: WaitFor, story: Story) -> None:
         self._output = output
         self._clock = clock
-        self._timeline = timeline
+        self._what = what
+        self._story = story
         self._details = Details({})
         self._trouble: str | None = None
         self._live = Live(
@@ -83,7 +91,7 @@ class LiveView:
     def saw(self, details: Details) -> None:
         self._details = details
         self._trouble = None
-        self._timeline.saw(details, monotonic=self._clock.monotonic(), now=self._clock.now())
+        self._story.saw(details)
         self._live.refresh()
 
     def unreachable(self, reason: str) -> None:
@@ -121,7 +129,7 @@ class LiveView:
             parts.append(shown(" · ".join(details.facts)))
         parts.append(self._stages())
         if reason := details.text("statusReason"):
-            parts.append(shown(reason, "red" if details.over else "dim"))
+            parts.append(shown(reason, "red" if details.reached(self._what) is False else "dim"))
         if self._trouble is not None:
             parts.append(shown(_trouble(self._trouble), "yellow"))
         elif details.raw.get("stale") is True:
@@ -134,64 +142,38 @@ class LiveView:
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-        monotonic = self._clock.monotonic()
-        for stage in Stage:
-            mark, style = self._mark(stage, monotonic)
-            took = self._timeline.took(stage, monotonic=monotonic)
-            elapsed = "" if took is None or stage is Stage.READY else lasting(took)
-            label = _label(stage, self._details) if stage is self._timeline.stage else LABELS[stage]
-            grid.add_row(Text(mark, style), shown(label, style), elapsed, self._remark(stage, monotonic))
+        for line in self._story.lines(self._details):
+            mark, style = self._mark(line.mark)
+            took = "" if line.took_s is None else lasting(line.took_s)
+            grid.add_row(Text(mark, style), shown(line.label, style), took, line.remark)
         return grid
 
-    def _mark(self, stage: Stage, monotonic: float) -> tuple[str, str]:
-        current = self._timeline.stage
+    def _mark(self, mark: Mark) -> tuple[str, str]:
         unicode = self._output.unicode
-        if stage < current or (stage is current and self._details.usable):
-            return ("✓" if unicode else "+"), "green"
-        if stage > current:
-            return ("·" if unicode else "."), "dim"
-        if self._details.over:
-            return ("✗" if unicode else "x"), "red"
-        frames = _SPINNER if unicode else _ASCII_SPINNER
-        return frames[int(monotonic / REFRESH_S) % len(frames)], "cyan"
-
-    def _remark(self, stage: Stage, monotonic: float) -> str:
-        if stage is not self._timeline.stage:
-            return ""
-        if self._details.usable:
-            return f"in {lasting(self._timeline.total(monotonic=monotonic))}"
-        return _estimate(self._details, self._clock)
+        if mark is Mark.UNDER_WAY:
+            frames = _SPINNER if unicode else _ASCII_SPINNER
+            return frames[int(self._clock.monotonic() / REFRESH_S) % len(frames)], "cyan"
+        full, ascii_, style = _MARKS[mark]
+        return full if unicode else ascii_, style
 
 
 AnyWatcher: TypeAlias = Silent | PlainLines | LiveView
 
 
 @asynccontextmanager
-async def watching(output: Output, clock: Clock) -> AsyncIterator[AnyWatcher]:
-    """Watch in the way that suits where the output goes."""
-    timeline = Timeline(clock.monotonic())
+async def watching(
+    output: Output, clock: Clock, what: WaitFor = WaitFor.READY, *, ordered: bool = False
+) -> AsyncIterator[AnyWatcher]:
+    """Watch in the way that suits where the output goes; `ordered`: an operation is being followed."""
+    story = story_of(what, clock, ordered=ordered)
     if output.mode is Mode.IDS:
         yield Silent()
     elif output.for_people and output.out.is_interactive:
-        view = LiveView(output, clock, timeline)
+        view = LiveView(output, clock, what, story)
         async with view.moving():
             yield view
     else:
-        yield PlainLines(output, clock, timeline)
-
-
-def _label(stage: Stage, details: Details) -> str:
-    """Say the stage, and the status too where it says more."""
-    if details.over or (details.status and details.status not in ("creating", LABELS[stage])):
-        return LABELS[stage] if details.usable else f"{LABELS[stage]} ({details.status})"
-    return LABELS[stage]
-
-
-def _estimate(details: Details, clock: Clock) -> str:
-    estimate = details.time("estimatedReadyTime")
-    if estimate is None or details.over or details.usable:
-        return ""
-    return remaining(estimate, clock.now())
+        yield PlainLines(output, clock, what, story)
 
 
 def _trouble(reason: str) -> str:

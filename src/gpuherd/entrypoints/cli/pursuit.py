@@ -5,52 +5,78 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from gpuherd.clock import Clock
+from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.failures import NotReady, TimedOut, command
+from gpuherd.entrypoints.cli.failures import NotReached, TimedOut, command, wait_command
 from gpuherd.entrypoints.cli.follow import Watcher, follow
 from gpuherd.entrypoints.cli.instance_views import endpoint_lines
 from gpuherd.entrypoints.cli.output import Output, safe
-from gpuherd.entrypoints.cli.progress import watching
+from gpuherd.entrypoints.cli.progress import Silent, watching
 from gpuherd.entrypoints.cli.tables import pairs
 from gpuherd.entrypoints.cli.times import remaining
 
 
 class Pursuit:
-    """Follows what `begin` finds or makes. `unanswered` is the farewell before that has happened."""
+    """Follows what `begin` finds or makes. `unanswered` is the farewell before that has happened.
 
-    def __init__(self, output: Output, clock: Clock, timeout_s: float, *, unanswered: str = "") -> None:
+    `ordered` means that an operation is followed, and not only the instance.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        clock: Clock,
+        timeout_s: float,
+        *,
+        what: WaitFor = WaitFor.READY,
+        ordered: bool = False,
+        unanswered: str = "",
+    ) -> None:
         self.deadline = clock.monotonic() + timeout_s
         self._output = output
         self._clock = clock
+        self.what = what
+        self._ordered = ordered
         self._unanswered = unanswered
         self._details: Details | None = None
 
     async def to_the_end(self, api: ApiClient, begin: Callable[[Watcher], Awaitable[Details]]) -> None:
-        """Return when it is usable; raise NotReady or TimedOut. The last state goes to stdout in any case."""
+        """Return when it is there; raise NotReached or TimedOut. The last state goes to stdout anyway."""
         try:
-            async with watching(self._output, self._clock) as watcher:
-                self._details = await begin(watcher)
+            async with watching(self._output, self._clock, self.what, ordered=self._ordered) as watcher:
                 details = await follow(
-                    api, self._details, clock=self._clock, deadline=self.deadline, watcher=watcher
+                    api,
+                    await self.begun(begin, watcher),
+                    what=self.what,
+                    clock=self._clock,
+                    deadline=self.deadline,
+                    watcher=watcher,
                 )
         except TimedOut as late:
             self._conclude(late.details)
             raise
         self._conclude(details)
-        if not details.usable:
-            raise NotReady(details)
+        if not details.reached(self.what):
+            raise NotReached(details)
+
+    async def begun(
+        self, begin: Callable[[Watcher], Awaitable[Details]], watcher: Watcher | None = None
+    ) -> Details:
+        """Begin, without following yet."""
+        self._details = await begin(watcher or Silent())
+        return self._details
 
     def farewell(self) -> str:
         """Say how to come back."""
         if self._details is None:
             return self._unanswered
-        return f"still working in the background; follow it with: {command('wait', self._details)}"
+        return f"still working in the background; follow it with: {wait_command(self._details, self.what)}"
 
     def _conclude(self, details: Details) -> None:
         if not self._output.for_people:
             self._output.answer(details.raw, details.id)
-        elif details.usable and details.endpoints:
+        elif self.what is WaitFor.READY and details.usable and details.endpoints:
             self._output.show(pairs(endpoint_lines(details)))
 
 
