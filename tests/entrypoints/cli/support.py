@@ -73,6 +73,22 @@ def details(status: str = "creating", **more: Any) -> dict[str, Any]:
     return base | more
 
 
+def operation(kind: str, state: str, *phases: str, **more: Any) -> dict[str, Any]:
+    """An operation as the API tells it; its phases came ten seconds after each other."""
+    return {
+        "operationId": "op_1",
+        "instanceId": "inst_1",
+        "type": kind,
+        "status": state,
+        "phases": [
+            {"phase": phase, "at": (NOW + timedelta(seconds=10 * n)).isoformat()}
+            for n, phase in enumerate(phases)
+        ],
+        "error": None,
+        **more,
+    }
+
+
 class Script:
     """Answers in order, whatever is asked; the last one for ever. An answer may be a function."""
 

@@ -23,7 +23,13 @@ def test_help_documents_every_exit_code(cli: Cli) -> None:
         assert f"{code.value} {meaning}" in words
 
 
-@pytest.mark.parametrize("command", ["serve", "simulator", "demo", "up", "ls", "show", "wait", "jobs"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("serve", "simulator", "demo", "up", "ls", "show", "wait", "jobs"),
+        *("start", "stop", "rm", "offers", "templates", "regions"),
+    ],
+)
 def test_every_command_explains_itself(cli: Cli, command: str) -> None:
     assert cli(command, "--help").exit_code == 0
     assert command in cli("--help").stdout

@@ -111,7 +111,7 @@ def test_usable_is_believed_and_otherwise_concluded() -> None:
         ("deleting", "deleted", True),
         ("deleted", "deleted", True),
         ("exited", "stopped", True),
-        ("exited", "running", False),
+        ("exited", "running", True),
         ("starting", "running", False),
     ],
 )

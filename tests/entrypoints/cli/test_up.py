@@ -30,6 +30,7 @@ def test_every_option_reaches_the_server_in_its_own_words(cli: Cli, api: FakeApi
         *("--max-price", "$0.40", "--billing", "on-demand", "--optimize", "price"),
         *("--label", "team=vision", "--label", "note=a=b", "--webhook-url", "https://example.com/hook"),
         *("--on-failure", "keep", "--idempotency-key", "mine"),
+        *("--health-port", "8888", "--health-path", "/health", "--health-timeout", "2m"),
     )
     assert result.exit_code == 0
     assert api.seen[0].headers["Idempotency-Key"] == "mine"
@@ -46,6 +47,7 @@ def test_every_option_reaches_the_server_in_its_own_words(cli: Cli, api: FakeApi
         "labels": {"team": "vision", "note": "a=b"},
         "webhookUrl": "https://example.com/hook",
         "onFailure": "keep",
+        "healthCheck": {"targetPort": 8888, "path": "/health", "maxWaitTimeMs": 120_000},
     }
 
 

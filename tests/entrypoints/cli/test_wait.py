@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, details, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, details, operation, problem
 
 READY = details("ready", cloudInstanceId="c1")
 
@@ -101,7 +101,8 @@ def test_a_server_that_never_was_there_is_told_at_once(cli: Cli, api: FakeApi) -
 
 
 @pytest.mark.parametrize(
-    ("status", "goal"), [("deleted", "deleted"), ("exited", "stopped"), ("failed", "running")]
+    ("status", "goal"),
+    [("deleted", "deleted"), ("exited", "stopped"), ("exited", "running"), ("failed", "running")],
 )
 def test_what_is_over_is_not_waited_for(cli: Cli, api: FakeApi, status: str, goal: str) -> None:
     api.script(details(status, goal=goal))
@@ -110,9 +111,81 @@ def test_what_is_over_is_not_waited_for(cli: Cli, api: FakeApi, status: str, goa
     assert f"train-1 is {status}" in result.stderr
 
 
-def test_a_start_that_has_not_had_its_first_turn_is_waited_for(cli: Cli, api: FakeApi) -> None:
-    api.script(details("exited", goal="running"), details("starting"), READY)
-    assert cli("wait", "train-1").exit_code == 0
+def test_what_is_exited_is_waited_for_while_a_start_is_under_way(cli: Cli, api: FakeApi) -> None:
+    exited = details("exited", operationId="op_1")
+    under_way = operation("start", "running", "requested")
+    api.script(exited, under_way, exited, under_way, READY, operation("start", "succeeded", "ready"), READY)
+    result = cli("wait", "train-1")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == READY
+    assert api.seen[1].path == "/api/operations/op_1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [("start", "failed"), ("start", "superseded"), ("start", "succeeded"), ("stop", "running")],
+)
+def test_what_is_exited_and_not_being_started_is_not_waited_for(
+    cli: Cli, api: FakeApi, kind: str, state: str
+) -> None:
+    old_error = {"code": "RESOURCE_CONSTRAINTS", "message": "no GPU was free", "details": {}}
+    api.script(details("exited", operationId="op_1", lastError=old_error), operation(kind, state))
+    result = cli("wait", "train-1")
+    assert result.exit_code == 1
+    error = json.loads(result.stderr.splitlines()[-1])["error"]
+    assert error["code"] == "INSTANCE_EXITED"
+    assert error["suggestion"] == "start it with: gpuherd start train-1"
+    assert len(api.seen) == 2
+
+
+def test_an_instance_that_exits_while_it_is_waited_for_ends_the_waiting(cli: Cli, api: FakeApi) -> None:
+    api.script(details("starting"), details("exited", operationId="op_1"), operation("start", "failed"))
+    assert cli("wait", "train-1").exit_code == 1
+
+
+@pytest.mark.parametrize("what", ["exited", "deleted"])
+def test_other_ends_can_be_waited_for(cli: Cli, api: FakeApi, what: str) -> None:
+    api.script(READY, details("stopping", goal="stopped"), details(what, goal="stopped"))
+    result = cli("wait", "train-1", "--for", what)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["status"] == what
+    assert ("wait", what) in api.seen[1].query
+    assert [line.split()[2] for line in result.stderr.splitlines()] == ["ready", "stopping", what]
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "goal"),
+    [
+        ("exited", "failed", "running"),
+        ("exited", "deleting", "deleted"),
+        ("exited", "running", "deleted"),
+        ("deleted", "failed", "running"),
+    ],
+)
+def test_an_end_that_cannot_come_is_not_waited_for(
+    cli: Cli, api: FakeApi, what: str, status: str, goal: str
+) -> None:
+    api.script(details(status, goal=goal))
+    assert cli("wait", "train-1", "--for", what).exit_code == 1
+    assert len(api.seen) == 1
+
+
+def test_a_failed_instance_that_is_being_deleted_is_waited_for(cli: Cli, api: FakeApi) -> None:
+    api.script(details("failed", goal="deleted"), details("deleted", goal="deleted"))
+    assert cli("wait", "train-1", "--for", "deleted").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "again"),
+    [("exited", "gpuherd wait train-1 --for exited"), ("deleted", "gpuherd wait inst_1 --for deleted")],
+)
+def test_going_on_means_waiting_for_the_same(cli: Cli, api: FakeApi, what: str, again: str) -> None:
+    api.script(READY)
+    result = cli("wait", "train-1", "--for", what, "--timeout", "3")
+    assert result.exit_code == 124
+    error = json.loads(result.stderr.splitlines()[-1])["error"]
+    assert error["title"] == f"not {what} in time"
+    assert error["suggestion"].endswith(again)
 
 
 @pytest.mark.parametrize("name", ["two words; rm -rf", "-x", "naïve", "a\x1bb"])

@@ -187,6 +187,9 @@ def _of_ended(details: Details) -> Report:
     title = f"{details.name} is {details.status}"
     if operation.status == OperationState.SUPERSEDED:
         error, code = Details({}), "OPERATION_SUPERSEDED"
+    elif _rests(details):
+        # Whatever went wrong before it came to rest is not why it is not ready now: nobody has started it.
+        error, code = Details({}), "INSTANCE_EXITED"
     if operation.raw:
         title = f"the {operation.text('type')} of {details.name} {_ENDS.get(operation.status, 'failed')}"
     return Report(
@@ -203,9 +206,13 @@ def _advice(details: Details, code: str) -> str:
     started = details.operation.get("type") == OperationKind.START
     if code in NO_CAPACITY_CODES:
         return "try again later, or rent another one with: gpuherd up" if started else _MORE_ROOM
-    if details.status == Status.EXITED and not details.operation:
+    if _rests(details):
         return f"start it with: {command('start', details)}"
     return f"see more with: {command('show', details)}"
+
+
+def _rests(details: Details) -> bool:
+    return details.status == Status.EXITED and not details.operation
 
 
 _ENDS: dict[str, str] = {OperationState.SUPERSEDED: "was superseded by a later order"}

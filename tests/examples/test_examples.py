@@ -1,0 +1,206 @@
+"""The examples do what they say: each one is run as a user would run it, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.processes import KEY, Novita, Server
+
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECRET = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
+LIMIT_S = 90.0
+BODY = b'{"type":"instance.ready","data":{"name":"forged","status":"running","sequence":4}}'
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+RENTERS = [
+    pytest.param((sys.executable, "python/rent_and_wait.py", "--name", "job"), id="python"),
+    pytest.param(("bash", "curl/rent.sh", "job"), id="curl", marks=needs_curl),
+    pytest.param(("node", "javascript/rent.mjs", "job"), id="javascript", marks=needs_node),
+]
+RECEIVERS = [
+    pytest.param((sys.executable, "python/webhook_receiver.py", "--port", "0"), id="python"),
+    pytest.param(("node", "javascript/verify_webhook.mjs", "0"), id="javascript", marks=needs_node),
+]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    novita = Novita(tmp_path)
+    await novita.process.start()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while "simulated Novita" not in novita.process.log.read_text():
+                await asyncio.sleep(0.05)
+        it = Server(tmp_path, novita, WEBHOOK_SECRET=SECRET)
+        await it.process.start()
+        try:
+            await it.ready()
+            yield it
+        finally:
+            if it.process.exit_code is None:
+                await it.process.end()
+    finally:
+        await novita.process.end()
+
+
+class Example:
+    """One example at work, and every line that it has printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process):
+        self._process = process
+        self.lines: list[str] = []
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    async def until(self, words: str) -> str:
+        """Return the next line that holds `words`."""
+        while True:
+            line = await self._line()
+            assert line is not None, f"{words!r} never came:\n{self.said}"
+            if words in line:
+                return line
+
+    async def end(self) -> int:
+        while await self._line() is not None:
+            pass
+        return await self._process.wait()
+
+    async def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+    async def _line(self) -> str | None:
+        assert self._process.stdout is not None
+        line = (await self._process.stdout.readline()).decode()
+        if not line:
+            return None
+        self.lines.append(line.rstrip("\n"))
+        return self.lines[-1]
+
+
+@contextlib.asynccontextmanager
+async def example(words: tuple[str, ...], url: str = "", key: str = KEY) -> AsyncIterator[Example]:
+    """Run an example: the program, the file below `examples/`, its arguments."""
+    program, file, *arguments = words
+    env = {"PATH": os.environ["PATH"], "GPUHERD_URL": url, "GPUHERD_API_KEY": key, "WEBHOOK_SECRET": SECRET}
+    process = await asyncio.create_subprocess_exec(
+        *(program, str(EXAMPLES / file), *arguments),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    it = Example(process)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield it
+    finally:
+        await it.kill()
+
+
+@pytest.mark.parametrize("words", RENTERS)
+async def test_it_rents_waits_shows_the_way_in_and_stops(words: tuple[str, ...], server: Server) -> None:
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert re.search(r"^ready: RTX 4090 24GB in \S+ for \$0\.\d+/h$", it.said, re.MULTILINE), it.said
+    assert re.search(r"^  ssh: .*ssh ", it.said, re.MULTILINE), it.said
+    _, listed = await server.call("GET", "/api/instances")
+    (instance,) = listed["instances"]
+    assert f"accepted as {instance['id']}" in it.said
+    assert (instance["name"], instance["status"], instance["goal"]) == ("job", "exited", "stopped")
+
+
+@pytest.mark.parametrize("words", RENTERS)
+async def test_a_refusal_is_shown_and_fails_it(words: tuple[str, ...], server: Server) -> None:
+    async with example(words, server.url, key="not-a-key-of-this-server") as it:
+        assert await it.end() != 0
+    assert "UNAUTHORIZED" in it.said
+    assert "Traceback" not in it.said
+
+
+@pytest.mark.parametrize("words", RECEIVERS)
+async def test_webhooks_of_a_rental_are_verified(words: tuple[str, ...], server: Server) -> None:
+    async with example(words) as it:
+        wish = {
+            "name": "job",
+            "productName": "RTX 4090 24GB",
+            "templateId": "101",
+            "webhookUrl": await hook(it),
+        }
+        status, made = await server.call("POST", "/api/instances", wish)
+        assert status == 201, made
+        await it.until("instance.ready")
+        await server.call("POST", f"/api/instances/{made['id']}/stop")
+        await it.until("instance.exited")
+    assert "refused" not in it.said
+
+
+@pytest.mark.parametrize("words", RECEIVERS)
+async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
+    async with example(words) as it, aiohttp.ClientSession() as session:
+        url = await hook(it)
+
+        async def deliver(body: bytes, headers: dict[str, str]) -> int:
+            async with session.post(url, data=body, headers=headers) as reply:
+                return reply.status
+
+        now = int(time.time())
+        genuine = signed(BODY, now)
+        wrong_secret = signed(BODY, now, key=b"somebody else's secret")
+        rotated = wrong_secret["webhook-signature"] + " " + genuine["webhook-signature"]
+        assert await deliver(BODY, genuine) == 204
+        assert await deliver(BODY, {**genuine, "webhook-signature": rotated}) == 204
+        assert await deliver(BODY, signed(BODY, now - 240)) == 204
+        assert await deliver(BODY.replace(b"ready", b"faked"), genuine) == 401
+        assert await deliver(BODY, {**genuine, "webhook-id": "msg_2"}) == 401
+        assert await deliver(BODY, wrong_secret) == 401
+        assert await deliver(BODY, {**genuine, "webhook-signature": "v1,"}) == 401
+        assert await deliver(BODY, {}) == 401
+        assert await deliver(BODY, signed(BODY, now - 360)) == 401
+        assert await deliver(BODY, signed(BODY, now + 360)) == 401
+        await it.until("refused: no signature fits")
+    assert "faked" not in it.said
+
+
+def test_every_example_is_run_and_explained() -> None:
+    files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
+    assert files == {param.values[0][1] for param in (*RENTERS, *RECEIVERS)}  # type: ignore[index]
+    explained = (EXAMPLES / "README.md").read_text()
+    assert all(f"]({name})" in explained for name in files)
+
+
+async def hook(it: Example) -> str:
+    """Return where a receiver listens."""
+    return (await it.until("listening on ")).removeprefix("listening on ")
+
+
+def signed(
+    body: bytes, at: int, key: bytes = base64.b64decode(SECRET.removeprefix("whsec_"))
+) -> dict[str, str]:
+    """Sign as the standard says, in words of our own: neither the server's code nor the example's."""
+    mac = hmac.digest(key, b"msg_1.%d.%s" % (at, body), hashlib.sha256)
+    return {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(at),
+        "webhook-signature": "v1," + base64.b64encode(mac).decode(),
+    }
