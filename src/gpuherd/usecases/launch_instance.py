@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -14,12 +15,15 @@ from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status
 from gpuherd.domain.offer import Region
 from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
 from gpuherd.ports.store import Claim, Instances
+from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.activity import Activities
 from gpuherd.usecases.catalogue import Catalogue, region_codes, within
 from gpuherd.usecases.chronicle import Chronicle, News
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
 LOOKUP_BUDGET_S = 0.3
+# An estimate does not get better by asking for every create of a burst how long the others took.
+HISTORY_TTL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,18 @@ class LaunchInstance:
     clock: Clock
     ids: Ids
     max_wait: timedelta
+    _histories: Cache[str, Sequence[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        histories: Cache[str, Sequence[float]] = Cache(self.clock, HISTORY_TTL_S, 1000, "ready_times")
+        object.__setattr__(self, "_histories", histories)
 
     async def __call__(self, request: LaunchRequest) -> Launched:
         """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
         wish = await self._checked(request)
-        history = await self.instances.ready_times_s(wish.product_name)
+        history = await self._history(wish.product_name)
         now = self.clock.now()
         instance = Instance(
             id=self.ids.new(ID_PREFIX),
@@ -102,6 +111,11 @@ class LaunchInstance:
         change = replace(change, jobs=(self.activities.turn(change.instance), *change.jobs))
         accepted = await self.instances.add(change, request.claim)
         return Launched(accepted, replayed=accepted.id != instance.id)
+
+    async def _history(self, product_name: str) -> Sequence[float]:
+        return await self._histories.get_or_load(
+            product_name, lambda: self.instances.ready_times_s(product_name)
+        )
 
     async def _checked(self, request: LaunchRequest) -> Wish:
         """Return the wish with region codes, refusing what is already known to be impossible."""

@@ -22,14 +22,20 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change
 
+# Made once: to build a statement anew costs more than to run it.
+_INSERT_INSTANCE = sa.insert(instance)
+_INSERT_LABELS = sa.insert(instance_label)
+_INSERT_EVENTS = sa.insert(event)
+_INSERT_DELIVERIES = sa.insert(delivery)
+
 
 def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
     """Remember a new instance."""
     new = change.instance
-    connection.execute(sa.insert(instance).values(**instance_row(new), version=new.version))
+    connection.execute(_INSERT_INSTANCE, {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
-        connection.execute(sa.insert(instance_label), rows)
+        connection.execute(_INSERT_LABELS, rows)
     _write_rest(connection, change, now)
 
 
@@ -55,9 +61,9 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
     if change.attempt is not None:
         _write_attempt(connection, change.attempt)
     if change.events:
-        connection.execute(sa.insert(event), [event_row(it) for it in change.events])
+        connection.execute(_INSERT_EVENTS, [event_row(it) for it in change.events])
     if change.deliveries:
-        connection.execute(sa.insert(delivery), [delivery_row(it) for it in change.deliveries])
+        connection.execute(_INSERT_DELIVERIES, [delivery_row(it) for it in change.deliveries])
     for it in change.operations:
         _write_operation(connection, change.instance.id, it)
     if change.finished_job is not None:

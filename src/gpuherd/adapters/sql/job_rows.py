@@ -9,24 +9,36 @@ from typing import Any
 
 import sqlalchemy as sa
 from pgqueuer.domain.settings import DBSettings
+from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuherd.adapters.sql.mapping import dumps
 from gpuherd.adapters.sql.schema import job, queue
-from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.jobs.job import NewJob, Priority
 
 LIVE, COMPLETED, FAILED = "live", "completed", "failed"
 # As text, because it must say the same as the index `one_live_job`.
 IS_LIVE = sa.text("state = 'live'")
 
+# Made once: to build a statement anew costs more than to run it.
+_KNOWN = (
+    sa.select(job.c.id, queue.c.id.label("queue_row"))
+    .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
+    .where(job.c.key == sa.bindparam("wanted"), job.c.state == LIVE)
+)
+_INSERT_QUEUE_ROW = sa.insert(queue).returning(queue.c.id)
+
+
+_UNLESS_TAKEN = {
+    name: dialect.insert(job)
+    .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
+    .returning(job.c.id)
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
+
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     """Take a job unless an unfinished one has its key; tell whether it was taken."""
-    known = connection.execute(
-        sa.select(job.c.id, queue.c.id.label("queue_row"))
-        .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
-        .where(job.c.key == new.key, job.c.state == LIVE)
-    ).first()
+    known = connection.execute(_KNOWN, {"wanted": new.key}).first()
     if known is None:
         return _insert_fresh(connection, new, now)
     if known.queue_row is not None:
@@ -39,23 +51,22 @@ def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
 
 def _insert_fresh(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     queue_id = _insert_queue_row(connection, new.id, new, now)
-    row = insert_into(connection, job).values(
-        id=new.id,
-        kind=new.kind,
-        key=new.key,
-        instance_id=new.instance_id,
-        priority=int(new.priority),
-        payload=dumps(new.payload),
-        state=LIVE,
-        attempts=0,
-        max_attempts=new.max_attempts,
-        created_at=now,
-        error="",
-        woken=False,
-        queue_id=queue_id,
-    )
-    unless_taken = row.on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
-    if connection.execute(unless_taken.returning(job.c.id)).first() is not None:
+    row = {
+        "id": new.id,
+        "kind": new.kind,
+        "key": new.key,
+        "instance_id": new.instance_id,
+        "priority": int(new.priority),
+        "payload": dumps(new.payload),
+        "state": LIVE,
+        "attempts": 0,
+        "max_attempts": new.max_attempts,
+        "created_at": now,
+        "error": "",
+        "woken": False,
+        "queue_id": queue_id,
+    }
+    if connection.execute(_UNLESS_TAKEN[connection.dialect.name], row).first() is not None:
         return True
     # Another process took the key since we looked.
     connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
@@ -63,18 +74,18 @@ def _insert_fresh(connection: sa.Connection, new: NewJob, now: datetime) -> bool
 
 
 def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: datetime) -> int:
-    row = sa.insert(queue).values(
-        priority=int(new.priority),
-        created=now,
-        updated=now,
-        heartbeat=now,
-        execute_after=now + new.delay,
-        status="queued",
-        entrypoint=new.kind,
-        payload=job_id.encode(),
-        attempts=0,
-    )
-    return int(connection.execute(row.returning(queue.c.id)).scalar_one())
+    row = {
+        "priority": int(new.priority),
+        "created": now,
+        "updated": now,
+        "heartbeat": now,
+        "execute_after": now + new.delay,
+        "status": "queued",
+        "entrypoint": new.kind,
+        "payload": job_id.encode(),
+        "attempts": 0,
+    }
+    return int(connection.execute(_INSERT_QUEUE_ROW, row).scalar_one())
 
 
 def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:

@@ -19,7 +19,7 @@ from gpuherd.domain.instance import Goal, Instance
 from gpuherd.domain.sighting import ListRecord
 from gpuherd.ports.store import Change, Turn
 
-# Longer than the longest turn: a create call of 35 s, or a round of health checks of a minute, with some margin.
+# Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.
 LEASE = timedelta(seconds=120)
 
 
