@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types imports unit lock clean
+.PHONY: help setup demo test check format lint types imports unit bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ unit: setup
 format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+bench: setup ## measure speed and size beside bare baselines (about 6 minutes) into bench/results.md
+	@$(BIN)/python -m bench
 
 lock: ## renew the hashed locks (needs uv)
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 pyproject.toml -o requirements.lock

@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.events import CREATED, PLANNED, STATUS_EVENTS, WEBHOOK_TYPES, Event, is_told
-from gpuherd.domain.instance import ENDED, Goal, Instance, Status, Wish
+from gpuherd.domain.events import (
+    CREATED,
+    DELETING,
+    GOAL_EVENTS,
+    PLANNED,
+    START_REFUSED,
+    STATUS_EVENTS,
+    WEBHOOK_TYPES,
+    Event,
+    is_told,
+)
+from gpuherd.domain.failure import Failure
+from gpuherd.domain.health import HealthCheck
+from gpuherd.domain.instance import ENDED, USABLE, Goal, Instance, Status, Wish
 from gpuherd.domain.machine import BOOTING, NO_CONNECTION, Phase
 from gpuherd.domain.tag import Tag, cloud_name, read_tag
 
@@ -30,9 +42,20 @@ def test_the_key_of_an_instance_fits_into_a_tag() -> None:
 
 
 @pytest.mark.parametrize("status", Status)
-def test_usable_means_running_or_ready_and_that_somebody_said_so(status: Status) -> None:
-    assert an_instance(status, ready_at=NOW).usable is (status in (Status.RUNNING, Status.READY))
+def test_without_a_check_usable_means_running_or_ready_and_that_somebody_said_so(status: Status) -> None:
+    assert an_instance(status, ready_at=NOW).usable is (status in USABLE)
     assert not an_instance(status).usable
+
+
+@pytest.mark.parametrize("status", Status)
+def test_with_a_check_usable_means_that_the_application_answers(status: Status) -> None:
+    # It was ready in an earlier life already: that says nothing about this one.
+    assert an_instance(status, ready_at=NOW, health_check=HealthCheck()).usable is (status is Status.READY)
+    assert not an_instance(status, health_check=HealthCheck()).usable
+
+
+def test_running_and_ready_are_the_statuses_that_can_be_usable() -> None:
+    assert {Status.RUNNING, Status.READY} == USABLE
 
 
 def test_only_failed_and_deleted_are_the_end() -> None:
@@ -51,6 +74,8 @@ def test_a_new_instance_has_nothing_and_owes_nothing() -> None:
     assert instance.connection == NO_CONNECTION
     assert not instance.releasing
     assert not instance.settled
+    assert (instance.operation, instance.asked_at) == (None, None)
+    assert (instance.health_check, instance.health, instance.last_error) == (None, None, None)
     assert instance.on_failure == "delete", "a machine that nobody can use costs money"
 
 
@@ -87,6 +112,9 @@ URL = "https://example.com/hook"
         pytest.param(CREATED, URL, True, id="told"),
         pytest.param(CREATED, None, False, id="nobody to tell"),
         pytest.param(PLANNED, URL, False, id="nobody's business"),
+        # The receiver hears how it ends: deleted, or exited again.
+        pytest.param(DELETING, URL, False, id="on the way out"),
+        pytest.param(START_REFUSED, URL, False, id="a refusal"),
         pytest.param("instance.reclaim_notice", URL, True, id="a warning"),
     ],
 )
@@ -98,6 +126,18 @@ def test_an_event_is_told_to_who_asked_for_it(kind: str, url: str | None, told: 
 def test_every_status_that_is_announced_is_told_under_its_own_name(status: Status) -> None:
     assert STATUS_EVENTS[status] == f"instance.{status}"
     assert STATUS_EVENTS[status] in WEBHOOK_TYPES
+
+
+def test_an_order_is_told_under_the_name_of_the_status_that_it_brings() -> None:
+    assert {Status.STARTING, Status.STOPPING, Status.DELETING} == set(GOAL_EVENTS)
+    assert all(type_ == f"instance.{status}" for status, type_ in GOAL_EVENTS.items())
+
+
+def test_a_failure_needs_no_details_and_shares_none() -> None:
+    one, other = Failure("X", "x", NOW), Failure("X", "x", NOW)
+    assert one == other
+    assert one.details == {}
+    assert one.details is not other.details
 
 
 def test_the_webhooks_are_those_of_the_contract() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -18,12 +19,19 @@ from aiohttp import web
 
 KEY = "ghk_test_admin_key_0123456789"
 BOOT_LIMIT_S = 60.0
+PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _die_with_us() -> None:
+    """Ask the kernel to end this child when the test run ends, however it ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Process:
@@ -46,6 +54,7 @@ class Process:
                 stdout=out,
                 stderr=out,
                 cwd=self.log.parent,
+                preexec_fn=_die_with_us,
             )
 
     def send(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""Start, stop and delete: one operation at a time, the last goal wins, the cloud is looked at, not trusted."""
+"""Start, stop and delete: one operation at a time, the last goal wins, and the cloud is looked at."""
 
 from __future__ import annotations
 

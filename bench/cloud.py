@@ -1,0 +1,75 @@
+"""A simulated Novita for benchmarks: as much stock as anybody wants, a fixed latency, and the plain truth.
+
+Below `/_bench` it tells what only the cloud knows: since when each machine runs, and how often it was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from pathlib import Path
+
+from aiohttp import web
+
+from gpuherd.clock import SystemClock
+from gpuherd.simulator.addresses import NovitaAddresses
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.server import make_app
+from gpuherd.simulator.world import World
+
+UNITS = 10**6
+
+
+def new_world(speed: float) -> World:
+    """Return an empty world with stock for everybody."""
+    return World(SystemClock(), random.Random(1), speed=speed, units=UNITS)
+
+
+def load_world(path: Path) -> World:
+    """Return the world that `seeding` prepared."""
+    return World.load(json.loads(path.read_text()), SystemClock(), random.Random(2))
+
+
+async def serve_world(world: World, port: int) -> web.AppRunner:
+    """Serve until the runner is cleaned up."""
+    # The addresses of machines must not depend on the port of this run: a prepared database knows them.
+    world.addresses = NovitaAddresses()
+    app = make_app(world)
+
+    async def running(_: web.Request) -> web.Response:
+        now = world.now()
+        return web.json_response({it.id: it.last("running", now) for it in world.machines.values()})
+
+    async def calls(_: web.Request) -> web.Response:
+        return web.json_response(dict(world.calls))
+
+    app.router.add_get("/_bench/running", running)
+    app.router.add_get("/_bench/calls", calls)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    return runner
+
+
+async def _serve(port: int, world: World) -> None:
+    await serve_world(world, port)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--world", type=Path)
+    parser.add_argument("--latency-s", type=float, default=0.0)
+    options = parser.parse_args()
+    world = load_world(options.world) if options.world else new_world(options.speed)
+    if options.latency_s:
+        world.faults.add(Fault(FaultKind.HANG, seconds=options.latency_s))
+    asyncio.run(_serve(options.port, world))
+
+
+if __name__ == "__main__":
+    main()

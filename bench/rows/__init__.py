@@ -1,0 +1,24 @@
+"""One file for each promise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from bench.report import Line
+from bench.rows import burst, comprehensive, create, get, idle, jobs, listing, memory, restart, webhook
+from bench.stage import Stage
+
+Row = Callable[[Stage], Awaitable[list[Line]]]
+
+ROWS: Mapping[str, Row] = {
+    "create": create.measure,
+    "get": get.measure,
+    "list": listing.measure,
+    "comprehensive": comprehensive.measure,
+    "burst": burst.measure,
+    "webhook": webhook.measure,
+    "memory": memory.measure,
+    "restart": restart.measure,
+    "jobs": jobs.measure,
+    "idle": idle.measure,
+}

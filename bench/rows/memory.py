@@ -1,0 +1,52 @@
+"""How much memory a server has that tracks a large herd, beside one that has nothing to track."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+from bench.processes import Server
+from bench.report import Line
+from bench.stage import LIMITS_OFF, Stage, ready, until
+from bench.usage import peak_rss_mb, rss_mb
+
+MB_MAX = 200
+
+
+async def measure(stage: Stage) -> list[Line]:
+    seeded = await stage.seeded(stage.scale.many)
+    async with (
+        stage.cloud(seeded=seeded) as cloud,
+        stage.cloud() as empty_cloud,
+        stage.ours(cloud, LIMITS_OFF, seeded=seeded) as server,
+        stage.ours(empty_cloud, LIMITS_OFF) as idle,
+    ):
+        await asyncio.gather(ready(server), ready(idle))
+        # The one that was prepared, and the first of its own: from then on it holds all that it ever will.
+        await _until_listed(server, 2)
+        await asyncio.sleep(1)
+        used, peak, floor = rss_mb(server.pid), peak_rss_mb(server.pid), rss_mb(idle.pid)
+    return [
+        Line(
+            f"memory with {stage.scale.many:,} instances",
+            f"{used:.0f} MB",
+            f"{floor:.0f} MB",
+            used / floor,
+            "< 200 MB",
+            used < MB_MAX,
+            f"resident after the first whole list of the cloud; at most {peak:.0f} MB until then; "
+            "baseline: ours without instances",
+        )
+    ]
+
+
+async def _until_listed(server: Server, lists: int) -> None:
+    path = server.directory / "data" / "gpuherd.db"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+
+        async def listed() -> bool:
+            (count,) = connection.execute("SELECT count(*) FROM list_record").fetchone()
+            return bool(count >= lists)
+
+        await until(listed, every_s=0.1)

@@ -1,0 +1,174 @@
+"""A herd that is already there: a world full of machines, and a database that remembers renting them all.
+
+What the database knows of the machines is what our own adapter read from that very world, so that a server
+which starts on it finds nothing new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from bench.cloud import new_world, serve_world
+from gpuherd.adapters.sql import job_rows, schema
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.mapping import attempt_row, event_row, instance_row
+from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.bootstrap.cloud import novita_link
+from gpuherd.clock import Ids, SystemClock
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.events import CREATED, Event
+from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
+from gpuherd.domain.machine import Listing, Machine, Phase
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.sighting import ListRecord, Sighting, Witness
+from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.settings import load_settings
+from gpuherd.simulator.create_request import CreateRequest, Port
+from gpuherd.simulator.scenarios import play
+from gpuherd.simulator.world import World
+from gpuherd.usecases.activity import Activities
+
+INSTALLATION = "be9c4be9"
+# Boots are over before anybody looks.
+AT_ONCE = 1e6
+REQUEST = CreateRequest(
+    product_id="4090.16c62g", cluster_id="us-ca-6", ports=(Port(8888, "http"), Port(22, "tcp"))
+)
+RENTAL = Rental("4090.16c62g", "RTX 4090 24GB", "US-CA-06", "us-ca-6", Decimal("0.35"), REQUEST.image_url)
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Files to start from; copy the data directory, since a server writes to it."""
+
+    data_dir: Path
+    world: Path
+    instance_id: str
+
+
+async def seed(place: Path, instances: int, moving: int) -> Seeded:
+    """Prepare so many instances; the last `moving` of them are still pulling their image, and will be."""
+    clock, chance = SystemClock(), random.Random(3)
+    ids = Ids(clock, chance)
+    instance_ids = [ids.new(ID_PREFIX) for _ in range(instances)]
+    world = _populate(instance_ids, moving)
+    listing = await _list(world, place)
+    data_dir = place / "data"
+    database = Database(f"sqlite:///{data_dir / 'gpuherd.db'}")
+    try:
+        await asyncio.to_thread(migrate, database)
+        SqlFlags(database).ensure("installation", INSTALLATION)
+        await _remember_list(database, listing)
+        await database.write(lambda c: _remember_instances(c, listing, clock.now(), ids))
+    finally:
+        database.close()
+    path = place / "world.json"
+    path.write_text(json.dumps(world.dump()))
+    return Seeded(data_dir, path, instance_ids[0])
+
+
+def _populate(instance_ids: list[str], moving: int) -> World:
+    world = new_world(AT_ONCE)
+    for n, instance_id in enumerate(instance_ids):
+        if n == len(instance_ids) - moving:
+            play(world, "endless-pull")
+        name = cloud_name(f"job-{n}", _tag(instance_id))
+        world.create(CreateRequest(**{**_fields(REQUEST), "name": name}))
+    play(world, "calm")
+    return world
+
+
+def _fields(request: CreateRequest) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in request.__slots__}
+
+
+def _tag(instance_id: str) -> Tag:
+    return Tag(INSTALLATION, instance_id.removeprefix(ID_PREFIX), 1)
+
+
+async def _list(world: World, place: Path) -> Listing:
+    """Return the machines as our adapter sees them."""
+    runner = await serve_world(world, 0)
+    settings = load_settings({"NOVITA_RATE_LIMIT": "0", "GPUHERD_WATCH_BUDGET": "0"}, place)
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    link = novita_link(settings, url, Secret("sk_bench"), SystemClock(), random.Random(4))
+    try:
+        return await link.cloud.list_machines()
+    finally:
+        await link.close()
+        await runner.cleanup()
+
+
+async def _remember_list(database: Database, listing: Listing) -> None:
+    # Older than the herd's witnesses must be, as in a service that has run for a while.
+    seen_at = listing.started_at - timedelta(hours=1)
+    record = ListRecord(seen_at, seen_at, True, Witness.NONE, len(listing.machines))
+    sightings = [Sighting(machine, seen_at, seen_at) for machine in listing.machines]
+    await SqlSightings(database).record(record, sightings, ())
+
+
+def _remember_instances(connection: sa.Connection, listing: Listing, now: datetime, ids: Ids) -> None:
+    herd = [_instance(machine, now) for machine in listing.machines]
+    rows = [{**instance_row(it), "version": it.version} for it in herd]
+    connection.execute(sa.insert(schema.instance), rows)
+    connection.execute(sa.insert(schema.attempt), [attempt_row(_attempt(it)) for it in herd])
+    events = [event_row(Event(it.id, 1, CREATED, it.created_at, reason="accepted")) for it in herd]
+    connection.execute(sa.insert(schema.event), events)
+    activities = Activities(ids, max_attempts=3)
+    turns = [activities.turn(it) for it in herd if not it.settled]
+    job_rows.insert_jobs(connection, turns, now)
+
+
+def _instance(machine: Machine, now: datetime) -> Instance:
+    name, _, tag = machine.name.partition("--")
+    runs = machine.phase is Phase.RUNNING
+    created_at = now - timedelta(hours=1)
+    return Instance(
+        id=ID_PREFIX + tag.split("-")[2],
+        name=name,
+        wish=Wish(RENTAL.product_name, "101"),
+        goal=Goal.RUNNING,
+        status=Status.RUNNING if runs else Status.CREATING,
+        created_at=created_at,
+        deadline=now + timedelta(days=1),
+        estimated_ready_at=created_at + timedelta(minutes=3),
+        labels={"team": "bench"},
+        cloud_id=machine.cloud_id,
+        rental=RENTAL,
+        ports=machine.ports,
+        tag_verified=True,
+        started_at=created_at if runs else None,
+        ready_at=created_at + timedelta(minutes=1) if runs else None,
+        settled=runs,
+        sequence=1,
+    )
+
+
+def _attempt(it: Instance) -> Attempt:
+    return Attempt(
+        instance_id=it.id,
+        n=1,
+        tag=str(_tag(it.id)),
+        state=AttemptState.BOUND,
+        product_id=RENTAL.product_id,
+        product_name=RENTAL.product_name,
+        region=RENTAL.region,
+        cluster_id=RENTAL.cluster_id,
+        gpu_hourly_usd=RENTAL.gpu_hourly_usd,
+        sent_at=it.created_at,
+        boot_id="boot_bench",
+        image_url=RENTAL.image_url,
+        closed_at=it.created_at,
+        cloud_id=it.cloud_id,
+    )

@@ -1,0 +1,63 @@
+"""Log lines: none is lost, warnings do not wait, and no secret gets out."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from gpuherd.adapters.logs import Blotter, GatheredLines
+from gpuherd.domain.secret import Secret
+
+# Longer than any test: what comes out then, somebody has brought out.
+NEVER_S = 3600.0
+
+
+def test_a_warning_brings_out_what_was_said_before_it_in_order() -> None:
+    stream = io.StringIO()
+    lines = GatheredLines(stream, NEVER_S)
+    lines.info("one")
+    lines.debug("two")
+    assert stream.getvalue() == ""
+    lines.warning("three")
+    assert stream.getvalue() == "one\ntwo\nthree\n"
+
+
+def test_lines_come_out_by_themselves() -> None:
+    written = threading.Event()
+
+    class Stream(io.StringIO):
+        def flush(self) -> None:
+            written.set()
+
+    stream = Stream()
+    GatheredLines(stream, 0.0).info("one")
+    assert written.wait(20)
+    assert stream.getvalue() == "one\n"
+
+
+def test_no_line_is_lost_or_doubled_when_many_write_at_once() -> None:
+    stream = io.StringIO()
+    lines = GatheredLines(stream, 0.0)
+
+    def say(who: int) -> None:
+        for n in range(200):
+            (lines.warning if n % 50 == 0 else lines.info)(f"{who}-{n}")
+
+    threads = [threading.Thread(target=say, args=(who,)) for who in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines.write_out()
+    expected = sorted(f"{who}-{n}" for who in range(8) for n in range(200))
+    assert sorted(stream.getvalue().splitlines()) == expected
+
+
+def test_a_secret_that_begins_like_another_leaves_no_rest() -> None:
+    blotter = Blotter([Secret("secret-key"), Secret("secret-key-of-admin"), None])
+    assert blotter.clean("a secret-key-of-admin and a secret-key") == "a *** and a ***"
+    assert blotter.clean({"deep": ["secret-key", 1]}) == {"deep": ["***", 1]}
+
+
+def test_without_secrets_nothing_is_blotted() -> None:
+    assert Blotter([Secret("short"), None]).clean("short words stay") == "short words stay"

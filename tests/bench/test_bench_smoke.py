@@ -1,0 +1,38 @@
+"""The benchmarks still run. How fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.report import CAUTION, Line, machine, markdown, terminal_table
+from bench.rows import ROWS
+from bench.stage import TINY, Stage
+
+
+async def test_the_cheapest_row_measures_ours_and_its_baseline(tmp_path: Path) -> None:
+    lines = await ROWS["jobs"](Stage(tmp_path, TINY))
+    assert [line.what for line in lines] == ["job enqueue → start, idle, p50"]
+    assert all(line.ours and line.baseline and line.target for line in lines)
+    assert lines[0].ratio is not None
+    assert lines[0].ratio > 0
+
+
+async def test_a_herd_is_prepared_whole(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, TINY)
+    seeded = await stage.seeded(12, moving=3)
+    assert seeded is await stage.seeded(12, moving=3)
+    assert (seeded.data_dir / "gpuherd.db").stat().st_size > 0
+    assert seeded.world.read_text().count('"ssh_password"') == 12
+
+
+def test_the_page_shows_what_missed_its_target() -> None:
+    lines = [
+        Line("fast", "1 ms", "1 ms", 1.0, "< 2 ms", True),
+        Line("slow", "3 ms", "1 ms", 3.0, "< 2 ms", False, "because"),
+    ]
+    page = markdown(lines, machine(), datetime(2026, 11, 15, tzinfo=UTC), 60.0, is_busy=True)
+    assert "| slow | 3 ms | 1 ms | 3.00 | < 2 ms | NO |" in page
+    assert "- **slow**: because" in page
+    assert CAUTION in page
+    assert "fast  1 ms  1 ms      1.00   < 2 ms  yes" in terminal_table(lines)
