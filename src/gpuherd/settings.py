@@ -21,8 +21,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from gpuherd.domain.networks import TargetPolicy
 from gpuherd.domain.secret import Secret
@@ -67,6 +65,12 @@ def _is_base64_key(text: str) -> bool:
         return 24 <= len(base64.b64decode(text, validate=True)) <= 64
     except ValueError:
         return False
+
+
+def _backend(database_url: str) -> str:
+    """Return which database a URL speaks of, without the driver."""
+    scheme, separator, _ = database_url.partition("://")
+    return scheme.partition("+")[0].lower() if separator else ""
 
 
 OptionalSecret = Annotated[Secret | None, BeforeValidator(_secret), BeforeValidator(_no_blank)]
@@ -129,13 +133,8 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: str) -> str:
-        if not value:
-            return value
-        try:
-            url = make_url(value)
-        except ArgumentError:
-            raise ValueError("must be sqlite:///… or postgresql://…") from None
-        if url.get_backend_name() not in ("sqlite", "postgresql", "postgres"):
+        # SQLAlchemy would know more about URLs, but every `gpuherd ls` would have to wait for it.
+        if value and _backend(value) not in ("sqlite", "postgresql", "postgres"):
             raise ValueError("must be sqlite:///… or postgresql://…")
         return value
 
@@ -169,10 +168,9 @@ class Settings(BaseModel):
         """The database in SQLAlchemy's words."""
         if not self.database_url:
             return f"sqlite:///{self.data_dir / 'gpuherd.db'}"
-        url = make_url(self.database_url)
-        if url.get_backend_name() == "sqlite":
+        if _backend(self.database_url) == "sqlite":
             return self.database_url
-        return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        return f"postgresql+psycopg://{self.database_url.partition('://')[2]}"
 
     @property
     def server_url(self) -> str:
