@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import schema
-from gpuherd.adapters.sql.sightings import LISTS_KEPT
+from gpuherd.adapters.sql.sightings import LISTS_KEPT, _record
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import Status
@@ -28,7 +29,7 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store
+from tests.support.databases import Store, somebody_waits_for_a_lock
 from tests.support.fake_clock import START
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -157,6 +158,25 @@ class TestNewsDuringATurn:
         await see(store, a_sighting(a_machine(2)))
         await store.turns.save(turn, self.rest(turn))
         assert (await store.instances.get(instance_id(1))).settled
+
+    async def test_on_postgresql_a_list_that_is_just_being_written_counts_too(
+        self, store: Store, turn: Turn
+    ) -> None:
+        """Another replica lists: its transaction is open while our turn wants to go to rest."""
+        if store.database.is_sqlite:
+            pytest.skip("SQLite has one writer, so nothing is just being written")
+        engine = sa.create_engine(store.database.url)
+        try:
+            with engine.connect() as listing:
+                _record(listing, a_list(), [a_sighting(a_machine(1, phase=Phase.STOPPED))], [])
+                resting = asyncio.create_task(store.turns.save(turn, self.rest(turn)))
+                await somebody_waits_for_a_lock(store)
+                listing.commit()
+            with pytest.raises(StaleWrite):
+                await resting
+        finally:
+            engine.dispose()
+        assert not (await store.instances.get(instance_id(1))).settled
 
 
 class TestWitnesses:

@@ -17,7 +17,7 @@ from gpuherd.adapters.sql.job_book import QUARANTINE
 from gpuherd.domain.delivery import DeliveryState
 from gpuherd.ports.store import Change
 from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
-from tests.support.databases import Store, all_at_once, sqlalchemy_url
+from tests.support.databases import Store, all_at_once, somebody_waits_for_a_lock, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
 
 HOUR = timedelta(hours=1)
@@ -127,7 +127,7 @@ class TestRingDuringASnooze:
                 if ring_first:
                     assert job_rows.wake_job(ringing, a_turn_job().key, START)
                     snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
-                    await self.one_waits(store)
+                    await somebody_waits_for_a_lock(store)
                     ringing.commit()
                     await snooze
                 else:
@@ -137,18 +137,11 @@ class TestRingDuringASnooze:
                         ring = asyncio.create_task(
                             asyncio.to_thread(job_rows.wake_job, ringing, a_turn_job().key, START)
                         )
-                        await self.one_waits(store)
+                        await somebody_waits_for_a_lock(store)
                     assert await ring
                     ringing.commit()
         finally:
             engine.dispose()
-
-    async def one_waits(self, store: Store) -> None:
-        """Wait until the server has a transaction that waits for another."""
-        waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        async with asyncio.timeout(10):
-            while not await store.database.read(lambda c: c.execute(waiting).scalar()):
-                await asyncio.sleep(0.005)
 
 
 class TestUnattended:

@@ -151,6 +151,7 @@ class Life:
         """Do as the step says; tell whether another step may follow at once."""
         match step:
             case Rent():
+                assert not self.is_open, "the machine of the last call may exist"
                 return self._outcome(world.rent())
             case Resolve():
                 return self._outcome(world.resolve())

@@ -81,3 +81,11 @@ class Store:
 async def all_at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
     """Make so many calls together and return what each gave, errors included."""
     return await asyncio.gather(*(call(n) for n in range(count)), return_exceptions=True)
+
+
+async def somebody_waits_for_a_lock(store: Store) -> None:
+    """Wait until PostgreSQL has a transaction that waits for another."""
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    async with asyncio.timeout(10):
+        while not await store.database.read(lambda c: c.execute(waiting).scalar()):
+            await asyncio.sleep(0.005)

@@ -121,7 +121,8 @@ class TestCancelledCallers:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-        assert await neighbour == "neighbour"
+        async with asyncio.timeout(PATIENCE_S):
+            assert await neighbour == "neighbour"
         assert await texts(database) == ["held", "cancelled", "neighbour"]
 
     async def test_a_cancelled_caller_of_failing_work_disturbs_nobody(self, database: Database) -> None:

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -18,9 +19,9 @@ from alembic.migration import MigrationContext
 
 from gpuherd.adapters.sql import schema
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import DatabaseUnusable, migrate
+from gpuherd.adapters.sql.migrate import MIGRATION_LOCK, DatabaseUnusable, migrate
+from tests.adapters.sql.blocked_writer import PATIENCE_S
 from tests.support.databases import install_queue, sqlalchemy_url
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
 OURS = set(schema.metadata.tables)
 QUEUE = set(schema.queue_metadata.tables)
@@ -41,7 +42,7 @@ def empty(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
 
 
 def tables(database: Database) -> set[str]:
-    return database.write_now(lambda c: set(sa.inspect(c).get_table_names()))
+    return database._read(lambda c: set(sa.inspect(c).get_table_names()))
 
 
 def query(database: Database, sql: str) -> list[tuple[Any, ...]]:
@@ -136,20 +137,21 @@ class TestFresh:
         assert rows(empty, "installation") == [("installation", "0a1b2c3d")]
 
     @pytest.mark.postgres
-    def test_replicas_that_start_together_migrate_once(self, postgres_url: str) -> None:  # noqa: F811
-        asyncio.run(install_queue(postgres_url))
-        replicas = [Database(sqlalchemy_url(postgres_url)) for _ in range(4)]
-
-        async def start_all() -> None:
-            await asyncio.gather(*(asyncio.to_thread(migrate, it) for it in replicas))
-
-        try:
-            asyncio.run(start_all())
-            assert tables(replicas[0]) >= OURS
-            assert len(rows(replicas[0], VERSION)) == 1
-        finally:
-            for it in replicas:
-                it.close()
+    async def test_replicas_that_start_together_migrate_one_after_the_other(
+        self, postgres: Database, postgres_url: str
+    ) -> None:
+        """A replica that is just migrating holds the lock; the next one waits until it is done."""
+        with psycopg.connect(postgres_url, autocommit=True) as first:
+            first.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+            second = asyncio.create_task(asyncio.to_thread(migrate, postgres))
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            async with asyncio.timeout(PATIENCE_S):
+                while first.execute(waiting).fetchone() != (1,):
+                    await asyncio.sleep(0.005)
+            assert not tables(postgres) & OURS
+            first.execute("SELECT pg_advisory_unlock(%s)", [MIGRATION_LOCK])
+            await second
+        assert tables(postgres) >= OURS
 
 
 class TestRefused:
