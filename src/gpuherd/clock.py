@@ -55,11 +55,14 @@ class Ids:
         fresh = (millis << 80) | self._chance.getrandbits(80)
         # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were made.
         self._last = max(fresh, self._last + 1)
-        return prefix + _base32(self._last, 26)
+        return prefix + _ulid(self._last)
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+# Two digits at a time: ids are made several times for each request.
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_PLACES = tuple(range(120, -1, -10))
 
 
-def _base32(number: int, length: int) -> str:
-    return "".join(_ALPHABET[(number >> (5 * place)) & 31] for place in reversed(range(length)))
+def _ulid(number: int) -> str:
+    return "".join([_PAIRS[(number >> place) & 1023] for place in _PLACES])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 
-from gpuherd.adapters.logs import Blotter, GatheredLines
+from gpuherd.adapters.logs import Blotter, GatheredLines, json_line
 from gpuherd.domain.secret import Secret
 
 # Longer than any test: what comes out then, somebody has brought out.
@@ -56,7 +57,13 @@ def test_no_line_is_lost_or_doubled_when_many_write_at_once() -> None:
 def test_a_secret_that_begins_like_another_leaves_no_rest() -> None:
     blotter = Blotter([Secret("secret-key"), Secret("secret-key-of-admin"), None])
     assert blotter.clean("a secret-key-of-admin and a secret-key") == "a *** and a ***"
-    assert blotter.clean({"deep": ["secret-key", 1]}) == {"deep": ["***", 1]}
+
+
+def test_a_secret_is_found_in_the_form_that_json_gives_it() -> None:
+    secret = 'quo"te\\back-ü'
+    event = {"deep": {"a": [secret]}, "text": f"x{secret}y", "odd": Secret("hidden by itself")}
+    line = Blotter([Secret(secret)]).clean(json_line(None, "info", event))
+    assert json.loads(line) == {"deep": {"a": ["***"]}, "text": "x***y", "odd": "***"}
 
 
 def test_without_secrets_nothing_is_blotted() -> None:

@@ -94,6 +94,17 @@ async def test_statistics_add_up(cache: Cache[str, str], clock: FakeClock) -> No
     assert stats.hit_ratio == pytest.approx(4 / 6)
 
 
+async def test_a_peek_counts_what_it_finds_and_nothing_else(
+    cache: Cache[str, str], clock: FakeClock
+) -> None:
+    assert cache.peek("a") is None
+    cache.put("a", "1")
+    assert cache.peek("a") == "1"
+    await clock.advance(3600)
+    assert cache.peek("a") is None
+    assert (cache.stats.hits, cache.stats.misses) == (1, 0)
+
+
 async def test_invalidated_and_cleared_entries_are_gone_for_good(cache: Cache[str, str]) -> None:
     for key in "abc":
         cache.put(key, key)

@@ -6,6 +6,7 @@ Lines that nobody waits for are written together, some milliseconds later; a war
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import re
 import sys
@@ -13,11 +14,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from gpuherd.clock import SystemClock
 from gpuherd.domain.secret import HIDDEN, Secret
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -36,7 +38,7 @@ def configure_logs(level: str, secrets: Iterable[Secret | None], stream: TextIO 
         render = structlog.dev.ConsoleRenderer()
         make_logger = structlog.WriteLoggerFactory(file=out)
     else:
-        render = structlog.processors.JSONRenderer(ensure_ascii=True)
+        render = json_line
         gathered = GatheredLines(out)
         atexit.register(gathered.write_out)
         make_logger = lambda *_: gathered  # noqa: E731
@@ -44,10 +46,9 @@ def configure_logs(level: str, secrets: Iterable[Secret | None], stream: TextIO 
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp,
             structlog.processors.format_exc_info,
-            Blotter(secrets),
-            render,
+            _blotted(render, Blotter(secrets)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=make_logger,
@@ -106,28 +107,40 @@ class GatheredLines:
                 self.write_out()
 
 
+# `json.dumps` with any option makes a new encoder at each call, which costs more than the encoding.
+_encode = json.JSONEncoder(default=str).encode
+_clock = SystemClock()
+
+
+def _stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event["timestamp"] = _clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return event
+
+
+def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Render an event as a line of JSON."""
+    return _encode(event)
+
+
+def _blotted(render: Processor, blotter: Blotter) -> Processor:
+    return lambda logger, method, event: blotter.clean(str(render(logger, method, event)))
+
+
 class Blotter:
-    """Removes the values of secrets from whatever is about to be written, however they got there."""
+    """Removes the values of secrets from a finished line, however they got there."""
 
     def __init__(self, secrets: Iterable[Secret | None]):
         values = {s.reveal() for s in secrets if s is not None and len(s.reveal()) >= BLOT_MIN}
+        # In a line of JSON some characters look different.
+        values |= {_encode(value)[1:-1] for value in values}
         # The longest first: one may be a part of another, and no rest of it shall stay.
         words = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
         # What never matches, where there is no secret.
         self._pattern = re.compile(words or r"(?!)")
 
-    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        return {key: self.clean(value) for key, value in event.items()}
-
-    def clean(self, value: Any) -> Any:
-        """Return the value without any secret in it."""
-        if isinstance(value, str):
-            return self._pattern.sub(HIDDEN, value)
-        if isinstance(value, dict):
-            return {key: self.clean(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.clean(inner) for inner in value]
-        return value if isinstance(value, int | float | bool | type(None)) else self.clean(str(value))
+    def clean(self, text: str) -> str:
+        """Return the text without any secret in it."""
+        return self._pattern.sub(HIDDEN, text)
 
 
 class _LibraryBlotter(logging.Filter):

@@ -127,6 +127,8 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            # Whoever writes such a header says what he likes.
+            proxy_headers=False,
             lifespan="off",
             timeout_keep_alive=60,
             timeout_graceful_shutdown=5,

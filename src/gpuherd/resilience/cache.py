@@ -67,6 +67,15 @@ class Cache(Generic[K, V]):
         entry = self._look_up(key)
         return None if entry is None else entry.value
 
+    def peek(self, key: K) -> V | None:
+        """Return the fresh value if there is one; that there is none counts only when somebody loads it."""
+        entry = self._entries.get(key)
+        if entry is None or entry.fresh_until <= self._clock.monotonic():
+            return None
+        self._hits += 1
+        self._entries.move_to_end(key)
+        return entry.value
+
     def get_stale(self, key: K) -> tuple[V, float] | None:
         """Return the last known value, however old, with its age in seconds; this counts as no use of it."""
         entry = self._entries.get(key)

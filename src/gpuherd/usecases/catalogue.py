@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpuherd.clock import Clock
@@ -16,6 +17,7 @@ OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
 
 T = TypeVar("T")
+AtHand = tuple[tuple[Region, ...], tuple[Offer, ...]]
 
 
 class Catalogue:
@@ -57,6 +59,16 @@ class Catalogue:
         (found,) = await self._templates.get_or_load(template_id, load)
         return found
 
+    def at_hand(self, mode: BillingMode, template_id: str) -> AtHand | None:
+        """Return what a create asks for, if all of it can be had without waiting."""
+        regions = self._regions.peek("all")
+        offers = regions and self._offers.peek(mode)
+        template = offers and self._templates.peek(template_id)
+        if not regions or not offers or not template:
+            return None
+        check_template(template[0])
+        return regions, offers
+
     def forget_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""
         self._offers.clear()
@@ -69,6 +81,13 @@ async def within(budget_s: float, question: Awaitable[T]) -> T | None:
             return await question
     except (TimeoutError, CloudUnavailable, KeyRefused):
         return None
+
+
+@lru_cache(maxsize=256)
+def known_codes(words: tuple[str, ...], regions: tuple[Region, ...]) -> tuple[str, ...]:
+    """Return the codes of the regions that are meant, each once; a word that means none is passed over."""
+    called = [next((it.code for it in regions if it.is_called(word)), None) for word in words]
+    return tuple(dict.fromkeys(code for code in called if code is not None))
 
 
 def region_codes(words: Iterable[str], regions: Iterable[Region], field: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,14 @@ from gpuherd.domain.health import describe_health
 from gpuherd.domain.instance import Instance
 from gpuherd.domain.operation import Operation
 from gpuherd.jobs.job import Job
+
+# `json.dumps` with any option makes a new encoder at each call, which costs as much as the encoding.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def compact(value: Any) -> bytes:
+    """Return a value as JSON without any blank, in UTF-8."""
+    return _encode(value).encode()
 
 
 def iso(moment: datetime | None) -> str | None:

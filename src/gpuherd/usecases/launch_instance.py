@@ -12,12 +12,12 @@ from gpuherd.domain import events
 from gpuherd.domain.estimate import time_to_ready
 from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
-from gpuherd.domain.offer import Region
+from gpuherd.domain.offer import Offer, Region
 from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
 from gpuherd.ports.store import Claim, Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.catalogue import Catalogue, region_codes, within
+from gpuherd.usecases.catalogue import Catalogue, known_codes, region_codes, within
 from gpuherd.usecases.chronicle import Chronicle, News
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
@@ -119,18 +119,24 @@ class LaunchInstance:
 
     async def _checked(self, request: LaunchRequest) -> Wish:
         """Return the wish with region codes, refusing what is already known to be impossible."""
-        regions, offers, template = await asyncio.gather(
-            within(LOOKUP_BUDGET_S, self.catalogue.regions()),
-            within(LOOKUP_BUDGET_S, self.catalogue.offers(request.wish.billing_mode)),
-            within(LOOKUP_BUDGET_S, self.catalogue.template(request.wish.template_id)),
-        )
-        del template  # Only its absence matters here, and that raises.
+        regions, offers = await self._known(request.wish)
         wish = replace(request.wish, regions=self._regions(request, regions))
         if offers is not None and regions is not None:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
         return wish
+
+    async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
+        """Return regions and offers as far as they are known in time; a template that is not there raises."""
+        if at_hand := self.catalogue.at_hand(wish.billing_mode, wish.template_id):
+            return at_hand
+        regions, offers, _ = await asyncio.gather(
+            within(LOOKUP_BUDGET_S, self.catalogue.regions()),
+            within(LOOKUP_BUDGET_S, self.catalogue.offers(wish.billing_mode)),
+            within(LOOKUP_BUDGET_S, self.catalogue.template(wish.template_id)),
+        )
+        return regions, offers
 
     def _regions(self, request: LaunchRequest, known: tuple[Region, ...] | None) -> tuple[str, ...]:
         anywhere = request.wish.optimize == "price" and request.regions is None
@@ -146,6 +152,4 @@ class LaunchInstance:
         if anywhere:
             return ()
         # The configured order may name regions that this account does not have; the user's may not.
-        return region_codes(
-            [word for word in words if any(r.is_called(word) for r in known)], known, "region"
-        )
+        return known_codes(words, known)

@@ -5,7 +5,6 @@ A reply by id is the very bytes that were encoded once and kept; a change of the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from gpuherd.domain.waiting import WaitFor, reached
 from gpuherd.ports.store import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.describe import describe
+from gpuherd.usecases.describe import compact, describe
 from gpuherd.usecases.find_instance import FindInstance, is_id
 
 DETAILS_TTL_S = 30.0
@@ -52,9 +51,7 @@ class ReadInstance:
 
     def kept(self, instance_id: str) -> bytes | None:
         """Return the details if they can be had without waiting for anything."""
-        known = None if self._is_stale() else self._details.get_stale(instance_id)
-        # A look that finds nothing is left to `details`, lest it count twice.
-        return self._details.get(instance_id) if known and known[1] < DETAILS_TTL_S else None
+        return None if self._is_stale() else self._details.peek(instance_id)
 
     async def details(self, id_or_name: str) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
@@ -101,5 +98,4 @@ class ReadInstance:
 
 
 def _json(instance: Instance, *, stale: bool) -> bytes:
-    details = {**describe(instance), "stale": stale}
-    return json.dumps(details, ensure_ascii=False, separators=(",", ":")).encode()
+    return compact({**describe(instance), "stale": stale})

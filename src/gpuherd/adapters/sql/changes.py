@@ -15,6 +15,7 @@ from gpuherd.adapters.sql.mapping import (
     instance_row,
     operation_doc,
 )
+from gpuherd.adapters.sql.prepared import PreparedInsert
 from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.domain.attempt import Attempt
@@ -22,17 +23,37 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change
 
-# Made once: to build a statement anew costs more than to run it.
-_INSERT_INSTANCE = sa.insert(instance)
+_INSERT_INSTANCE = PreparedInsert(
+    lambda _: sa.insert(instance),
+    "id",
+    "name",
+    "status",
+    "goal",
+    "settled",
+    "cloud_id",
+    "product_name",
+    "created_at",
+    "ready_at",
+    "version",
+    "doc",
+)
+_INSERT_EVENT = PreparedInsert(
+    # Nobody asks for its number, so the database need not tell it.
+    lambda _: sa.insert(event).inline(),
+    "instance_id",
+    "sequence",
+    "type",
+    "at",
+    "doc",
+)
 _INSERT_LABELS = sa.insert(instance_label)
-_INSERT_EVENTS = sa.insert(event)
 _INSERT_DELIVERIES = sa.insert(delivery)
 
 
 def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
     """Remember a new instance."""
     new = change.instance
-    connection.execute(_INSERT_INSTANCE, {**instance_row(new), "version": new.version})
+    _INSERT_INSTANCE.run(connection, {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
         connection.execute(_INSERT_LABELS, rows)
@@ -60,12 +81,12 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
 def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> None:
     if change.attempt is not None:
         _write_attempt(connection, change.attempt)
-    if change.events:
-        connection.execute(_INSERT_EVENTS, [event_row(it) for it in change.events])
+    for it in change.events:
+        _INSERT_EVENT.run(connection, event_row(it))
     if change.deliveries:
         connection.execute(_INSERT_DELIVERIES, [delivery_row(it) for it in change.deliveries])
-    for it in change.operations:
-        _write_operation(connection, change.instance.id, it)
+    for moved in change.operations:
+        _write_operation(connection, change.instance.id, moved)
     if change.finished_job is not None:
         job_rows.finish_job(connection, change.finished_job, now)
     job_rows.insert_jobs(connection, change.jobs, now)

@@ -1,8 +1,9 @@
 """The database: one writer thread that commits together whatever is waiting, and readers beside it.
 
 A transaction is a plain function of a connection. `write(fn)` runs it on the writer; everything queued at
-that moment shares one commit, each function behind a savepoint of its own, so that one that fails takes no
-other with it. `read(fn)` runs on a reader's own connection.
+that moment shares one commit. Should one of them fail, all of it is undone and run again, each function
+behind a savepoint of its own, so that one that fails takes no other with it. `read(fn)` runs on a reader's
+own connection.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
@@ -31,10 +32,24 @@ BATCH_MAX = 256
 BUSY_TIMEOUT_S = 5.0
 
 
-@dataclass
+Outcome = tuple[Any, Exception | None]
+
+
+@dataclass(slots=True)
 class _Item:
     work: Work
-    future: Future[Any]
+    # Whoever waits: a coroutine of this loop, or a thread if there is none.
+    future: asyncio.Future[Any] | Future[Any]
+    loop: asyncio.AbstractEventLoop | None = None
+    rings: bool = False
+
+
+class _WorkFailed(Exception):
+    """One piece of work has failed by itself: the connection is well, and the others deserve another run."""
+
+    def __init__(self, error: Exception):
+        super().__init__()
+        self.error = error
 
 
 class Database:
@@ -65,12 +80,10 @@ class Database:
         Once handed over, the work is done even if the caller is cancelled. `rings` says that it may have
         made a job due, so the workers of this process are told.
         """
-        done = asyncio.wrap_future(self._hand_over(work))
-        if rings:
-            # Not after the wait: work that is committed makes jobs due even if its caller is gone.
-            done.add_done_callback(self._ring)
-        # Shielded: a cancelled caller must not cancel what the writer already holds.
-        return cast(T, await asyncio.shield(done))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._hand_over(_Item(work, done, loop, rings))
+        return await done
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a reader's connection."""
@@ -80,18 +93,14 @@ class Database:
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction from a thread that may block (start-up, migrations)."""
-        return cast(T, self._hand_over(work).result())
+        done: Future[T] = Future()
+        self._hand_over(_Item(work, done))
+        return done.result()
 
-    def _hand_over(self, work: Work) -> Future[Any]:
-        item = _Item(work, Future())
+    def _hand_over(self, item: _Item) -> None:
         with self._door:
             self._refuse_when_closed()
             self._queue.put(item)
-        return item.future
-
-    def _ring(self, done: asyncio.Future[Any]) -> None:
-        if done.exception() is None:
-            self.doorbell()
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
@@ -150,47 +159,92 @@ class Database:
             outcomes = self._run_together([item.work for item in batch])
         except StoreUnavailable as error:
             # Not even begun: one by one, each would wait as long for the same answer.
-            for item in batch:
-                item.future.set_exception(StoreUnavailable(error.message))
-            return
+            outcomes = [(None, StoreUnavailable(error.message)) for _ in batch]
         except Exception as error:
             if len(batch) > 1:
                 # The commit, or the connection, failed. Each for itself: at most the guilty one is refused.
                 for item in batch:
                     self._commit([item])
                 return
-            batch[0].future.set_exception(unavailable(error))
-            return
-        for item, (result, problem) in zip(batch, outcomes, strict=True):
-            if problem is None:
-                item.future.set_result(result)
-            else:
-                item.future.set_exception(problem)
+            outcomes = [(None, unavailable(error))]
+        self._tell(list(zip(batch, outcomes, strict=True)))
 
-    def _run_together(self, batch: list[Work]) -> list[tuple[Any, Exception | None]]:
+    def _tell(self, ended: list[tuple[_Item, Outcome]]) -> None:
+        """Tell everybody how it went, each loop with one call: to wake it costs more than to answer."""
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Outcome]]] = {}
+        for item, outcome in ended:
+            if item.loop is None:
+                _settle(item, outcome)
+            else:
+                loops.setdefault(item.loop, []).append((item, outcome))
+        for loop, theirs in loops.items():
+            # A loop that is closed has nobody left who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._tell_here, theirs)
+
+    def _tell_here(self, ended: list[tuple[_Item, Outcome]]) -> None:
+        for item, outcome in ended:
+            # A caller who was cancelled meanwhile hears nothing; the work is done all the same.
+            if not item.future.done():
+                _settle(item, outcome)
+        if any(item.rings and problem is None for item, (_, problem) in ended):
+            self.doorbell()
+
+    def _run_together(self, batch: list[Work]) -> list[Outcome]:
         """Run all in one transaction; `StoreUnavailable` if none could be begun."""
+        try:
+            with self._transaction() as connection:
+                return [(_run(connection, work), None) for work in batch]
+        except _WorkFailed as failed:
+            if len(batch) == 1:
+                return [(None, failed.error)]
+        # Savepoints cost more than most of the work behind them, so they are kept for when they are needed.
+        with self._transaction() as connection:
+            return [_run_apart(connection, work) for work in batch]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._write_engine.connect())
                 stack.enter_context(connection.begin())
             except DBAPIError as error:
                 raise unavailable(error) from error
-            return [_run_apart(connection, work) for work in batch]
+            yield connection
 
 
-def _run_apart(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
-    """Run one piece of work behind a savepoint, and return its result or what went wrong with it."""
-    savepoint = connection.begin_nested()
+def _settle(item: _Item, outcome: Outcome) -> None:
+    result, problem = outcome
+    if problem is None:
+        item.future.set_result(result)
+    else:
+        item.future.set_exception(problem)
+
+
+def _run(connection: Connection, work: Work) -> Any:
     try:
-        result = work(connection)
-        savepoint.commit()
+        return work(connection)
     except Exception as error:
         if _is_broken(error):
             raise
+        raise _WorkFailed(_own_affair(error)) from error
+
+
+def _run_apart(connection: Connection, work: Work) -> Outcome:
+    """Run one piece of work behind a savepoint, and return its result or what went wrong with it."""
+    savepoint = connection.begin_nested()
+    try:
+        result = _run(connection, work)
+        savepoint.commit()
+    except _WorkFailed as failed:
         savepoint.rollback()
-        # What breaks a rule of the schema is the work's own affair; the rest says that we cannot write.
-        return None, error if isinstance(error, IntegrityError) else unavailable(error)
+        return None, failed.error
     return result, None
+
+
+def _own_affair(error: Exception) -> Exception:
+    """What breaks a rule of the schema is the work's own affair; the rest says that we cannot write."""
+    return error if isinstance(error, IntegrityError) else unavailable(error)
 
 
 def unavailable(error: Exception) -> Exception:

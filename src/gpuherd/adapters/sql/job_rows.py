@@ -12,6 +12,7 @@ from pgqueuer.domain.settings import DBSettings
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuherd.adapters.sql.mapping import dumps
+from gpuherd.adapters.sql.prepared import PreparedInsert
 from gpuherd.adapters.sql.schema import job, queue
 from gpuherd.jobs.job import NewJob, Priority
 
@@ -19,38 +20,66 @@ LIVE, COMPLETED, FAILED = "live", "completed", "failed"
 # As text, because it must say the same as the index `one_live_job`.
 IS_LIVE = sa.text("state = 'live'")
 
-# Made once: to build a statement anew costs more than to run it.
 _KNOWN = (
     sa.select(job.c.id, queue.c.id.label("queue_row"))
     .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
     .where(job.c.key == sa.bindparam("wanted"), job.c.state == LIVE)
 )
-_INSERT_QUEUE_ROW = sa.insert(queue).returning(queue.c.id)
 
-
-_UNLESS_TAKEN = {
-    name: dialect.insert(job)
-    .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
-    .returning(job.c.id)
-    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
-}
+_INSERT_QUEUE_ROW = PreparedInsert(
+    lambda _: sa.insert(queue).returning(queue.c.id),
+    "priority",
+    "created",
+    "updated",
+    "heartbeat",
+    "execute_after",
+    "status",
+    "entrypoint",
+    "payload",
+    "attempts",
+)
+_DIALECTS = {"sqlite": sqlite, "postgresql": postgresql}
+_INSERT_UNLESS_TAKEN = PreparedInsert(
+    lambda name: (
+        _DIALECTS[name]
+        .insert(job)
+        .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
+        .returning(job.c.id)
+    ),
+    "id",
+    "kind",
+    "key",
+    "instance_id",
+    "priority",
+    "payload",
+    "state",
+    "attempts",
+    "max_attempts",
+    "created_at",
+    "error",
+    "woken",
+    "queue_id",
+)
 
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     """Take a job unless an unfinished one has its key; tell whether it was taken."""
+    queue_id = _insert_queue_row(connection, new.id, new, now)
+    if _insert_row(connection, new, queue_id, now):
+        return True
     known = connection.execute(_KNOWN, {"wanted": new.key}).first()
-    if known is None:
-        return _insert_fresh(connection, new, now)
-    if known.queue_row is not None:
+    if known is None or known.queue_row is not None:
+        # Its own row in the queue will do.
+        connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
         return False
     # The queue has lost it. Nobody else would ever notice, and its key would be taken for ever.
-    queue_id = _insert_queue_row(connection, known.id, new, now)
+    payload = {"payload": known.id.encode()}
+    connection.execute(sa.update(queue).where(queue.c.id == queue_id).values(**payload))
     connection.execute(sa.update(job).where(job.c.id == known.id).values(queue_id=queue_id))
     return True
 
 
-def _insert_fresh(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
-    queue_id = _insert_queue_row(connection, new.id, new, now)
+def _insert_row(connection: sa.Connection, new: NewJob, queue_id: int, now: datetime) -> bool:
     row = {
         "id": new.id,
         "kind": new.kind,
@@ -66,11 +95,7 @@ def _insert_fresh(connection: sa.Connection, new: NewJob, now: datetime) -> bool
         "woken": False,
         "queue_id": queue_id,
     }
-    if connection.execute(_UNLESS_TAKEN[connection.dialect.name], row).first() is not None:
-        return True
-    # Another process took the key since we looked.
-    connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
-    return False
+    return _INSERT_UNLESS_TAKEN.run(connection, row) is not None
 
 
 def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: datetime) -> int:
@@ -85,7 +110,7 @@ def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: 
         "payload": job_id.encode(),
         "attempts": 0,
     }
-    return int(connection.execute(_INSERT_QUEUE_ROW, row).scalar_one())
+    return int(_INSERT_QUEUE_ROW.run(connection, row))
 
 
 def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:

@@ -21,9 +21,9 @@ from gpuherd.entrypoints.http import (
     operations,
     sync,
 )
-from gpuherd.entrypoints.http.hot_details import HotDetails
+from gpuherd.entrypoints.http.hot_paths import HotPaths
 from gpuherd.entrypoints.http.middleware import KeyCheck, Surroundings
-from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response
+from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response, unexpected
 from gpuherd.entrypoints.plane import Plane
 
 
@@ -44,7 +44,7 @@ def build_app(plane: Plane) -> ASGIApp:
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)
     app.add_exception_handler(Exception, _unexpected)
-    inside = HotDetails(app, plane.read_instance)
+    inside = HotPaths(app, plane.read_instance)
     return Surroundings(KeyCheck(inside, plane.admin_key), plane.clock, plane.ids, plane.meter)
 
 
@@ -61,5 +61,4 @@ async def _theirs(_: Request, error: Exception) -> Response:
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
-    words = "this is a defect in gpuherd; its log has more under this request id"
-    return problem_response(problem(500, "INTERNAL_ERROR", words))
+    return problem_response(unexpected())

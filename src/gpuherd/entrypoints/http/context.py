@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 # Anything else could forge a log line or a header, so it is replaced, not passed on.
-_SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RequestContext:
     """The ids of the request that is being answered."""
 
@@ -23,6 +23,6 @@ class RequestContext:
 current: ContextVar[RequestContext] = ContextVar("request")
 
 
-def sane(value: str | None) -> str | None:
+def sane(value: bytes) -> str | None:
     """Return an id that a client sent, if it is harmless."""
-    return value if value is not None and _SANE.fullmatch(value) else None
+    return value.decode("ascii") if _SANE.fullmatch(value) else None

@@ -6,14 +6,19 @@ import hashlib
 import hmac
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
-from gpuherd.entrypoints.http.problems import BodyTooLarge, Unauthorized, problem_of, problem_response
+from gpuherd.entrypoints.http.problems import (
+    BodyTooLarge,
+    Unauthorized,
+    problem_of,
+    problem_response,
+    unexpected,
+)
 from gpuherd.ports.meter import Meter
 
 log = structlog.get_logger()
@@ -37,16 +42,15 @@ class Surroundings:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        request_id = sane(headers.get("x-request-id")) or self._ids.new("req_")
-        correlation_id = sane(headers.get("x-correlation-id")) or request_id
-        context = RequestContext(request_id, correlation_id, self._clock.now())
+        request_id, correlation_id, declared = _read_headers(scope)
+        request_id = request_id or self._ids.new("req_")
+        context = RequestContext(request_id, correlation_id or request_id, self._clock.now())
         token = current.set(context)
-        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=correlation_id)
+        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=context.correlation_id)
         reply = _Reply(send, context)
         started_s = self._clock.monotonic()
         try:
-            await self._answer(scope, receive, reply, headers)
+            await self._answer(scope, receive, reply, declared)
         finally:
             took_s = self._clock.monotonic() - started_s
             self._meter.request(_route(scope), scope["method"], reply.status, took_s)
@@ -60,14 +64,16 @@ class Surroundings:
             structlog.contextvars.unbind_contextvars("request_id", "correlation_id")
             current.reset(token)
 
-    async def _answer(self, scope: Scope, receive: Receive, reply: _Reply, headers: Headers) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, reply: _Reply, declared: bytes) -> None:
         try:
-            await self._app(scope, _limited(receive, headers), reply)
+            await self._app(scope, _limited(receive, declared), reply)
         except GpuherdError as error:
             await problem_response(problem_of(error))(scope, receive, reply)
         except Exception:
-            # The framework has answered with a 500 by now (`app.py`); here it only gets its line in the log.
             log.exception("http.unexpected", path=scope["path"])
+            # Where the framework was in between, it has answered by now.
+            if reply.status is None:
+                await problem_response(unexpected())(scope, receive, reply)
 
 
 class _Reply:
@@ -81,11 +87,15 @@ class _Reply:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["X-Request-ID"] = self._context.request_id
-            headers["X-Correlation-ID"] = self._context.correlation_id
-            headers["X-Content-Type-Options"] = "nosniff"
-            headers.setdefault("Cache-Control", "no-store")
+            ids = self._context
+            headers = message["headers"] = [
+                *message["headers"],
+                (b"x-request-id", ids.request_id.encode()),
+                (b"x-correlation-id", ids.correlation_id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
         await self._send(message)
 
 
@@ -111,6 +121,20 @@ class KeyCheck:
         return scheme.lower() == b"bearer" and hmac.compare_digest(_digest(key.strip()), self._digest)
 
 
+def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
+    """Return the ids that the client sent, where they are harmless, and the length that it declared."""
+    request_id = correlation_id = None
+    declared = b""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            request_id = request_id or sane(value)
+        elif name == b"x-correlation-id":
+            correlation_id = correlation_id or sane(value)
+        elif name == b"content-length":
+            declared = value
+    return request_id, correlation_id, declared
+
+
 def _route(scope: Scope) -> str:
     """Return the template of the route that answered: the framework leaves it in the scope."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
@@ -121,9 +145,8 @@ def _digest(key: str | bytes) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-def _limited(receive: Receive, headers: Headers) -> Receive:
+def _limited(receive: Receive, declared: bytes) -> Receive:
     """Return `receive` with a limit, so that no body is read to its end just to be refused."""
-    declared = headers.get("content-length", "")
     seen = 0
 
     async def limited() -> Message:

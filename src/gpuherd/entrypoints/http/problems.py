@@ -115,6 +115,12 @@ def problem_of(error: GpuherdError) -> dict[str, Any]:
     )
 
 
+def unexpected() -> dict[str, Any]:
+    """Return the problem document for what nobody foresaw; it tells nothing of the inside."""
+    words = "this is a defect in gpuherd; its log has more under this request id"
+    return problem(500, "INTERNAL_ERROR", words)
+
+
 def problem_response(document: Mapping[str, Any]) -> Response:
     """Return a problem document as the reply to the current request."""
     context = current.get()

@@ -30,12 +30,13 @@ async def read_object(request: Request) -> dict[str, Any]:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise _invalid("INVALID_JSON", "the body is not UTF-8") from None
-    if _depth(text) > DEPTH_MAX:
+    if _brackets(text) > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise _invalid("INVALID_JSON", f"the body is nested deeper than {DEPTH_MAX} levels")
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-        # A lone surrogate can be written in JSON but not in UTF-8, so it could never be stored or shown.
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        value = _decode(text)
+        if "\\u" in text:
+            # A lone surrogate can be written in JSON but not in UTF-8, so it could never be stored or shown.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except InvalidRequest:
         raise
     except (ValueError, RecursionError):
@@ -55,6 +56,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise _invalid("INVALID_JSON", f"{name} is not a JSON number")
+
+
+# `json.loads` with any option makes a new decoder at each call.
+_decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant).decode
+
+
+def _brackets(text: str) -> int:
+    return text.count("[") + text.count("{")
 
 
 def _depth(text: str) -> int:

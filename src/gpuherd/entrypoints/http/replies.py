@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.usecases.describe import compact
 
 
 def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a value as JSON."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
+    return Response(compact(value), status_code=status, media_type="application/json", headers=headers)
 
 
 def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Response:

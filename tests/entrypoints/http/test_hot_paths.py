@@ -1,4 +1,4 @@
-"""The short cut to kept details: nobody can tell it from the route, except by the clock."""
+"""The short cuts: nobody can tell them from the routes, except by the clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.entrypoints.http.hot_details import ROUTE
+from gpuherd.entrypoints.http import hot_paths
+from gpuherd.entrypoints.http.hot_paths import DETAILS_ROUTE, LAUNCH_ROUTE
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -36,13 +37,20 @@ async def test_the_short_cut_counts_as_the_route_does(
 ) -> None:
     for _ in range(5):
         await api.get(path)
-    counted = [
+    assert counted(meter, DETAILS_ROUTE.path) == 5
+    # One of them made by the fixture.
+    await api.post("/api/instances", json=GOOD)
+    await api.post("/api/instances", json={})
+    assert counted(meter, LAUNCH_ROUTE.path) == 3
+
+
+def counted(meter: PrometheusMeter, route: str) -> float:
+    return sum(
         sample.value
         for family in meter.registry.collect()
         for sample in family.samples
-        if sample.labels.get("route") == ROUTE.path and sample.name.endswith("_count")
-    ]
-    assert sum(counted) == 5
+        if sample.labels.get("route") == route and sample.name.endswith("_count")
+    )
 
 
 async def test_the_short_cut_needs_a_key(api: httpx.AsyncClient, path: str) -> None:
@@ -84,3 +92,23 @@ async def test_while_the_cloud_is_silent_nothing_kept_is_served(
     assert (await api.get(path)).json()["stale"] is True
     herd.breaker_state = "CLOSED"
     assert (await api.get(path)).json()["stale"] is False
+
+
+async def test_a_launch_answers_like_the_route(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_short_cut = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
+    monkeypatch.setattr(hot_paths, "COLLECTION", "/nowhere")
+    by_route = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
+    assert [it.status_code for it in by_route] == [201, 400, 400]
+    for one, other in zip(by_short_cut, by_route, strict=True):
+        assert one.status_code == other.status_code
+        assert set(one.headers) == set(other.headers)
+        assert set(one.json()) == set(other.json())
+
+
+async def test_a_launch_that_breaks_is_answered_too(api: httpx.AsyncClient, herd: Herd) -> None:
+    herd.launch_instance.instances.add = None  # type: ignore[assignment, method-assign]
+    reply = await api.post("/api/instances", json=GOOD)
+    assert (reply.status_code, reply.json()["code"]) == (500, "INTERNAL_ERROR")
+    assert reply.headers["content-type"] == "application/problem+json"
