@@ -14,7 +14,10 @@ from gpuherd.domain.failure import Failure
 from gpuherd.domain.goals import StartOrder
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import Goal, Instance, Status, Wish
-from gpuherd.domain.lifecycle import (
+from gpuherd.domain.lifecycle import must_release, next_step
+from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.operation import Operation, OperationKind, progress, requested
+from gpuherd.domain.steps import (
     Become,
     CheckHealth,
     Delete,
@@ -29,11 +32,7 @@ from gpuherd.domain.lifecycle import (
     Step,
     Stop,
     Wait,
-    must_release,
-    next_step,
 )
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.operation import Operation, OperationKind, progress, requested
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 DEADLINE = CREATED + timedelta(minutes=20)
@@ -87,6 +86,10 @@ class World(Protocol):
     def runs_indeed(self) -> bool: ...
     def health(self) -> HealthStatus: ...
     def ask(self, step: Step) -> bool: ...
+
+
+# What a machine may show that was thought lost.
+FOUND_AGAIN = frozenset({Status.RUNNING, Status.READY, Status.EXITED})
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,8 @@ class Life:
         it = self.instance
         if it.status is Status.EXITED:
             self.chapters.append("past us")
+        if it.status is Status.MIGRATING:
+            self.chapters.append("moved")
         ready_at = it.ready_at or self.now if it.health_check is None else it.ready_at
         self._save(
             replace(it, goal=Goal.RUNNING, status=Status.RUNNING, started_at=self.now, ready_at=ready_at)
@@ -226,6 +231,9 @@ class Life:
             self.operations[operation.id] = operation
             instance = replace(instance, operation=operation)
         chapter = len(self.chapters) - 1
+        if self.told[-1] == Told(chapter, Status.FAILED, self.told[-1].at) and instance.status in FOUND_AGAIN:
+            self.chapters.append("found again")
+            chapter += 1
         if (chapter, instance.status) != (self.told[-1].chapter, self.told[-1].status):
             self.told.append(Told(chapter, instance.status, self.now))
         self.instance = instance

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import OnFailure
-from gpuherd.domain.lifecycle import Sight, Step
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.operation import OperationKind
+from gpuherd.domain.steps import Sight, Step
 from tests.domain.lives import CHECK, Life, an_instance, seen
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.instance import ENDED, Goal, Instance, Status
-from gpuherd.domain.lifecycle import (
+from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE, next_step
+from gpuherd.domain.machine import Phase
+from gpuherd.domain.operation import OperationKind
+from gpuherd.domain.steps import (
     LOOK_AGAIN,
-    REPEAT_ASK,
-    REPEAT_DELETE,
     Become,
     CheckHealth,
     Delete,
@@ -29,10 +30,7 @@ from gpuherd.domain.lifecycle import (
     Step,
     Stop,
     Wait,
-    next_step,
 )
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import OperationKind
 from tests.domain.lives import (
     CHECK,
     CREATED,
@@ -76,6 +74,7 @@ SITUATIONS = {
     "checking": an_instance(Status.HEALTH_CHECKING, **CHECKED),
     "running": an_instance(Status.RUNNING, **USED),
     "ready": an_instance(Status.READY, **USED, health_check=CHECK),
+    "migrating": an_instance(Status.MIGRATING, **USED),
     "exited": an_instance(Status.EXITED, **EXITED),
     "stopped": an_instance(Status.EXITED, **EXITED, goal=Goal.STOPPED, operation=ON_STOP.succeeded(EARLY)),
     "failed": an_instance(Status.FAILED, **BOUND),
@@ -109,8 +108,9 @@ creating      wait     starting starting details  wait     broken! wait      bro
 starting      wait     wait     wait     details  wait     broken! wait      broken! gone!    gone!    wait
 pending       wait     wait     wait     checking wait     broken! wait      broken! gone!    gone!    wait
 checking      wait     wait     wait     check    wait     broken! wait      broken! gone!    gone!    wait
-running       rest     rest     rest     rest     rest     exited  rest      rest    rest     gone!    rest
-ready         rest     rest     rest     rest     rest     exited  rest      rest    rest     gone!    rest
+running       rest     rest     rest     rest     rest     exited  migrating rest    rest     gone!    rest
+ready         rest     rest     rest     rest     rest     exited  migrating rest    rest     gone!    rest
+migrating     wait     wait     wait     details  wait     exited  wait      wait    wait     gone!    wait
 exited        rest     rest     rest     details  rest     rest    rest      rest    rest     gone!    rest
 stopped       rest     rest     rest     details  rest     rest    rest      rest    rest     gone!    rest
 failed        rest     rest     rest     rest     rest     rest    rest      rest    rest     rest     rest
@@ -145,6 +145,7 @@ WORDS = {
     "starting": Become(Status.STARTING),
     "checking": Become(Status.HEALTH_CHECKING),
     "exited": Become(Status.EXITED),
+    "migrating": Become(Status.MIGRATING),
     "deleted": Become(Status.DELETED),
     "start": Start(),
     "stop": Stop(),

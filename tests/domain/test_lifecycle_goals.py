@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,17 @@ from gpuherd.domain.goals import StartOrder
 from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import Goal, Instance, OnFailure, Status
 from gpuherd.domain.lifecycle import (
-    LOOK_AGAIN,
     REPEAT_ASK,
     REPEAT_DELETE,
+    is_followed,
+    is_starting_again,
+    must_release,
+    next_step,
+)
+from gpuherd.domain.machine import Phase
+from gpuherd.domain.operation import Operation, OperationKind
+from gpuherd.domain.steps import (
+    LOOK_AGAIN,
     Become,
     CheckHealth,
     Delete,
@@ -26,13 +35,7 @@ from gpuherd.domain.lifecycle import (
     Step,
     Stop,
     Wait,
-    is_followed,
-    is_starting_again,
-    must_release,
-    next_step,
 )
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import Operation, OperationKind
 from tests.domain.lives import (
     CHECK,
     DEADLINE,
@@ -254,7 +257,63 @@ def test_what_was_started_past_us_may_be_stopped_past_us() -> None:
 def test_the_end_of_an_old_start_is_not_the_deadline_of_a_later_one() -> None:
     assert is_followed(followed(operation=ON_START.succeeded(EARLY)))
     assert not is_followed(followed(operation=ON_START))
-    assert not is_followed(followed(stopped_at=None))
+    assert not is_followed(followed(stopped_at=None, ready_at=None))
+
+
+def test_what_was_moved_is_not_held_to_the_deadline_of_its_first_boot() -> None:
+    moved = followed(stopped_at=None)
+    assert moved.ready_at is not None
+    assert is_followed(moved)
+
+
+# --- thought lost, and found again ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase", "step"),
+    [
+        pytest.param(USED, Phase.RUNNING, Become(Status.RUNNING), id="it was usable"),
+        pytest.param(
+            {**USED, "health_check": CHECK}, Phase.RUNNING, Become(Status.READY), id="it had answered"
+        ),
+        pytest.param(USED, Phase.STOPPED, Become(Status.EXITED), id="it has stopped meanwhile"),
+        pytest.param({"on_failure": OnFailure.KEEP}, Phase.RUNNING, ReadDetails(), id="it was never usable"),
+        pytest.param({**USED, "goal": Goal.STOPPED}, Phase.RUNNING, Stop(), id="it shall not run"),
+        pytest.param(USED, Phase.STARTING, Rest(), id="it is on its way"),
+        pytest.param(USED, Phase.ABSENT, Rest(), id="it is gone all the same"),
+    ],
+)
+def test_a_machine_that_was_thought_lost_is_counted_again_when_it_is_listed(
+    changes: dict[str, Any], phase: Phase, step: Step
+) -> None:
+    lost = an_instance(
+        Status.FAILED,
+        **{"cloud_id": "m-1", "last_error": replace(a_failure(), code="INSTANCE_VANISHED"), **changes},
+    )
+    assert next_step(lost, None, seen(phase), LATE) == step
+
+
+def test_what_failed_for_another_reason_stays_failed() -> None:
+    failed = an_instance(Status.FAILED, **USED, last_error=replace(a_failure(), code="HEALTH_CHECK_FAILED"))
+    assert next_step(failed, None, seen(Phase.RUNNING), LATE) == Rest()
+
+
+@pytest.mark.parametrize("phase", [Phase.CREATING, Phase.PULLING, Phase.STARTING])
+def test_a_first_boot_that_never_ends_cannot_be_stopped_and_is_given_up(phase: Phase) -> None:
+    """The cloud stops only what runs, and this costs money for as long as somebody waits for that."""
+    stopping = on_the_way(OperationKind.STOP, ready_at=None, stopped_at=None)
+    assert next_step(stopping, None, seen(phase), EARLY) == Wait(LOOK_AGAIN)
+    for step in (
+        next_step(stopping, None, seen(phase), LATE),
+        next_step(stopping, None, Sight(a_machine(phase, error="pull access denied")), EARLY),
+    ):
+        assert isinstance(step, Fail)
+        assert step.code == "STARTUP_FAILED"
+
+
+def test_a_machine_that_was_of_use_is_waited_for_however_long_its_stop_takes() -> None:
+    stopping = on_the_way(OperationKind.STOP, **USED)
+    assert next_step(stopping, None, seen(Phase.STARTING), LATE) == Wait(LOOK_AGAIN)
 
 
 # --- the end ---

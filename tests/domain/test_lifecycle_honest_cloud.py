@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import Goal, Status
-from gpuherd.domain.lifecycle import Delete, Rest, Sight, Start, Step, Stop
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.operation import OperationKind, OperationState
+from gpuherd.domain.steps import Delete, Rest, Sight, Start, Step, Stop
 from tests.domain.lives import CHECK, DEADLINE, Life, an_instance, seen
 from tests.domain.stories import STEADY, Story, kinds, lives, stories, tell
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import Goal, Status
-from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE, Delete, Start, Stop
+from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.steps import Delete, Start, Stop
 from tests.domain.lives import CHECK, DEADLINE, Life, an_instance
 from tests.domain.stories import STEADY, Look, Order, Story, lives, stories, tell
 
@@ -25,6 +26,7 @@ ORDER = (
     Status.RUNNING,
     Status.HEALTH_CHECKING,
     Status.READY,
+    Status.MIGRATING,
     Status.STOPPING,
     Status.EXITED,
     Status.FAILED,
@@ -130,13 +132,15 @@ def test_the_stories_lead_everywhere() -> None:
     live()
     ends = {(kind, OperationState.SUCCEEDED) for kind in OperationKind}
     ends |= {(OperationKind.START, state) for state in (OperationState.FAILED, OperationState.SUPERSEDED)}
-    assert been >= {*ORDER, *ends, Start, Stop, Delete, "start", "stop", "delete", "past us"}
+    assert been >= {*ORDER, *ends, Start, Stop, Delete, "start", "stop", "delete", "past us", "moved"}
 
 
 # --- short stories ---
 
 
-@pytest.mark.parametrize("flap", [p for p in Phase if p not in (Phase.STOPPED, Phase.ABSENT)])
+@pytest.mark.parametrize(
+    "flap", [p for p in Phase if p not in (Phase.STOPPED, Phase.MIGRATING, Phase.ABSENT)]
+)
 @pytest.mark.parametrize("check", [None, CHECK])
 def test_a_usable_machine_that_flaps_is_still_usable(flap: Phase, check: HealthCheck | None) -> None:
     life = tell(Life(an_instance(health_check=check)), [STEADY])

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from gpuherd.domain.attempt import OPEN, Attempt, AttemptState
 from gpuherd.domain.events import STATUS_EVENTS
 from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
-from gpuherd.domain.lifecycle import (
+from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE, next_step
+from gpuherd.domain.machine import BOOTING, Phase
+from gpuherd.domain.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.steps import (
     LOOK_AGAIN,
-    REPEAT_ASK,
-    REPEAT_DELETE,
     Become,
     CheckHealth,
     Delete,
@@ -30,10 +31,7 @@ from gpuherd.domain.lifecycle import (
     Step,
     Stop,
     Wait,
-    next_step,
 )
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import Operation, OperationKind, OperationState
 from tests.domain.lives import CHECK, DEADLINE, a_machine, an_attempt, an_instance
 
 
@@ -205,9 +203,11 @@ def test_a_delete_ends_only_with_the_proof_that_nothing_is_left(it: Situation) -
 )
 def test_a_stop_leads_nowhere_but_down(it: Situation) -> None:
     expected = {Phase.STOPPED: Become(Status.EXITED), Phase.ABSENT: "INSTANCE_VANISHED"}
+    # What cannot come up cannot be stopped either, and is given back instead.
+    never_up = dict.fromkeys(BOOTING, "STARTUP_FAILED")
     step = it.step
     end = step.code if isinstance(step, Fail) else step
-    assert end in (expected.get(it.sight.phase, Stop()), Wait(LOOK_AGAIN))
+    assert end in ({**expected, **never_up}.get(it.sight.phase, Stop()), Wait(LOOK_AGAIN))
     assert not isinstance(step, ReadDetails | CheckHealth | Start)
 
 
@@ -223,7 +223,11 @@ def test_a_stop_leads_nowhere_but_down(it: Situation) -> None:
     ).filter(lambda it: it.instance.usable)
 )
 def test_what_is_usable_stays_so_until_it_stops_or_vanishes(it: Situation) -> None:
-    expected = {Phase.STOPPED: Become(Status.EXITED), Phase.ABSENT: "INSTANCE_VANISHED"}
+    expected = {
+        Phase.STOPPED: Become(Status.EXITED),
+        Phase.MIGRATING: Become(Status.MIGRATING),
+        Phase.ABSENT: "INSTANCE_VANISHED",
+    }
     step = it.step
     assert (step.code if isinstance(step, Fail) else step) == expected.get(it.sight.phase, Rest())
 

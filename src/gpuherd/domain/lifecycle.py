@@ -2,116 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
-from gpuherd.domain.machine import BOOTING, Machine, Phase
+from gpuherd.domain.machine import BOOTING, Phase
 from gpuherd.domain.operation import OperationKind
+from gpuherd.domain.reclaim import is_announced, was_taken_back
+from gpuherd.domain.steps import (
+    LOOK_AGAIN,
+    Become,
+    CheckHealth,
+    Delete,
+    Fail,
+    ReadDetails,
+    Released,
+    Rent,
+    Resolve,
+    Rest,
+    Sight,
+    Start,
+    Step,
+    Stop,
+    Wait,
+    Warn,
+)
 
-# A turn is woken when the cloud changes; this is only the patience of one that nobody wakes.
-LOOK_AGAIN = timedelta(seconds=30)
 # The cloud was asked and nothing moved for so long: ask again.
 REPEAT_DELETE = timedelta(seconds=30)
 REPEAT_ASK = timedelta(seconds=60)
-
-
-@dataclass(frozen=True)
-class Resolve:
-    """A create has an unknown outcome: look for its machine before anything else."""
-
-
-@dataclass(frozen=True)
-class Rent:
-    """Take the next best offer."""
-
-
-@dataclass(frozen=True)
-class ReadDetails:
-    """Ask the cloud for this one machine: the list does not show how to connect."""
-
-
-@dataclass(frozen=True)
-class CheckHealth:
-    """Ask the application itself whether it is up."""
-
-
-@dataclass(frozen=True)
-class Become:
-    """Say a new status; nothing has to be done in the cloud for it."""
-
-    status: Status
-
-
-@dataclass(frozen=True)
-class Fail:
-    """Give up, say why, and give the machine back unless it shall be kept."""
-
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Start:
-    """Ask the cloud to start the machine."""
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Ask the cloud to stop the machine."""
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Ask the cloud to remove the machine."""
-
-
-@dataclass(frozen=True)
-class Released:
-    """The machine is proven to be gone; nothing costs money any more."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Nothing to do but to look again later."""
-
-    delay: timedelta = LOOK_AGAIN
-
-
-@dataclass(frozen=True)
-class Rest:
-    """Settled: nothing to do until somebody changes something."""
-
-
-Step = (
-    Resolve
-    | Rent
-    | ReadDetails
-    | CheckHealth
-    | Become
-    | Fail
-    | Start
-    | Stop
-    | Delete
-    | Released
-    | Wait
-    | Rest
-)
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What the cloud shows of the instance's machine. `absent` is proof, not merely not seen."""
-
-    machine: Machine | None = None
-    absent: bool = False
-
-    @property
-    def phase(self) -> Phase:
-        if self.absent:
-            return Phase.ABSENT
-        return self.machine.phase if self.machine else Phase.UNKNOWN
+VANISHED = "INSTANCE_VANISHED"
 
 
 def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: datetime) -> Step:
@@ -123,10 +43,12 @@ def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: da
     if instance.goal is Goal.DELETED:
         return _go_away(instance, sight, now)
     if instance.status in ENDED:
-        return Rest()
+        return _come_back(instance, sight, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
         return _go_down(instance, sight, now)
-    if instance.usable or instance.status is Status.EXITED:
+    if is_announced(sight.machine) and not instance.reclaim_told and instance.status is not Status.EXITED:
+        return Warn()
+    if instance.usable or instance.status in (Status.EXITED, Status.MIGRATING):
         return _watch(instance, sight)
     if now >= instance.deadline and not is_followed(instance):
         return Fail(_timeout_code(instance), f"not usable in time: {_where(instance, sight)}")
@@ -151,13 +73,15 @@ def _come_up(instance: Instance, sight: Sight, now: datetime) -> Step:
     match sight.phase:
         case Phase.ABSENT | Phase.REMOVING:
             # Never re-create what vanished: that spends money nobody asked for.
-            return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud before it was usable")
+            return Fail(VANISHED, "the machine vanished from the cloud before it was usable")
         case Phase.RUNNING:
             return _greet(instance)
         case Phase.STOPPED if again:
             return Start() if _overdue(instance, now, REPEAT_ASK) else Wait(_until(instance, now))
         case Phase.STOPPED if is_followed(instance):
-            return Become(Status.EXITED)
+            return _stopped(sight)
+        case Phase.STOPPED if was_taken_back(machine):
+            return Fail("SPOT_RECLAIMED", "the cloud took the spot machine back before it was usable")
         case _ if machine is not None and machine.error:
             return Fail("STARTUP_FAILED", f"the cloud could not start the machine: {machine.error}")
         case Phase.STOPPED | Phase.FROZEN:
@@ -184,15 +108,52 @@ def _watch(instance: Instance, sight: Sight) -> Step:
     """Keep an eye on a machine that is in use, or was."""
     match sight.phase:
         case Phase.STOPPED if instance.status is not Status.EXITED:
-            return Become(Status.EXITED)
-        case Phase.RUNNING if instance.status is Status.EXITED:
-            # Somebody started it past us. We follow what is, and do not fight.
+            return _stopped(sight)
+        case Phase.RUNNING if instance.status in (Status.EXITED, Status.MIGRATING):
+            # Somebody started it past us, or it was moved. We follow what is; its ports have changed.
+            return ReadDetails()
+        case Phase.MIGRATING if instance.usable:
+            return Become(Status.MIGRATING)
+        case Phase.RUNNING if _was_moved(instance, sight):
             return ReadDetails()
         case Phase.ABSENT:
-            return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud")
+            return Fail(VANISHED, "the machine vanished from the cloud")
+        case _ if instance.status is Status.MIGRATING:
+            return Wait()
         case _:
             # A flap back to booting is an observation, not a change of status (it was usable once).
             return Rest()
+
+
+def _was_moved(instance: Instance, sight: Sight) -> bool:
+    """Tell whether the machine was moved while nobody looked: other ways lead to it now."""
+    shown = sight.machine.ports if sight.machine else ()
+    # Novita's documents show lists without endpoints; what is not there cannot differ.
+    if not shown or not all(port.endpoint for port in shown) or set(shown) == set(instance.ports):
+        return False
+    # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
+    known_at = instance.started_at
+    return sight.changed_at is not None and known_at is not None and sight.changed_at > known_at
+
+
+def _stopped(sight: Sight) -> Step:
+    taken = was_taken_back(sight.machine)
+    return Become(Status.EXITED, "the cloud took the spot machine back" if taken else "")
+
+
+def _come_back(instance: Instance, sight: Sight, now: datetime) -> Step:
+    """Let rest what has ended; but a machine that was thought lost and is listed again costs money."""
+    lost = instance.last_error is not None and instance.last_error.code == VANISHED
+    if not lost or sight.phase not in (Phase.RUNNING, Phase.STOPPED):
+        return Rest()
+    if instance.goal is Goal.STOPPED:
+        return _go_down(instance, sight, now)
+    if sight.phase is Phase.STOPPED:
+        return Become(Status.EXITED)
+    if instance.ready_at is None:
+        return ReadDetails()
+    # Nothing has become of it meanwhile, so it is as usable as it was.
+    return Become(Status.READY if instance.health_check else Status.RUNNING)
 
 
 def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
@@ -206,9 +167,13 @@ def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
         case Phase.STOPPED:
             return Become(Status.EXITED)
         case Phase.ABSENT:
-            return Fail("INSTANCE_VANISHED", "the machine vanished from the cloud")
+            return Fail(VANISHED, "the machine vanished from the cloud")
         case Phase.RUNNING | Phase.UNKNOWN if start_asked or overdue:
             return Stop()
+        case phase if phase in BOOTING and _never_boots(instance, sight, now):
+            # It costs money, and the cloud stops only what runs.
+            error = sight.machine.error if sight.machine else ""
+            return Fail("STARTUP_FAILED", f"it cannot be stopped: {error or _where(instance, sight)}")
         case _:
             # While it boots or migrates it cannot be stopped yet; the next change wakes us.
             return Wait()
@@ -243,14 +208,21 @@ def is_starting_again(instance: Instance) -> bool:
 
 
 def is_followed(instance: Instance) -> bool:
-    """Tell whether what comes up again was started past us, so that the deadline is of an earlier boot."""
-    return instance.stopped_at is not None and not is_starting_again(instance)
+    """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
+    came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
+    return bool(came_up_once) and not is_starting_again(instance)
 
 
 def must_release(instance: Instance) -> bool:
     """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
     first_boot = instance.stopped_at is None and not is_starting_again(instance)
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
+
+
+def _never_boots(instance: Instance, sight: Sight, now: datetime) -> bool:
+    """Tell whether a first boot has failed, or takes longer than it may."""
+    failed = sight.machine is not None and bool(sight.machine.error)
+    return instance.ready_at is None and instance.stopped_at is None and (failed or now >= instance.deadline)
 
 
 def _overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:

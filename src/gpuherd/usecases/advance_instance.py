@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
-from gpuherd.domain.lifecycle import Rest, Sight, Wait, next_step
+from gpuherd.domain.lifecycle import next_step
 from gpuherd.domain.sighting import Patience, Sighting, surely_absent
+from gpuherd.domain.steps import Rest, Sight, Wait
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Change, Turn, Turns
 from gpuherd.usecases.activity import Activities, turn_kind
+from gpuherd.usecases.clock_steps import ClockSteps
 from gpuherd.usecases.take_step import Pause, TakeStep
 from gpuherd.usecases.verify_tag import VerifyTag
 
@@ -23,7 +25,7 @@ BUSY = timedelta(seconds=1)
 CLOUD_AWAY = timedelta(seconds=5)
 
 
-@dataclass(frozen=True)
+@dataclass
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
 
@@ -34,6 +36,10 @@ class AdvanceInstance:
     verify_tag: VerifyTag
     clock: Clock
     patience: Patience
+    _steps: ClockSteps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = ClockSteps(self.clock)
 
     async def __call__(self, job: Job) -> Outcome:
         turn = await self.turns.begin(job.instance_id or "", job.id)
@@ -50,7 +56,9 @@ class AdvanceInstance:
         for _ in range(STEPS_MAX):
             try:
                 sight = await self._look(turn)
-                step = next_step(turn.instance, turn.open_attempt, sight, self.clock.now())
+                # A wall clock that was set ahead makes nobody late.
+                it = replace(turn.instance, deadline=self._steps.deadline_of(turn.instance))
+                step = next_step(it, turn.open_attempt, sight, self.clock.now())
                 if isinstance(step, Wait):
                     return await self._wait(turn, job, Pause(step.delay))
                 if isinstance(step, Rest):
@@ -70,7 +78,7 @@ class AdvanceInstance:
         if it.cloud_id is None:
             return Sight()
         if not surely_absent(listed, it.asked_at, turn.lists, self.patience):
-            return Sight(listed.machine if listed else None)
+            return Sight(listed.machine, changed_at=listed.changed_at) if listed else Sight()
         try:
             return Sight(await self.cloud.get_machine(it.cloud_id))
         except MachineGone:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain import events, lifecycle
+from gpuherd.domain import events, steps
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -22,12 +22,14 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.failure import Failure
 from gpuherd.domain.health import HealthStatus, explain
 from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.lifecycle import Step, is_starting_again, must_release
+from gpuherd.domain.lifecycle import is_starting_again, must_release
 from gpuherd.domain.machine import Phase
+from gpuherd.domain.steps import Step
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Turn, Turns
 from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle, News
+from gpuherd.usecases.describe import iso
 from gpuherd.usecases.rent_machine import Never, NotNow, RentMachine, Tried
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.verify_tag import VerifyTag
@@ -67,25 +69,27 @@ class TakeStep:
         `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
         """
         match step:
-            case lifecycle.Resolve():
+            case steps.Resolve():
                 return await self._resolve(turn)
-            case lifecycle.Rent():
+            case steps.Rent():
                 return await self._rent(turn)
-            case lifecycle.ReadDetails():
+            case steps.ReadDetails():
                 return await self._read_details(turn)
-            case lifecycle.CheckHealth():
+            case steps.CheckHealth():
                 return await self._check_health(turn)
-            case lifecycle.Become(status):
-                return await self._become(turn, status), None
-            case lifecycle.Fail(code, reason):
+            case steps.Become(status, reason):
+                return await self._become(turn, status, reason), None
+            case steps.Warn():
+                return await self._warn(turn), None
+            case steps.Fail(code, reason):
                 return await self._fail(turn, code, reason), None
-            case lifecycle.Start():
+            case steps.Start():
                 return await self._start(turn)
-            case lifecycle.Stop():
+            case steps.Stop():
                 return await self._ask(turn, self.cloud.stop_machine)
-            case lifecycle.Delete():
+            case steps.Delete():
                 return await self._ask(turn, self.cloud.delete_machine)
-            case lifecycle.Released():
+            case steps.Released():
                 released = replace(turn.instance, releasing=False)
                 return await self._save(turn, released, News(events.RELEASED, "the machine is gone")), None
             case _:
@@ -125,6 +129,10 @@ class TakeStep:
             ports=machine.ports,
             connection=machine.connection,
             started_at=now,
+            # What was known of an earlier run says nothing about this one.
+            health=None,
+            reclaim_told=False,
+            reclaim_at=None,
         )
         news = [News(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
         if it.health_check is None:
@@ -158,12 +166,21 @@ class TakeStep:
                     timedelta(seconds=wait_s or 0.0), f"waiting for the application: {explain(health)}"
                 )
 
-    async def _become(self, turn: Turn, status: Status) -> Turn:
+    async def _become(self, turn: Turn, status: Status, reason: str) -> Turn:
         it = turn.instance
         stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
-        changed = replace(it, status=status, reason=_REASONS.get(status, ""), stopped_at=stopped_at)
+        reason = reason or _REASONS.get(status, "")
+        changed = replace(it, status=status, reason=reason, stopped_at=stopped_at)
         news = News(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
         return await self._save(turn, changed, news)
+
+    async def _warn(self, turn: Turn) -> Turn:
+        machine = next(it.machine for it in turn.sightings if it.machine.cloud_id == turn.instance.cloud_id)
+        at = machine.spot_reclaim_at
+        words = "the cloud will take this spot machine back" + (f" at {iso(at)}" if at else "")
+        warned = replace(turn.instance, reason=words, reclaim_told=True, reclaim_at=at)
+        details = {"spotStatus": machine.spot_status, "reclaimAt": iso(at)}
+        return await self._save(turn, warned, News(events.RECLAIM_NOTICE, words, details))
 
     async def _start(self, turn: Turn) -> Taken:
         try:
@@ -229,5 +246,6 @@ _REASONS = {
     Status.STARTING: "the machine is starting",
     Status.HEALTH_CHECKING: "asking the application whether it is up",
     Status.EXITED: "the machine stopped",
+    Status.MIGRATING: "the cloud moves the machine to another host",
     Status.DELETED: "the machine is gone",
 }

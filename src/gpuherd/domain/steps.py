@@ -1,0 +1,119 @@
+"""The steps: what a turn may do next, and the sight of the cloud that a decision is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuherd.domain.instance import Status
+from gpuherd.domain.machine import Machine, Phase
+
+# A turn is woken when the cloud changes; this is only the patience of one that nobody wakes.
+LOOK_AGAIN = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Resolve:
+    """A create has an unknown outcome: look for its machine before anything else."""
+
+
+@dataclass(frozen=True)
+class Rent:
+    """Take the next best offer."""
+
+
+@dataclass(frozen=True)
+class ReadDetails:
+    """Ask the cloud for this one machine: the list does not show how to connect."""
+
+
+@dataclass(frozen=True)
+class CheckHealth:
+    """Ask the application itself whether it is up."""
+
+
+@dataclass(frozen=True)
+class Become:
+    """Say a new status; nothing has to be done in the cloud for it."""
+
+    status: Status
+    # Where the status alone does not tell enough.
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Give up, say why, and give the machine back unless it shall be kept."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Ask the cloud to start the machine."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Ask the cloud to stop the machine."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Ask the cloud to remove the machine."""
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Tell that the cloud will take the machine back."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The machine is proven to be gone; nothing costs money any more."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do but to look again later."""
+
+    delay: timedelta = LOOK_AGAIN
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Settled: nothing to do until somebody changes something."""
+
+
+Step = (
+    Resolve
+    | Rent
+    | ReadDetails
+    | CheckHealth
+    | Become
+    | Fail
+    | Start
+    | Stop
+    | Delete
+    | Warn
+    | Released
+    | Wait
+    | Rest
+)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the cloud shows of the instance's machine. `absent` is proof, not merely not seen."""
+
+    machine: Machine | None = None
+    absent: bool = False
+    # Since when it looks like this, where that is known.
+    changed_at: datetime | None = None
+
+    @property
+    def phase(self) -> Phase:
+        if self.absent:
+            return Phase.ABSENT
+        return self.machine.phase if self.machine else Phase.UNKNOWN

@@ -1,0 +1,98 @@
+"""What the cloud does to machines by itself: it takes spot machines back (F41), and moves others (F42)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from gpuherd.domain.health import HealthCheck, HealthStatus
+from gpuherd.domain.instance import Status
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.world import World
+from tests.support.herd import Herd
+
+HOOK = "http://example.com/hook"
+CHECK = HealthCheck()
+
+
+async def test_f41_a_reclaim_is_told_before_the_loss_and_explained_after_it(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch(webhook_url=HOOK))
+    world.reclaim(instance.cloud_id or "", 3600)
+    await herd.run_for(timedelta(minutes=5))
+    warned = await herd.instances.get(instance.id)
+    assert warned.status is Status.RUNNING
+    assert warned.usable
+    assert "take this spot machine back" in warned.reason
+    assert herd.webhooks()[-1] == "instance.reclaim_notice"
+    await herd.run_for(timedelta(minutes=75))
+    lost = await herd.instances.get(instance.id)
+    assert (lost.status, lost.reason) == (Status.EXITED, "the cloud took the spot machine back")
+    assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.exited"], "each of them once"
+
+
+async def test_f41_a_reclaim_before_it_was_usable_fails_and_gives_the_machine_back(
+    herd: Herd, world: World
+) -> None:
+    herd.prober.is_up = lambda _: False
+    instance = await herd.launch(webhook_url=HOOK, health_check=CHECK)
+    await herd.run_for(timedelta(seconds=60))
+    (machine,) = world.alive()
+    assert (await herd.instances.get(instance.id)).status is Status.HEALTH_CHECKING
+    world.reclaim(machine.id, 0)
+    failed = await herd.settle(instance)
+    assert failed.status is Status.FAILED
+    assert failed.last_error is not None
+    assert failed.last_error.code == "SPOT_RECLAIMED"
+    assert not world.alive()
+
+
+async def test_f42_a_migration_is_shown_and_everything_is_read_and_checked_anew(
+    herd: Herd, world: World
+) -> None:
+    instance = await herd.settle(await herd.launch(health_check=CHECK))
+    assert instance.status is Status.READY
+    # Much later: the deadline of its first boot must not count any more.
+    await herd.run_for(timedelta(minutes=25))
+    world.migrate(instance.cloud_id or "")
+    looks = herd.prober.looks
+    await herd.run_for(timedelta(seconds=5))
+    await herd.sync_cloud()
+    await herd.run_for(timedelta(seconds=1))
+    moving = await herd.instances.get(instance.id)
+    assert moving.status is Status.MIGRATING
+    assert not moving.usable
+    moved = await herd.settle(instance)
+    assert moved.status is Status.READY
+    assert moved.usable
+    assert moved.ports != instance.ports
+    assert moved.health is not None
+    assert moved.health.status is HealthStatus.PASSED
+    assert herd.prober.looks > looks
+    assert moved.ready_at == instance.ready_at, "the first time stays the first time"
+
+
+async def test_f42_a_migration_that_no_list_showed_is_noticed_by_its_ports(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch())
+    await herd.run_for(timedelta(minutes=25))
+    asked = world.calls[Endpoint.GET.value]
+    before = len(await herd.instances.events(instance.id))
+    world.migrate(instance.cloud_id or "")
+    await herd.clock.sleep(60)
+    await herd.run_for(timedelta(minutes=10))
+    moved = await herd.instances.get(instance.id)
+    assert moved.usable
+    (machine,) = (await herd.cloud.list_machines()).machines
+    assert moved.ports == machine.ports != instance.ports
+    assert world.calls[Endpoint.GET.value] == asked + 1, "asked once, not for ever"
+    told = [it.type for it in await herd.instances.events(instance.id)][before:]
+    assert told == ["instance.running", "instance.ready"]
+
+
+async def test_f42_a_moved_application_that_stays_silent_keeps_its_machine(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch(health_check=CHECK))
+    await herd.run_for(timedelta(minutes=25))
+    herd.prober.is_up = lambda _: False
+    world.migrate(instance.cloud_id or "")
+    await herd.run_for(timedelta(minutes=15))
+    failed = await herd.instances.get(instance.id)
+    assert failed.status is Status.FAILED
+    assert [machine.id for machine in world.alive()] == [instance.cloud_id], "it holds the user's data"
