@@ -73,6 +73,16 @@ class Patience:
     def absence_spacing(self) -> timedelta:
         return self.settle / 18
 
+    @property
+    def second_sighting(self) -> timedelta:
+        """How long after the first sighting of a surplus machine the second one counts."""
+        return self.settle / 6
+
+    @property
+    def collecting_cycle(self) -> timedelta:
+        """The span within which no more than a few machines are removed by themselves."""
+        return self.settle / 3
+
 
 CLEAN_LISTS_NEEDED = 3
 

@@ -49,6 +49,12 @@ def tag_on(machine: Machine) -> str | None:
     return str(found) if found else machine.env_tag or None
 
 
+def owner_tag(machine: Machine) -> Tag | None:
+    """Return whose create call made a machine, as far as its tag tells; None where it carries no tag."""
+    # The name has the tag behind a separator, the environment has it alone.
+    return read_tag(f"--{tag}") if (tag := tag_on(machine)) else None
+
+
 def plain_name(machine_name: str) -> str:
     """Return the name without our tag, as people want to see it."""
     return _TAG.sub("", machine_name)

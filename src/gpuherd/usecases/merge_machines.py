@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuherd.domain.consistency import Consistency, Verdict, cloud_status, judge_alone, judge_pair
 from gpuherd.domain.machine import Listing, Machine, Phase
-from gpuherd.domain.tag import Tag, plain_name, read_tag, tag_on
+from gpuherd.domain.tag import owner_tag, plain_name, tag_on
 from gpuherd.ports.store import Live
 from gpuherd.usecases.describe import describe, iso
 
@@ -76,7 +76,7 @@ def _merged(live: Live, machine: Machine) -> Entry:
 
 def _unclaimed(machine: Machine, installation: str) -> Entry:
     """Return a machine that belongs to no instance: somebody else's, or one of ours that nobody wants."""
-    tag = _tag(machine)
+    tag = owner_tag(machine)
     is_ours = tag is not None and tag.installation == installation
     if is_ours:
         verdict = Verdict(Consistency.CONFLICTED, "it carries our tag, but no instance of ours has it")
@@ -111,11 +111,6 @@ def _unclaimed(machine: Machine, installation: str) -> Entry:
         **_verdict(verdict),
         **_cloud_side(machine),
     }
-
-
-def _tag(machine: Machine) -> Tag | None:
-    # The name has the tag behind a separator, the environment has it alone.
-    return read_tag(f"--{tag}") if (tag := tag_on(machine)) else None
 
 
 def _verdict(verdict: Verdict) -> Entry:

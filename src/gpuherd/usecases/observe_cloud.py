@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -53,9 +53,26 @@ class ObserveCloud:
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
     breaker_state: Callable[[], str] = lambda: "CLOSED"
+    # The last list that was written down.
+    latest: ListRecord | None = field(default=None, init=False)
+    _begun_at: datetime = field(init=False)
+    _has_looked: bool = field(default=False, init=False)
     _known: dict[str, Sighting] | None = field(default=None, init=False)
     _listed_at_s: float | None = field(default=None, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._begun_at = self.clock.now()
+
+    async def has_looked(self) -> bool:
+        """Tell whether a believable list was made since this process began, by us or by another replica.
+
+        Our own memory may be older than the cloud's: somebody may have put an old database back.
+        """
+        if not self._has_looked:
+            last = await self.sightings.last_list()
+            self._has_looked = last is not None and last.believable and last.started_at >= self._begun_at
+        return self._has_looked
 
     def is_stale(self) -> bool:
         """Tell whether the cloud could not be asked lately, so that what we know may be out of date."""
@@ -108,6 +125,8 @@ class ObserveCloud:
             known[sighting.machine.cloud_id] = sighting
         for cloud_id in forgotten:
             del known[cloud_id]
+        self.latest = record
+        self._has_looked = self._has_looked or record.believable
         if concerned:
             await self.jobs.ring([self.activities.turn(instance) for instance in concerned])
         if not record.believable:

@@ -12,9 +12,9 @@ from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
 from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
-from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.instance import ID_PREFIX, Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting
-from gpuherd.domain.tag import tag_on
+from gpuherd.domain.tag import owner_tag, tag_on
 
 # Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
 LISTS_KEPT = timedelta(days=1)
@@ -110,7 +110,9 @@ def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) 
 
 
 def _row(it: Sighting) -> dict[str, Any]:
-    return sighting_row(it, tag_on(it.machine))
+    owner = owner_tag(it.machine)
+    named = None if owner is None else ID_PREFIX + owner.instance_key
+    return {**sighting_row(it, tag_on(it.machine)), "tagged_instance_id": named}
 
 
 def _chunks(items: Sequence[str]) -> list[Sequence[str]]:

@@ -1,0 +1,215 @@
+"""The ledger of orphans, in SQL: the database finds the few machines that need a thought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.account_events import append_account_events
+from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
+from gpuherd.adapters.sql.changes import add_instance, update_instance
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.mapping import attempt_of, instance_of
+from gpuherd.adapters.sql.orphan_rows import BOUND, NAMED, line_of, orphan_row, part_columns, stray_of
+from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
+from gpuherd.clock import Clock
+from gpuherd.domain.attempt import OPEN
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import ENDED, ID_PREFIX, Instance, Status
+from gpuherd.domain.machine import Machine
+from gpuherd.domain.orphan import Orphan, OrphanOrder, OrphanVerdict, Records, claimed, is_given_up
+from gpuherd.domain.tag import owner_tag, tag_on
+from gpuherd.ports.orphans import Entry, Line, Stray
+from gpuherd.ports.store import Change
+
+# Of these the domain decides whether they still count on their machine; all others do.
+_DOUBTFUL = [status.value for status in ENDED]
+_IS_OPEN = orphan.c.gone_at.is_(None)
+
+
+class SqlOrphans:
+    """The port `Orphans`."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
+        self._database = database
+        self._clock = clock
+        self._announce = announce
+
+    async def strays(self) -> tuple[Stray, ...]:
+        def work(connection: sa.Connection) -> tuple[Stray, ...]:
+            return tuple(
+                stray_of(row) for query in (_NEWCOMERS, _RESTLESS) for row in connection.execute(query)
+            )
+
+        return await self._database.read(work)
+
+    async def line(self, cloud_id: str) -> Line:
+        def work(connection: sa.Connection) -> Line:
+            row = connection.execute(_LISTED.where(sighting.c.cloud_id == cloud_id)).first()
+            row = row or connection.execute(_LINES.where(orphan.c.cloud_id == cloud_id)).first()
+            return Line(None, None) if row is None else line_of(row)
+
+        return await self._database.read(work)
+
+    async def records(self, machine: Machine) -> Records:
+        return await self._database.read(lambda c: _records(c, machine))
+
+    async def open(self) -> tuple[Orphan, ...]:
+        query = _LINES.where(_IS_OPEN).order_by(orphan.c.first_seen_at, orphan.c.cloud_id)
+
+        def work(connection: sa.Connection) -> tuple[Orphan, ...]:
+            lines = (line_of(row).orphan for row in connection.execute(query))
+            return tuple(it for it in lines if it is not None)
+
+        return await self._database.read(work)
+
+    async def note(self, entries: Sequence[Entry]) -> None:
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> None:
+            for it in entries:
+                if it.deed is not None:
+                    append_deed(connection, it.deed)
+            _write_all(connection, [it.orphan for it in entries])
+            for it in entries:
+                if it.change is not None:
+                    update_instance(connection, it.change, None, now)
+            account = [it.account for it in entries if it.account is not None]
+            append_account_events(connection, account, now)
+
+        try:
+            await self._database.write(work, rings=any(it.change or it.account for it in entries))
+        except sa.exc.IntegrityError as error:
+            # Another process has opened one of the lines, or numbered an event, a moment before.
+            raise StaleWrite("the ledger has changed since it was read") from error
+        self._announce([it.change.instance.id for it in entries if it.change is not None])
+
+    async def ask(self, it: Orphan) -> Orphan | None:
+        counted_on = sa.exists().where(
+            instance.c.cloud_id == it.cloud_id, instance.c.status.not_in(_DOUBTFUL)
+        )
+        claim = (
+            sa.update(orphan)
+            .where(orphan.c.cloud_id == it.cloud_id, orphan.c.version == it.version, _IS_OPEN, ~counted_on)
+            .values(**orphan_row(it), version=it.version + 1)
+        )
+        asked = await self._database.write(lambda c: c.execute(claim).rowcount == 1)
+        return replace(it, version=it.version + 1) if asked else None
+
+    async def adopt(self, it: Orphan, change: Change, *, is_new: bool) -> Instance:
+        now = self._clock.now()
+        try:
+            adopted = await self._database.write(lambda c: _adopt(c, it, change, is_new, now), rings=True)
+        except sa.exc.IntegrityError as error:
+            # Somebody else's instance got the machine, or the id, between our look and our write.
+            raise StaleWrite(f"machine {it.cloud_id} has just changed hands") from error
+        self._announce([adopted.id])
+        return adopted
+
+    async def ordered_since(self, moment: datetime, by: str) -> int:
+        query = sa.select(sa.func.count()).where(
+            orphan.c.ordered == OrphanOrder.DELETE.value,
+            orphan.c.ordered_by == by,
+            orphan.c.ordered_at > moment,
+        )
+        return await self._database.read(lambda c: int(c.execute(query).scalar_one()))
+
+    async def live_instances(self) -> int:
+        query = sa.select(sa.func.count()).where(instance.c.status != Status.DELETED.value)
+        return await self._database.read(lambda c: int(c.execute(query).scalar_one()))
+
+    async def forget(self, before: datetime) -> int:
+        old = sa.delete(orphan).where(orphan.c.gone_at < before)
+        return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+_IN_LISTS = sighting.outerjoin(orphan, orphan.c.cloud_id == sighting.c.cloud_id)
+_IN_LEDGER = orphan.outerjoin(sighting, sighting.c.cloud_id == orphan.c.cloud_id)
+
+
+def _with_records(parts: sa.Join, cloud_id: sa.ColumnElement[str]) -> sa.Select[Any]:
+    """Select each machine together with what we hold about it."""
+    joined = (
+        parts.outerjoin(BOUND, BOUND.c.cloud_id == cloud_id)
+        .outerjoin(attempt, attempt.c.tag == sighting.c.tag)
+        .outerjoin(NAMED, NAMED.c.id == sighting.c.tagged_instance_id)
+    )
+    return sa.select(*part_columns()).select_from(joined)
+
+
+_LISTED = sa.select(*part_columns("so")).select_from(_IN_LISTS)
+_LINES = sa.select(*part_columns("so")).select_from(_IN_LEDGER)
+# Listed machines that have no open line, that no instance counts on, and that no create call waits for.
+_NEWCOMERS = _with_records(_IN_LISTS, sighting.c.cloud_id).where(
+    sighting.c.missing_since.is_(None),
+    sa.or_(orphan.c.cloud_id.is_(None), orphan.c.gone_at.is_not(None)),
+    sa.or_(BOUND.c.id.is_(None), BOUND.c.status.in_(_DOUBTFUL)),
+    sa.or_(attempt.c.tag.is_(None), attempt.c.state.not_in([it.value for it in OPEN])),
+)
+# Open lines about which something may have to be decided.
+_RESTLESS = _with_records(_IN_LEDGER, orphan.c.cloud_id).where(
+    _IS_OPEN,
+    sa.or_(
+        orphan.c.verdict != OrphanVerdict.FOREIGN.value,
+        orphan.c.confirmed_at.is_(None),
+        orphan.c.ordered.is_not(None),
+        sighting.c.cloud_id.is_(None),
+        sighting.c.missing_since.is_not(None),
+        BOUND.c.id.is_not(None),
+    ),
+)
+
+
+def _records(connection: sa.Connection, machine: Machine) -> Records:
+    owner = owner_tag(machine)
+    # The create call first: one that ends between two reads has its machine bound by the second.
+    called = connection.execute(sa.select(attempt).where(attempt.c.tag == tag_on(machine))).first()
+    bound = connection.execute(sa.select(instance).where(instance.c.cloud_id == machine.cloud_id)).first()
+    named_id = None if owner is None else ID_PREFIX + owner.instance_key
+    named = connection.execute(sa.select(instance).where(instance.c.id == named_id)).first()
+    return Records(
+        bound=None if bound is None else instance_of(bound),
+        attempt=None if called is None else attempt_of(called),
+        named=None if named is None else instance_of(named),
+    )
+
+
+def _write_all(connection: sa.Connection, lines: Sequence[Orphan]) -> None:
+    """Write lines over the versions they were made from; version 0 is a line that does not exist yet."""
+    new = [{**orphan_row(it), "version": 1} for it in lines if it.version == 0]
+    if new:
+        connection.execute(sa.insert(orphan), new)
+    for it in lines:
+        if it.version > 0:
+            _write(connection, it)
+
+
+def _write(connection: sa.Connection, it: Orphan) -> None:
+    known = sa.update(orphan).where(orphan.c.cloud_id == it.cloud_id, orphan.c.version == it.version)
+    if connection.execute(known.values(**orphan_row(it), version=it.version + 1)).rowcount != 1:
+        raise StaleWrite(f"the ledger's line about machine {it.cloud_id} has changed since it was read")
+
+
+def _adopt(connection: sa.Connection, it: Orphan, change: Change, is_new: bool, now: datetime) -> Instance:
+    begin_deed(connection, change.deed)
+    holder = connection.execute(sa.select(instance).where(instance.c.cloud_id == it.cloud_id)).first()
+    if holder is not None and not is_given_up(instance_of(holder)):
+        raise claimed(it.cloud_id, holder.id)
+    if holder is not None and holder.id != change.instance.id:
+        # A machine has one instance at most, and the one that gave it up keeps only its story.
+        let_go = sa.update(instance).where(instance.c.id == holder.id)
+        connection.execute(let_go.values(cloud_id=None, version=instance.c.version + 1))
+    _write_all(connection, [it])
+    if is_new:
+        add_instance(connection, change, now)
+        return change.instance
+    return replace(change.instance, version=update_instance(connection, change, None, now))

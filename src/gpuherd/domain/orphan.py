@@ -1,0 +1,262 @@
+"""Orphans: machines on the account that no live instance of ours has; whose they are, and what they cost.
+
+The verdict is made from records that were read after the list that showed the machine. Our intent is written
+down before a create call goes out, so every listed machine of ours has its record by then: what has none was
+made by somebody else, or by a later life of this database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.errors import Conflict
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.lifecycle import must_release
+from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.sighting import Patience
+from gpuherd.domain.tag import owner_tag
+
+# Who removes surplus machines by itself; a person who orders something has another name.
+COLLECTOR = "collector"
+# Asked again after so long, twice as long each time, and never more seldom than this.
+REPEAT_FIRST = timedelta(seconds=30)
+REPEAT_CAP = timedelta(minutes=10)
+DELETES_ALWAYS_ALLOWED = 2
+HOUR = timedelta(hours=1)
+# On its way out; nothing is left to ask for.
+LEAVING = frozenset({Phase.REMOVING, Phase.ABSENT})
+# No GPU is billed; a disk may be.
+NOT_BILLED = LEAVING | {Phase.STOPPED, Phase.FROZEN, Phase.CREATING}
+
+
+class OrphanVerdict(StrEnum):
+    """Whose machine it is."""
+
+    # Ours, and a record of ours says that it is superfluous.
+    SURPLUS = "surplus"
+    # Ours by its tag, but we have no record of its create call: this database is older than the machine.
+    UNRECORDED = "unrecorded"
+    # Another installation's, or nobody's that we know.
+    FOREIGN = "foreign"
+
+
+class OrphanOrder(StrEnum):
+    """What shall become of it."""
+
+    STOP = "stop"
+    DELETE = "delete"
+
+
+class Ending(StrEnum):
+    """Why a machine is no orphan any more."""
+
+    GONE = "gone"
+    ADOPTED = "adopted"
+    # An instance of ours has it after all.
+    CLAIMED = "claimed"
+
+
+@dataclass(frozen=True)
+class Records:
+    """What we hold about one machine."""
+
+    # The instance that has it.
+    bound: Instance | None = None
+    # The create call whose tag it carries.
+    attempt: Attempt | None = None
+    # The instance that its tag names.
+    named: Instance | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The judgement on one machine, with a sentence for people."""
+
+    verdict: OrphanVerdict
+    reason: str
+    # The instance that it is about, if its tag or our memory names one.
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """One line of the ledger."""
+
+    machine: Machine
+    finding: Finding
+    first_seen_at: datetime
+    # Since when the verdict is what it is.
+    judged_at: datetime
+    # When it was seen for the second time, long enough after the first.
+    confirmed_at: datetime | None = None
+    # What the whole machine costs an hour while it runs, if that is known.
+    running_usd: Decimal | None = None
+    # When the machine last looked different in the lists.
+    changed_at: datetime | None = None
+    order: OrphanOrder | None = None
+    ordered_at: datetime | None = None
+    ordered_by: str = ""
+    # When the cloud was last asked to carry the order out, how often, and what it said against it.
+    asked_at: datetime | None = None
+    tries: int = 0
+    error: str = ""
+    gone_at: datetime | None = None
+    ending: Ending | None = None
+    # The instance that it has become.
+    adopted_as: str | None = None
+    version: int = 0
+
+    @property
+    def cloud_id(self) -> str:
+        return self.machine.cloud_id
+
+    @property
+    def verdict(self) -> OrphanVerdict:
+        return self.finding.verdict
+
+    @property
+    def is_open(self) -> bool:
+        return self.gone_at is None
+
+    @property
+    def hourly_usd(self) -> Decimal | None:
+        """What it costs an hour now."""
+        if self.running_usd is not None and self.machine.phase in NOT_BILLED:
+            return Decimal(0)
+        return self.running_usd
+
+    @property
+    def since(self) -> datetime:
+        """Since when it exists, or at the least has been seen."""
+        return self.machine.created_at or self.first_seen_at
+
+    def age(self, now: datetime) -> timedelta:
+        return max(now - self.since, timedelta(0))
+
+    def cost_so_far(self, now: datetime) -> Decimal | None:
+        """Return what it has cost as far as we can know, as if it had run from the beginning."""
+        if self.running_usd is None:
+            return None
+        until = now if self.machine.phase not in NOT_BILLED else self.changed_at or now
+        seconds = Decimal(max(until - self.since, timedelta(0)) // timedelta(seconds=1))
+        return (self.running_usd * seconds / Decimal(HOUR.total_seconds())).quantize(Decimal("0.0001"))
+
+
+def judge(machine: Machine, records: Records, installation: str) -> Finding | None:
+    """Tell whose machine it is; None: an instance of ours has it, or is about to find out that it does."""
+    if records.bound is not None:
+        return _judge_bound(records.bound)
+    tag = owner_tag(machine)
+    if tag is None:
+        return Finding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
+    if tag.installation != installation:
+        reason = f"it belongs to another installation of gpuherd ({tag.installation})"
+        return Finding(OrphanVerdict.FOREIGN, reason)
+    named = records.named.id if records.named else None
+    if records.attempt is None:
+        reason = "it carries our tag, but this database has no record of its create call"
+        return Finding(OrphanVerdict.UNRECORDED, reason, named)
+    if records.attempt.is_open:
+        return None
+    return Finding(OrphanVerdict.SURPLUS, _superfluous(records.attempt, records.named), named)
+
+
+def _judge_bound(it: Instance) -> Finding | None:
+    if not is_given_up(it):
+        return None
+    what = "was deleted" if it.status is Status.DELETED else "has given its machine back"
+    return Finding(OrphanVerdict.SURPLUS, f"instance {it.id} {what}, but the machine is there", it.id)
+
+
+def is_given_up(it: Instance) -> bool:
+    """Tell whether an instance does not count on its machine any more."""
+    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
+    released = it.status is Status.FAILED and must_release(it) and not it.releasing
+    return it.status is Status.DELETED or released
+
+
+def _superfluous(attempt: Attempt, named: Instance | None) -> str:
+    if attempt.state is AttemptState.BOUND:
+        other = f"has the machine {named.cloud_id}" if named and named.cloud_id else "has let go of it"
+        return f"instance {attempt.instance_id} {other}"
+    what = "given up as without effect" if attempt.state is AttemptState.ABANDONED else "refused"
+    return f"create call {attempt.n} of instance {attempt.instance_id} was {what}, but made a machine"
+
+
+def claimed(cloud_id: str, instance_id: str) -> Conflict:
+    """Return the refusal to treat a machine as an orphan that an instance of ours has."""
+    return Conflict(
+        f"machine {cloud_id} belongs to instance {instance_id}; start, stop or delete that instead",
+        code="ORPHAN_CLAIMED",
+        details={"instanceId": instance_id},
+    )
+
+
+def is_confirmed(judged_at: datetime, seen_at: datetime, patience: Patience) -> bool:
+    """Tell whether a list that showed the machine at `seen_at` is the second sighting that counts."""
+    return seen_at - judged_at >= patience.second_sighting
+
+
+def brake(due: int, lately: int, instances: int) -> str | None:
+    """Say why surplus machines must not be removed by themselves now; None: they may be.
+
+    `due` shall be removed now, `lately` were within the last cycle. Whoever wants to remove more than a tenth
+    of a herd at once is more likely to be mistaken than the herd.
+    """
+    allowed = max(DELETES_ALWAYS_ALLOWED, instances // 10)
+    if due + lately <= allowed:
+        return None
+    return (
+        f"{due + lately} machines would be deleted as surplus within one cycle, {allowed} are allowed for "
+        f"{instances} instances; a person must look at them first"
+    )
+
+
+def is_carried_out(it: Orphan) -> bool:
+    """Tell whether nothing is left to do for the order: a stopped machine need not stay stopped for ever."""
+    return it.order is OrphanOrder.STOP and it.machine.phase in (Phase.STOPPED, Phase.FROZEN)
+
+
+def is_due(it: Orphan, now: datetime) -> bool:
+    """Tell whether the cloud shall be asked now to carry the order out."""
+    phase = it.machine.phase
+    if it.order is None or phase in LEAVING:
+        return False
+    if it.order is OrphanOrder.STOP and phase not in (Phase.RUNNING, Phase.UNKNOWN):
+        # While it boots or migrates it cannot be stopped yet.
+        return False
+    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    return it.asked_at is None or abs(now - it.asked_at) >= _repeat_after(it.tries)
+
+
+def _repeat_after(tries: int) -> timedelta:
+    doublings = min(max(tries - 1, 0), 10)
+    return min(REPEAT_CAP, REPEAT_FIRST * (1 << doublings))
+
+
+def ordered(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
+    """Return the orphan with an order; the same order again changes nothing, and a delete is never undone."""
+    if it.order is order and (it.ordered_by == by or by == COLLECTOR):
+        return it
+    if it.order is OrphanOrder.DELETE and order is OrphanOrder.STOP:
+        return it
+    # What was asked for already need not be asked for at once again only because somebody else wants it too.
+    fresh = it.order is not order
+    return replace(
+        it,
+        order=order,
+        ordered_at=now,
+        ordered_by=by,
+        asked_at=None if fresh else it.asked_at,
+        tries=0 if fresh else it.tries,
+        error="" if fresh else it.error,
+    )
+
+
+def without_order(it: Orphan) -> Orphan:
+    """Return the orphan as if nobody had ordered anything."""
+    return replace(it, order=None, ordered_at=None, ordered_by="", asked_at=None, tries=0, error="")

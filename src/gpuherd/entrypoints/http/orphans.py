@@ -1,0 +1,91 @@
+"""`/api/orphans`: machines on the account that no instance has, what they cost, and what to do about them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.orphan import Orphan, OrphanVerdict
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.reading import read_optional_object
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.describe import describe
+from gpuherd.usecases.describe_orphan import describe_ledger, describe_orphan
+
+router = APIRouter(prefix="/api/orphans", tags=["orphans"])
+
+
+@router.get("")
+async def list_orphans(request: Request) -> Response:
+    """List them all, with what they cost an hour. Filter: `verdict`."""
+    query = Query(request)
+    verdict = query.choice("verdict", OrphanVerdict)
+    query.only("verdict")
+    query.done()
+    plane = plane_of(request)
+    orphans = [it for it in await plane.orphans.ledger.open() if verdict in (None, it.verdict)]
+    braked = await plane.flags.get(COLLECTOR_BRAKED)
+    return json_reply(describe_ledger(orphans, braked, plane.clock.now()))
+
+
+@router.post("/resume")
+async def resume(request: Request) -> Response:
+    """Let surplus machines be removed again, those first that were held back, after somebody has looked."""
+    await _no_body(request)
+    plane = plane_of(request)
+    caller, now = acting(request), plane.clock.now()
+    deed = caller.does("orphan.resume", "collector", now)
+    released = await plane.orphans.collect.resume(caller.key_id, deed)
+    return json_reply({"braked": None, "released": [describe_orphan(it, now) for it in released]})
+
+
+@router.get("/{cloud_id}")
+async def show(cloud_id: str, request: Request) -> Response:
+    """Return one."""
+    plane = plane_of(request)
+    found = await plane.orphans.find(cloud_id)
+    return json_reply(describe_orphan(found.orphan, plane.clock.now()))
+
+
+@router.post("/{cloud_id}/adopt", status_code=201)
+async def adopt(cloud_id: str, request: Request) -> Response:
+    """Make it an instance; its name in the cloud stays. To adopt it again returns the same instance."""
+    await _no_body(request)
+    instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting(request))
+    headers = {"Location": f"/api/instances/{instance.id}"}
+    return json_reply(describe(instance), status=201 if is_new else 200, headers=headers)
+
+
+@router.post("/{cloud_id}/stop", status_code=202)
+async def stop(cloud_id: str, request: Request) -> Response:
+    """Stop it; its disk stays."""
+    await _no_body(request)
+    return _ordered(request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting(request)))
+
+
+@router.post("/{cloud_id}/delete", status_code=202)
+async def delete(cloud_id: str, request: Request) -> Response:
+    """Remove it with all its data. Repeated until the cloud proves that it is gone."""
+    await _no_body(request)
+    return _ordered(request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting(request)))
+
+
+def _ordered(request: Request, orphan: Orphan) -> Response:
+    answer = describe_orphan(orphan, plane_of(request).clock.now())
+    return json_reply(
+        answer, status=202, headers={"Location": f"/api/orphans/{quote(orphan.cloud_id, safe='')}"}
+    )
+
+
+async def _no_body(request: Request) -> None:
+    """Refuse fields: whoever sends some expects something that would not happen."""
+    unknown = await read_optional_object(request)
+    problems = [FieldProblem(it, "UNKNOWN_FIELD", f"there is no field {it!r} here") for it in unknown]
+    if problems:
+        raise InvalidRequest(problems)

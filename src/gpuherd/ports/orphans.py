@@ -1,0 +1,116 @@
+"""What the use cases need of the ledger of orphans: machines that cost money and belong to no instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from gpuherd.domain.audit import Deed
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.machine import Machine
+from gpuherd.domain.orphan import Orphan, Records
+from gpuherd.domain.sighting import Sighting
+from gpuherd.ports.store import Change, Told
+
+
+@dataclass(frozen=True)
+class Stray:
+    """One machine that may need a line in the ledger, or has one, with all that we hold about it."""
+
+    # What the lists say; None when they do not know it (any more).
+    sighting: Sighting | None
+    records: Records
+    # Its line in the ledger, open or closed.
+    orphan: Orphan | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the ledger and the lists say of one machine."""
+
+    orphan: Orphan | None
+    sighting: Sighting | None
+
+
+@dataclass(frozen=True)
+class AccountNews:
+    """An event that belongs to no instance."""
+
+    # Numbered when it is written.
+    event: Event
+    # Returns the webhooks of the numbered event; called in its transaction.
+    tell: Callable[[Event], Told]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the ledger as it shall be, and the event of it, on an instance or on the account."""
+
+    orphan: Orphan
+    change: Change | None = None
+    account: AccountNews | None = None
+    # Who asks for this, for the audit log; None for what gpuherd does by itself.
+    deed: Deed | None = None
+
+
+class Orphans(Protocol):
+    """The ledger. Lines are kept for a while after their machine is gone."""
+
+    async def strays(self) -> tuple[Stray, ...]:
+        """Return the machines about which something may have to be decided, from one look at all records.
+
+        These are listed machines that no instance counts on and that have no open line yet; open lines whose
+        machine is not listed or has an instance now; open lines that are not foreign, or not confirmed, or
+        under an order. A foreign machine that nobody ordered anything about costs nothing here.
+        """
+        ...
+
+    async def line(self, cloud_id: str) -> Line:
+        """Return what the ledger and the lists say of one machine, which may be nothing."""
+        ...
+
+    async def records(self, machine: Machine) -> Records:
+        """Return what we hold about a machine now."""
+        ...
+
+    async def open(self) -> tuple[Orphan, ...]:
+        """Return every open line with its machine as the lists show it now, first seen first."""
+        ...
+
+    async def note(self, entries: Sequence[Entry]) -> None:
+        """Write lines and their events in one transaction.
+
+        `StaleWrite` if one of the lines or instances has changed since it was read: nothing was written.
+        """
+        ...
+
+    async def ask(self, orphan: Orphan) -> Orphan | None:
+        """Note that the cloud is asked now to carry out the order, and return the line as it is.
+
+        None if the line has changed since it was read, or if an instance counts on the machine now: then
+        nothing may be asked.
+        """
+        ...
+
+    async def adopt(self, orphan: Orphan, change: Change, *, is_new: bool) -> Instance:
+        """Write the instance of `change`, which has the machine, and the line as it ends.
+
+        `Conflict` (ORPHAN_CLAIMED) if some instance counts on the machine, `StaleWrite` if the instance or
+        the line has changed since it was read: nothing was written.
+        """
+        ...
+
+    async def ordered_since(self, moment: datetime, by: str) -> int:
+        """Count the machines whose removal was ordered by `by` since then, gone or not."""
+        ...
+
+    async def live_instances(self) -> int:
+        """Count the instances that are not deleted."""
+        ...
+
+    async def forget(self, before: datetime) -> int:
+        """Drop lines that were closed before then; return how many."""
+        ...

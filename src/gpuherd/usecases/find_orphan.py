@@ -1,0 +1,65 @@
+"""Find an orphan: by its cloud id, in the ledger or, if it is too new for that, in the cloud itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import Conflict, MachineGone, NotFound
+from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.orphan import Orphan, Records, claimed, judge
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.orphans import Line, Orphans
+
+
+@dataclass(frozen=True)
+class Found:
+    """An orphan, in the ledger or not yet, and what we hold about its machine."""
+
+    orphan: Orphan
+    records: Records
+
+
+@dataclass(frozen=True)
+class FindOrphan:
+    """Judges anew at each question, from records that are read after the machine was seen."""
+
+    orphans: Orphans
+    cloud: Cloud
+    clock: Clock
+    installation: str
+
+    async def __call__(self, cloud_id: str) -> Found:
+        """Return the orphan; `NotFound` (ORPHAN_NOT_FOUND), or `Conflict` if it is none."""
+        line = await self.orphans.line(cloud_id)
+        machine = await self._machine(cloud_id, line)
+        records = await self.orphans.records(machine)
+        finding = judge(machine, records, self.installation)
+        if finding is None and records.bound is not None:
+            raise claimed(cloud_id, records.bound.id)
+        if finding is None:
+            raise Conflict(
+                f"a create call whose outcome is not known yet may have made machine {cloud_id}; wait for it",
+                code="CREATE_UNRESOLVED",
+            )
+        known, now = line.orphan, self.clock.now()
+        if known is not None and known.is_open:
+            return Found(replace(known, machine=machine, finding=finding), records)
+        new = Orphan(machine, finding, now, now, version=known.version if known else 0)
+        return Found(new, records)
+
+    async def _machine(self, cloud_id: str, line: Line) -> Machine:
+        seen = line.sighting
+        if seen is not None and seen.missing_since is None and seen.machine.phase is not Phase.ABSENT:
+            return seen.machine
+        try:
+            machine = await self.cloud.get_machine(cloud_id)
+        except MachineGone:
+            raise _not_found(cloud_id) from None
+        if machine.phase is Phase.ABSENT:
+            raise _not_found(cloud_id)
+        return machine
+
+
+def _not_found(cloud_id: str) -> NotFound:
+    return NotFound(f"there is no machine {cloud_id!r} on the account", code="ORPHAN_NOT_FOUND")

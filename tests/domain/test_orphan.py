@@ -1,0 +1,237 @@
+"""Whose machine it is, what it costs, and when too much would be removed at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuherd.domain.attempt import OPEN, AttemptState
+from gpuherd.domain.instance import Goal, OnFailure, Status
+from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.orphan import (
+    COLLECTOR,
+    REPEAT_CAP,
+    REPEAT_FIRST,
+    Finding,
+    Orphan,
+    OrphanOrder,
+    OrphanVerdict,
+    Records,
+    brake,
+    is_carried_out,
+    is_confirmed,
+    is_due,
+    judge,
+    ordered,
+)
+from gpuherd.domain.sighting import Patience
+from gpuherd.domain.tag import Tag, cloud_name
+from tests.support.builders import (
+    INSTALLATION,
+    a_machine,
+    a_running_instance,
+    a_tagged_machine,
+    an_attempt,
+    an_instance,
+    instance_id,
+)
+from tests.support.fake_clock import START
+
+FOREIGN = Finding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
+OTHER = cloud_name("theirs", Tag("ffffffff", "0" * 26, 1))
+HOUR = timedelta(hours=1)
+
+
+def an_orphan(machine: Machine | None = None, **changes: object) -> Orphan:
+    it = Orphan(machine or a_machine(), FOREIGN, first_seen_at=START, judged_at=START)
+    return replace(it, **changes)  # type: ignore[arg-type]
+
+
+def verdict(machine: Machine, records: Records) -> OrphanVerdict | None:
+    found = judge(machine, records, INSTALLATION)
+    return None if found is None else found.verdict
+
+
+@pytest.mark.parametrize(
+    "machine", [a_machine(1), a_machine(1, name=OTHER), a_machine(1, env_tag="nonsense")]
+)
+def test_what_does_not_carry_our_tag_is_foreign(machine: Machine) -> None:
+    assert verdict(machine, Records()) is OrphanVerdict.FOREIGN
+
+
+def test_another_installations_machine_is_foreign_even_if_we_have_an_instance_of_that_id() -> None:
+    machine = a_machine(1, name=OTHER)
+    records = Records(named=an_instance(0, status=Status.DELETED), attempt=None)
+    assert verdict(machine, records) is OrphanVerdict.FOREIGN
+
+
+def test_our_tag_without_a_record_is_unrecorded_whatever_became_of_the_instance() -> None:
+    machine = a_tagged_machine(1, attempt=5)
+    for named in (None, an_instance(1), an_instance(1, status=Status.DELETED), a_running_instance(1)):
+        assert verdict(machine, Records(named=named)) is OrphanVerdict.UNRECORDED
+
+
+def test_the_tag_in_the_environment_counts_like_the_one_in_the_name() -> None:
+    machine = a_machine(1, name="renamed", env_tag=an_attempt(1).tag)
+    assert verdict(machine, Records()) is OrphanVerdict.UNRECORDED
+
+
+@pytest.mark.parametrize("state", AttemptState)
+def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(state: AttemptState) -> None:
+    records = Records(attempt=an_attempt(1, state=state), named=an_instance(1))
+    expected = None if state in OPEN else OrphanVerdict.SURPLUS
+    assert verdict(a_tagged_machine(1), records) is expected
+
+
+def test_a_second_machine_of_a_bound_call_is_surplus_and_names_the_first() -> None:
+    attempt = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
+    found = judge(
+        a_tagged_machine(1, cloud_id="machine-2"),
+        Records(attempt=attempt, named=a_running_instance(1)),
+        INSTALLATION,
+    )
+    assert found is not None
+    assert (found.verdict, found.instance_id) == (OrphanVerdict.SURPLUS, instance_id(1))
+    assert "machine-1" in found.reason
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("on_failure", OnFailure)
+@pytest.mark.parametrize("releasing", [False, True])
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_an_instance_counts_on_its_machine_until_it_is_deleted_or_has_given_it_back(
+    status: Status, on_failure: OnFailure, releasing: bool, was_ready: bool
+) -> None:
+    bound = a_running_instance(
+        1,
+        status=status,
+        on_failure=on_failure,
+        releasing=releasing,
+        ready_at=START if was_ready else None,
+    )
+    given_back = (
+        status is Status.FAILED and on_failure is OnFailure.DELETE and not releasing and not was_ready
+    )
+    expected = OrphanVerdict.SURPLUS if given_back or status is Status.DELETED else None
+    for machine in (a_tagged_machine(1), a_machine(1)):
+        assert verdict(machine, Records(bound=bound)) is expected
+
+
+def test_a_machine_that_failed_after_a_start_is_kept() -> None:
+    bound = a_running_instance(1, status=Status.FAILED, goal=Goal.RUNNING, ready_at=None, stopped_at=START)
+    assert verdict(a_machine(1), Records(bound=bound)) is None
+
+
+@given(
+    state=st.sampled_from([None, *AttemptState]),
+    named=st.sampled_from([None, *Status]),
+    tagged=st.booleans(),
+)
+def test_surplus_is_only_what_a_record_of_ours_says_so_about(
+    state: AttemptState | None, named: Status | None, tagged: bool
+) -> None:
+    records = Records(
+        attempt=None if state is None or not tagged else an_attempt(1, state=state),
+        named=None if named is None else an_instance(1, status=named),
+    )
+    machine = a_tagged_machine(1) if tagged else a_machine(1)
+    if verdict(machine, records) is OrphanVerdict.SURPLUS:
+        assert records.attempt is not None
+        assert not records.attempt.is_open
+
+
+@pytest.mark.parametrize(
+    ("due", "lately", "instances", "held"),
+    [
+        (1, 0, 0, False),
+        (2, 0, 0, False),
+        (3, 0, 0, True),
+        (1, 2, 0, True),
+        (2, 0, 29, False),
+        (3, 0, 29, True),
+        (3, 0, 30, False),
+        (10, 0, 100, False),
+        (11, 0, 100, True),
+        (6, 5, 100, True),
+    ],
+)
+def test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves(
+    due: int, lately: int, instances: int, held: bool
+) -> None:
+    assert (brake(due, lately, instances) is not None) is held
+
+
+def test_the_second_sighting_counts_after_a_sixth_of_the_settling_time() -> None:
+    patience = Patience(timedelta(seconds=180))
+    assert not is_confirmed(START, START + timedelta(seconds=29.9), patience)
+    assert is_confirmed(START, START + timedelta(seconds=30), patience)
+    assert not is_confirmed(START, START - HOUR, patience)
+
+
+def test_the_cost_runs_from_the_creation_or_from_the_first_sighting() -> None:
+    seen = an_orphan(running_usd=Decimal("0.36"))
+    assert seen.cost_so_far(START + HOUR) == Decimal("0.36")
+    created = an_orphan(a_machine(created_at=START - 2 * HOUR), running_usd=Decimal("0.36"))
+    assert created.cost_so_far(START + HOUR) == Decimal("1.08")
+    assert created.age(START + HOUR) == 3 * HOUR
+    assert an_orphan().cost_so_far(START + HOUR) is None
+    assert an_orphan().hourly_usd is None
+
+
+def test_a_stopped_machine_costs_nothing_more() -> None:
+    stopped = an_orphan(
+        a_machine(phase=Phase.STOPPED, created_at=START), running_usd=Decimal(1), changed_at=START + HOUR
+    )
+    assert stopped.hourly_usd == 0
+    assert stopped.cost_so_far(START + 5 * HOUR) == Decimal(1)
+
+
+def test_nobody_has_a_negative_age() -> None:
+    assert an_orphan(a_machine(created_at=START + HOUR)).age(START) == timedelta(0)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("order", [None, *OrphanOrder])
+def test_the_cloud_is_asked_only_for_what_it_can_do_now(phase: Phase, order: OrphanOrder | None) -> None:
+    it = an_orphan(a_machine(phase=phase), order=order)
+    leaving = phase in (Phase.REMOVING, Phase.ABSENT)
+    can = {
+        None: False,
+        OrphanOrder.DELETE: not leaving,
+        OrphanOrder.STOP: phase in (Phase.RUNNING, Phase.UNKNOWN),
+    }
+    assert is_due(it, START) is can[order]
+    assert is_carried_out(it) is (order is OrphanOrder.STOP and phase in (Phase.STOPPED, Phase.FROZEN))
+
+
+@given(tries=st.integers(1, 1000))
+def test_it_is_asked_again_ever_more_seldom_but_always_again(tries: int) -> None:
+    it = an_orphan(order=OrphanOrder.DELETE, asked_at=START, tries=tries)
+    assert not is_due(it, START + REPEAT_FIRST - timedelta(seconds=1))
+    assert is_due(it, START + REPEAT_CAP)
+    # A wall clock that stepped back does not keep it waiting.
+    assert is_due(it, START - REPEAT_CAP)
+
+
+def test_the_same_order_again_changes_nothing() -> None:
+    it = ordered(an_orphan(), OrphanOrder.STOP, "operator", START)
+    assert ordered(it, OrphanOrder.STOP, "operator", START + HOUR) is it
+
+
+def test_a_stop_may_become_a_delete_but_not_the_other_way_round() -> None:
+    stop = replace(ordered(an_orphan(), OrphanOrder.STOP, "operator", START), asked_at=START, tries=3)
+    delete = ordered(stop, OrphanOrder.DELETE, "operator", START + HOUR)
+    assert (delete.order, delete.asked_at, delete.tries) == (OrphanOrder.DELETE, None, 0)
+    assert ordered(delete, OrphanOrder.STOP, "operator", START + HOUR) is delete
+
+
+def test_a_person_takes_an_order_over_without_asking_the_cloud_at_once_again() -> None:
+    mine = replace(ordered(an_orphan(), OrphanOrder.DELETE, COLLECTOR, START), asked_at=START, tries=1)
+    theirs = ordered(mine, OrphanOrder.DELETE, "operator", START + HOUR)
+    assert (theirs.ordered_by, theirs.asked_at, theirs.tries) == ("operator", START, 1)
+    assert ordered(theirs, OrphanOrder.DELETE, COLLECTOR, START + HOUR) is theirs

@@ -1,0 +1,148 @@
+"""An old database is put back: what was rented since then is found again, and nothing is rented twice."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.instance import Status
+from gpuherd.domain.orphan import OrphanVerdict
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.world import World
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+from tests.support.strangers import alive, ledger
+
+CREATES = Endpoint.CREATE.value
+
+
+def backup(herd: Herd, path: Path) -> Path:
+    """Copy the whole database as it is now."""
+    copy = path.with_suffix(".backup")
+    # The last connection that is closed leaves everything in the file itself.
+    herd.close()
+    shutil.copy(path, copy)
+    return copy
+
+
+def put_back(copy: Path, path: Path) -> None:
+    for leftover in path.parent.glob(f"{path.name}*"):
+        leftover.unlink()
+    shutil.copy(copy, path)
+
+
+async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_again(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    first = Herd(path, world, clock)
+    instance = await first.launch()
+    copy = backup(first, path)
+    second = Herd(path, world, clock, seed=2)
+    rented = await second.settle(instance)
+    second.close()
+    put_back(copy, path)
+    third = Herd(path, world, clock, seed=3)
+    assert (await third.instances.get(instance.id)).cloud_id is None
+    restored = await third.settle(instance)
+    assert (restored.status, restored.cloud_id) == (Status.RUNNING, rented.cloud_id)
+    assert restored.rental == rented.rental
+    assert world.calls[CREATES] == 1
+    assert len(world.machines) == 1
+    (attempt,) = await third.instances.attempts(instance.id)
+    assert (attempt.state, attempt.cloud_id) == (AttemptState.BOUND, rented.cloud_id)
+    await third.run_for(timedelta(minutes=10))
+    assert await ledger(third) == {}
+    assert alive(third) == {rented.cloud_id}
+    third.close()
+
+
+async def test_nothing_is_rented_before_the_cloud_was_seen(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    first = Herd(path, world, clock)
+    instance = await first.launch()
+    copy = backup(first, path)
+    second = Herd(path, world, clock, seed=2)
+    rented = await second.settle(instance)
+    second.close()
+    put_back(copy, path)
+    # For a while lists fail, and creates would work.
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.LIST,)))
+    third = Herd(path, world, clock, seed=3)
+    await third.run_for(timedelta(seconds=100))
+    waiting = await third.instances.get(instance.id)
+    assert (waiting.cloud_id, world.calls[CREATES]) == (None, 1)
+    assert "since gpuherd started" in waiting.reason
+    restored = await third.settle(instance)
+    assert (restored.cloud_id, world.calls[CREATES]) == (rented.cloud_id, 1)
+    third.close()
+
+
+async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    first = Herd(path, world, clock)
+    instance = await first.launch()
+    copy = backup(first, path)
+    second = Herd(path, world, clock, seed=2)
+    rented = await second.settle(instance)
+    second.close()
+    put_back(copy, path)
+    third = Herd(path, world, clock, seed=3)
+    turn = await third.turns.begin(instance.id, None)
+    assert turn is not None
+    assert turn.sightings == ()
+    await third.observer.look()
+    await third.advance.take.rent(turn)
+    await third.turns.end(turn)
+    assert (await third.instances.get(instance.id)).cloud_id == rented.cloud_id
+    assert world.calls[CREATES] == 1
+    third.close()
+
+
+async def test_instances_that_the_old_database_never_heard_of_are_reported_and_can_be_adopted(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    copy = backup(Herd(path, world, clock), path)
+    second = Herd(path, world, clock, seed=2)
+    instance = await second.settle(await second.launch("lost"))
+    second.close()
+    put_back(copy, path)
+    third = Herd(path, world, clock, seed=3)
+    await third.run_for(timedelta(hours=1))
+    (line,) = (await ledger(third)).values()
+    assert (line.verdict, line.cloud_id) == (OrphanVerdict.UNRECORDED, instance.cloud_id)
+    adopted, _ = await third.orphan_desk.adopt(line.cloud_id)
+    assert (adopted.id, adopted.name, adopted.usable) == (instance.id, "lost", True)
+    assert alive(third) == {instance.cloud_id}
+    third.close()
+
+
+async def test_a_machine_that_somebody_wants_removed_is_not_taken_back(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    first = Herd(path, world, clock)
+    instance = await first.launch()
+    copy = backup(first, path)
+    second = Herd(path, world, clock, seed=2)
+    rented = await second.settle(instance)
+    second.close()
+    put_back(copy, path)
+    third = Herd(path, world, clock, seed=3)
+    await third.observer.look()
+    # The order stands, but the cloud cannot be asked yet.
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.DELETE,)))
+    await third.orphan_desk.order.delete(rented.cloud_id or "")
+    restored = await third.settle(instance)
+    assert restored.cloud_id not in (None, rented.cloud_id)
+    await third.run_for(timedelta(minutes=5))
+    assert alive(third) == {restored.cloud_id}
+    third.close()
