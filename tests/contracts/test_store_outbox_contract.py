@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -66,6 +67,59 @@ class TestOutbox:
         other = a_delivery(2, sequence=2)
         await store.instances.add(Change(an_instance(2), deliveries=(other,)))
         assert await store.outbox.is_next(other)
+
+    async def test_other_receivers_of_the_same_instance_do_not_wait(self, store: Store) -> None:
+        first = a_delivery(sequence=1)
+        other_url = a_delivery(sequence=2, url="https://example.com/other")
+        endpoint = a_delivery(sequence=3, endpoint_id="ep_1")
+        await self.put(store, first, other_url, endpoint)
+        assert await store.outbox.is_next(other_url)
+        assert await store.outbox.is_next(endpoint)
+
+    async def test_the_earliest_of_those_that_wait_for_another_try_is_found(self, store: Store) -> None:
+        one, two, three = (a_delivery(sequence=n, tries=1) for n in (1, 2, 3))
+        other = a_delivery(sequence=4, endpoint_id="ep_1", tries=1)
+        await self.put(store, one, two, three, other)
+        assert await store.outbox.waiting_before(three) == one
+        assert await store.outbox.waiting_before(one) is None
+        assert await store.outbox.waiting_before(other) is None
+        await store.outbox.save(replace(one, state=DeliveryState.DELIVERED))
+        assert await store.outbox.waiting_before(three) == two
+        await store.outbox.save(replace(two, tries=0))
+        assert await store.outbox.waiting_before(three) is None
+
+    async def test_the_earliest_pending_one_behind_it_is_found(self, store: Store) -> None:
+        one, two, three = (a_delivery(sequence=n) for n in (1, 2, 3))
+        await self.put(store, three, two, one, a_delivery(sequence=4, endpoint_id="ep_1"))
+        assert await store.outbox.next_after(one) == two
+        assert await store.outbox.next_after(three) is None
+        await store.outbox.save(replace(two, state=DeliveryState.DEAD))
+        assert await store.outbox.next_after(one) == three
+
+    async def test_all_that_wait_for_the_same_receiver_are_found_oldest_first(self, store: Store) -> None:
+        mine, later, untried = (a_delivery(sequence=n, tries=n < 3) for n in (1, 2, 3))
+        await self.put(store, untried, later, mine)
+        elsewhere = a_delivery(2, tries=1, url="https://example.com/other")
+        of_another = a_delivery(3, tries=1)
+        await store.instances.add(Change(an_instance(2), deliveries=(elsewhere,)))
+        await store.instances.add(Change(an_instance(3), deliveries=(of_another,)))
+        assert list(await store.outbox.waiting_with(mine, 10)) == [later, of_another]
+        assert list(await store.outbox.waiting_with(mine, 1)) == [later]
+        assert list(await store.outbox.waiting_with(later, 10)) == [mine, of_another]
+
+    async def test_a_url_is_gone_after_a_410_until_it_accepts_something(self, store: Store) -> None:
+        refused = a_delivery(sequence=1, state=DeliveryState.DEAD, last_status=410, tried_at=START)
+        skipped = a_delivery(sequence=2, state=DeliveryState.DEAD)
+        one = a_delivery(sequence=3)
+        await self.put(store, refused, skipped, one)
+        assert await store.outbox.is_gone(one)
+        assert not await store.outbox.is_gone(replace(one, url="https://example.com/other"))
+        assert not await store.outbox.is_gone(replace(one, instance_id="another"))
+        assert not await store.outbox.is_gone(replace(one, endpoint_id="ep_1"))
+        accepted = {"state": DeliveryState.DELIVERED, "last_status": 200}
+        later = START + timedelta(seconds=1)
+        await store.outbox.save(replace(skipped, tried_at=later, **accepted))
+        assert not await store.outbox.is_gone(one)
 
 
 class TestFlags:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from gpuherd.domain.secret import Secret
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,16 @@ class DeliveryResult:
 class WebhookSender(Protocol):
     """Carries one event to one receiver."""
 
-    async def send(self, url: str, event_id: str, body: bytes, now: datetime) -> DeliveryResult:
-        """Try once to deliver exactly these bytes; whatever the receiver or the network does is a result."""
+    async def send(
+        self,
+        url: str,
+        event_id: str,
+        body: bytes,
+        now: datetime,
+        secrets: Sequence[Secret] | None = None,
+    ) -> DeliveryResult:
+        """Try once to deliver exactly these bytes; whatever the receiver or the network does is a result.
+
+        Signed with each of `secrets`; without any given, with those of the installation.
+        """
         ...

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 import structlog
 
 from gpuherd.clock import Chance, Clock
-from gpuherd.domain.delivery import DeliveryState
+from gpuherd.domain.delivery import Delivery, DeliveryState, Try
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.webhook_endpoint import WebhookEndpoint
 from gpuherd.domain.webhook_schedule import next_delay_s
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
 from gpuherd.ports.meter import Meter, SilentMeter
-from gpuherd.ports.store import Outbox
+from gpuherd.ports.store import JobBook, Outbox
 from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
+from gpuherd.resilience.host_gate import HostGate
+from gpuherd.usecases.activity import Activities
+from gpuherd.usecases.endpoint_directory import EndpointDirectory
 
 log = structlog.get_logger()
 
-OUT_OF_TURN = timedelta(milliseconds=200)
+Secrets = tuple[Secret, ...]
+
+# Whoever waits for an earlier event is rung when that one has been tried; this is for lost rings.
+OUT_OF_TURN = timedelta(seconds=15)
+# An earlier event that failed so short a time ago would fail again.
+JUST_NOW = timedelta(seconds=60)
+# When a receiver is back, so many of those that wait for it go at once; the others on their schedule.
+WOKEN_MAX = 200
+# Another replica may have it, or somebody rotates the secret.
+WITHOUT_KEY_S = 60.0
+GONE = "gone"
+# The host answers, whatever it says; what we did not even try says nothing about it.
+_ALIVE = {"ok": True, "redirect": True, GONE: True, "http_4xx": True, "blocked_target": None}
 
 
 @dataclass(frozen=True)
 class DeliverWebhook:
-    """The handler of `send_webhook`."""
+    """The handler of `send_webhook`.
+
+    Nobody waits in here for a busy or ejected host: that would take a worker's place from other receivers.
+    """
 
     outbox: Outbox
     sender: WebhookSender
+    directory: EndpointDirectory
+    gate: HostGate
+    book: JobBook
+    activities: Activities
     clock: Clock
     chance: Chance
     meter: Meter = field(default_factory=SilentMeter)
@@ -35,35 +62,146 @@ class DeliverWebhook:
         delivery = await self.outbox.get(job.payload["deliveryId"])
         if delivery.state is not DeliveryState.PENDING:
             return Done()
-        if not await self.outbox.is_next(delivery):
+        endpoint = await self.directory.find(delivery.endpoint_id) if delivery.endpoint_id else None
+        if closed := await self._closed(delivery, endpoint):
+            return await self._give_up(replace(delivery, last_error=closed))
+        secrets = self.directory.secrets(endpoint) if endpoint else None
+        host = urlsplit(delivery.url).netloc.casefold()
+        if obstacle := await self._obstacle(delivery, secrets, host):
+            return obstacle
+        begun = self.clock.now()
+        result = await self._send(delivery, secrets, host)
+        outcome = await self._note(delivery, endpoint, result, begun)
+        await self._call_next(delivery, result)
+        return outcome
+
+    async def _obstacle(self, delivery: Delivery, secrets: Secrets | None, host: str) -> Outcome | None:
+        """Return what to answer if it cannot go now; if it can, a seat is taken at the gate."""
+        if secrets == ():
+            return await self._wait(delivery, WITHOUT_KEY_S, "the endpoint's root key is not here")
+        if closed_s := self.gate.closed_s(host):
+            return await self._wait(delivery, closed_s, "the receiver's host has failed too often lately")
+        if not await self._has_turn(delivery):
             return Snooze(OUT_OF_TURN, "an earlier event of this instance goes first")
-        result = await self.sender.send(delivery.url, delivery.id, delivery.body, self.clock.now())
-        self.meter.webhook(result.category, result.elapsed_s)
-        delivery = replace(
-            delivery, tries=delivery.tries + 1, last_status=result.status, last_error=_problem(result)
-        )
-        log.info(
-            "webhook.tried",
-            delivery_id=delivery.id,
-            instance_id=delivery.instance_id,
-            event_type=delivery.type,
-            outcome=result.category,
-            status=result.status,
-            tries=delivery.tries,
-        )
-        now = self.clock.now()
-        if result.accepted:
-            await self.outbox.save(
-                replace(delivery, state=DeliveryState.DELIVERED, delivered_at=now, next_at=None)
+        if wait_s := self.gate.enter(host):
+            return Snooze(_span(wait_s), "the receiver's host is busy with others")
+        return None
+
+    async def _closed(self, delivery: Delivery, endpoint: WebhookEndpoint | None) -> str:
+        """Return why nothing can be sent there any more, or nothing if it can."""
+        if delivery.endpoint_id is None:
+            # Who asks for a replay wants to know how it is now.
+            gone = not delivery.replays and await self.outbox.is_gone(delivery)
+            return f"{GONE}: the receiver answered 410 to an earlier event" if gone else ""
+        if endpoint is None:
+            return "removed: the endpoint is no longer there"
+        return "" if endpoint.is_enabled else f"disabled: {endpoint.disabled_reason}"
+
+    async def _wait(self, delivery: Delivery, seconds: float, why: str) -> Outcome:
+        """Wait for better times, which uses up no try, but not for ever."""
+        if self.clock.now() < delivery.deadline:
+            return Snooze(_span(seconds), why)
+        return await self._give_up(replace(delivery, last_error=f"expired: {why}"))
+
+    async def _has_turn(self, delivery: Delivery) -> bool:
+        """Tell whether it may go now: in order, as first tries and as repeats after an outage.
+
+        One that always fails holds up those behind it for no longer than a try takes.
+        """
+        if not await self.outbox.is_next(delivery):
+            return False
+        if not delivery.tries:
+            return True
+        earlier = await self.outbox.waiting_before(delivery)
+        if earlier is None or (earlier.tried_at and self.clock.now() - earlier.tried_at < JUST_NOW):
+            return True
+        await self._ring([earlier])
+        return False
+
+    async def _call_next(self, delivery: Delivery, result: DeliveryResult) -> None:
+        """Ring the event behind this one if it waits only for its turn, or if the receiver is well again."""
+        following = await self.outbox.next_after(delivery)
+        if following is not None and (result.accepted or not following.is_early(self.clock.now())):
+            await self._ring([following])
+
+    async def _ring(self, deliveries: Sequence[Delivery]) -> None:
+        if deliveries:
+            await self.book.ring([self.activities.sending(it) for it in deliveries])
+
+    async def _send(self, delivery: Delivery, secrets: Secrets | None, host: str) -> DeliveryResult:
+        well, seconds = None, 0.0
+        try:
+            result = await self.sender.send(
+                delivery.url, delivery.id, delivery.body, self.clock.now(), secrets
             )
-            return Done()
-        delay_s = next_delay_s(delivery.tries, self.chance.random(), result.retry_after_s)
-        if result.category == "gone" or delay_s is None:
-            await self.outbox.save(replace(delivery, state=DeliveryState.DEAD, next_at=None))
-            return GiveUp(delivery.last_error)
-        delay = timedelta(seconds=delay_s)
+            well, seconds = _ALIVE.get(result.category, False), result.elapsed_s
+        finally:
+            self.gate.leave(host, well=well, seconds=seconds)
+        self.meter.webhook(result.category, result.elapsed_s)
+        return result
+
+    async def _note(
+        self, before: Delivery, endpoint: WebhookEndpoint | None, result: DeliveryResult, begun: datetime
+    ) -> Outcome:
+        one = Try(begun, result.category, result.status, round(result.elapsed_s * 1000))
+        delivery = before.tried(one, _problem(result))
+        _tell(delivery, result)
+        if result.accepted:
+            return await self._arrived(before, delivery)
+        if result.category == GONE:
+            if endpoint is not None:
+                await self.directory.disable(endpoint, "the receiver answered 410")
+            return await self._give_up(replace(delivery, tries=delivery.tries + 1))
+        if before.is_early(begun):
+            # Not yet due by the schedule, so it does not count: it was only worth a look.
+            return await self._put_back(delivery, result.retry_after_s or 0.0)
+        return await self._failed(replace(delivery, tries=delivery.tries + 1), result)
+
+    async def _arrived(self, before: Delivery, delivery: Delivery) -> Outcome:
+        now = self.clock.now()
+        await self.outbox.save(delivery.accepted(now))
+        # Those that go early because of this wake nobody else: one ring for all is enough.
+        if before.tries and not before.is_early(now):
+            await self._ring(await self.outbox.waiting_with(delivery, WOKEN_MAX))
+        return Done()
+
+    async def _put_back(self, delivery: Delivery, retry_after_s: float) -> Outcome:
+        now = self.clock.now()
+        next_at = max(delivery.next_at or now, now + timedelta(seconds=retry_after_s))
+        await self.outbox.save(replace(delivery, next_at=next_at))
+        return Snooze(next_at - now, delivery.last_error)
+
+    async def _failed(self, delivery: Delivery, result: DeliveryResult) -> Outcome:
+        now = self.clock.now()
+        age_s = (now - delivery.begun_at).total_seconds()
+        delay_s = next_delay_s(delivery.tries, self.chance.random(), result.retry_after_s, age_s)
+        if delay_s is None or now >= delivery.deadline:
+            return await self._give_up(delivery)
+        delay = min(timedelta(seconds=delay_s), delivery.deadline - now)
         await self.outbox.save(replace(delivery, next_at=now + delay))
         return Retry(delay, delivery.last_error)
+
+    async def _give_up(self, delivery: Delivery) -> Outcome:
+        await self.outbox.save(delivery.given_up())
+        return GiveUp(delivery.last_error)
+
+
+def _span(seconds: float) -> timedelta:
+    # Rounded up: who comes back a moment too early would come back again and again.
+    return timedelta(milliseconds=math.ceil(seconds * 1000))
+
+
+def _tell(delivery: Delivery, result: DeliveryResult) -> None:
+    log.info(
+        "webhook.tried",
+        delivery_id=delivery.id,
+        instance_id=delivery.instance_id,
+        endpoint_id=delivery.endpoint_id,
+        event_type=delivery.type,
+        outcome=result.category,
+        status=result.status,
+        tries=delivery.tries + 1,
+    )
 
 
 def _problem(result: DeliveryResult) -> str:

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 
 import pytest
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gpuherd import __version__
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.adapters.webhooks.signing import Signer
 from gpuherd.clock import SystemClock
 from gpuherd.domain.secret import Secret
+from gpuherd.domain.signing import Signer
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
 from gpuherd.ports.webhook_sender import DeliveryResult
@@ -59,6 +59,19 @@ async def test_a_signed_event_arrives_with_the_very_bytes_that_were_signed(door:
     assert headers["user-agent"] == f"gpuherd/{__version__}"
     assert "authorization" not in headers
     Webhook(SECRET.encode()).verify(BODY, headers)
+
+
+async def test_every_secret_that_is_given_signs_and_the_installations_own_does_not(door: GuardedDoor) -> None:
+    sender = HttpWebhookSender(door, FakeClock(), Signer([Secret(SECRET)]))
+    new, old = "the endpoint's new secret", "the endpoint's old secret"
+    async with Receiver() as receiver:
+        now = SystemClock().now()
+        await sender.send(receiver.url, "msg_1", BODY, now, [Secret(new), Secret(old)])
+    headers = headers_of(receiver.requests[0])
+    for secret in (new, old):
+        Webhook(secret.encode()).verify(BODY, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET.encode()).verify(BODY, headers)
 
 
 async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(door: GuardedDoor) -> None:

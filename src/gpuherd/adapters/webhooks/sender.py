@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from gpuherd import __version__
-from gpuherd.adapters.webhooks.signing import ID_HEADER, Signer
 from gpuherd.clock import Clock
+from gpuherd.domain.secret import Secret
+from gpuherd.domain.signing import ID_HEADER, Signer
 from gpuherd.ports.outbound import FailureCategory, OutboundDoor, OutboundFailure, OutboundReply
 from gpuherd.ports.webhook_sender import DeliveryResult
 from gpuherd.resilience.retry import parse_retry_after
@@ -26,13 +28,21 @@ class HttpWebhookSender:
         self._clock = clock
         self._signer = signer
 
-    async def send(self, url: str, event_id: str, body: bytes, now: datetime) -> DeliveryResult:
+    async def send(
+        self,
+        url: str,
+        event_id: str,
+        body: bytes,
+        now: datetime,
+        secrets: Sequence[Secret] | None = None,
+    ) -> DeliveryResult:
+        signer = self._signer if secrets is None else Signer(secrets)
         started = self._clock.monotonic()
         try:
             reply = await self._door.request(
                 "POST",
                 url,
-                headers=self._headers(event_id, body, now),
+                headers=_headers(signer, event_id, body, now),
                 body=body,
                 timeout_s=TIMEOUT_S,
                 max_bytes=_REPLY_MAX_BYTES,
@@ -42,9 +52,10 @@ class HttpWebhookSender:
             return DeliveryResult(False, None, failure.category.value, _safe(failure.detail), None, elapsed_s)
         return _judge(reply, now)
 
-    def _headers(self, event_id: str, body: bytes, now: datetime) -> dict[str, str]:
-        signed = self._signer.headers(event_id, body, now) if self._signer else {ID_HEADER: event_id}
-        return {"content-type": "application/json", "user-agent": f"gpuherd/{__version__}", **signed}
+
+def _headers(signer: Signer | None, event_id: str, body: bytes, now: datetime) -> dict[str, str]:
+    signed = signer.headers(event_id, body, now) if signer else {ID_HEADER: event_id}
+    return {"content-type": "application/json", "user-agent": f"gpuherd/{__version__}", **signed}
 
 
 def _judge(reply: OutboundReply, now: datetime) -> DeliveryResult:

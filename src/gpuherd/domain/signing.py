@@ -16,7 +16,7 @@ ID_HEADER = "webhook-id"
 TIMESTAMP_HEADER = "webhook-timestamp"
 SIGNATURE_HEADER = "webhook-signature"
 
-_PREFIX = "whsec_"
+KEY_PREFIX = "whsec_"
 _VERSION = "v1"
 _TOLERANCE_S = 300
 # No dot: it separates the signed parts, so an id with one could pass for another id and time.
@@ -60,8 +60,11 @@ def verify(
         )
     except KeyError:
         raise BadSignature("a signature header is missing") from None
-    if not _TIMESTAMP.fullmatch(timestamp) or abs(now.timestamp() - int(timestamp)) > tolerance_s:
-        raise BadSignature("the timestamp is not from now")
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise BadSignature("the timestamp is not a number of seconds")
+    age_s = now.timestamp() - int(timestamp)
+    if abs(age_s) > tolerance_s:
+        raise BadSignature("the timestamp is too old" if age_s > 0 else "the timestamp lies in the future")
     expected = f"{_VERSION},{_signature(_key_of(secret), event_id, timestamp, body)}".encode()
     # All are compared, so that the time taken does not tell which one was close.
     matches = [hmac.compare_digest(expected, one.encode("utf-8", "replace")) for one in signatures.split(" ")]
@@ -79,13 +82,13 @@ def _key_of(secret: Secret) -> bytes:
     text = secret.reveal()
     if not text:
         raise ValueError("a webhook secret may not be empty")
-    if not text.startswith(_PREFIX):
+    if not text.startswith(KEY_PREFIX):
         return text.encode("utf-8", "surrogateescape")
-    encoded = text.removeprefix(_PREFIX)
+    encoded = text.removeprefix(KEY_PREFIX)
     try:
         key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"a webhook secret that begins with {_PREFIX} must go on in base64") from None
+        raise ValueError(f"a webhook secret that begins with {KEY_PREFIX} must go on in base64") from None
     if not 24 <= len(key) <= 64:
-        raise ValueError(f"a webhook secret that begins with {_PREFIX} must hold 24 to 64 bytes")
+        raise ValueError(f"a webhook secret that begins with {KEY_PREFIX} must hold 24 to 64 bytes")
     return key

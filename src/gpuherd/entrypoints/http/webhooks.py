@@ -1,0 +1,170 @@
+"""`/api/webhooks`: who hears of everything, what became of each delivery, and how to send it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.events import WEBHOOK_TYPES
+from gpuherd.domain.redaction import without_query
+from gpuherd.entrypoints.http.access import acting, caller_of, require_scope
+from gpuherd.entrypoints.http.noting import note
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.reading import read_object
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.http.webhook_bodies import parse_endpoint, parse_replay, parse_test
+from gpuherd.entrypoints.plane import Webhooks
+from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
+from gpuherd.usecases.describe import iso
+from gpuherd.usecases.describe_webhooks import (
+    describe_delivery,
+    describe_delivery_fully,
+    describe_endpoint,
+    describe_tried,
+)
+from gpuherd.usecases.manage_endpoints import Keyed
+
+router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
+
+
+def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+_TEXT = {"type": "string"}
+_TYPES = {"type": "array", "minItems": 1, "items": {"type": "string", "enum": sorted(WEBHOOK_TYPES)}}
+ENDPOINT_SCHEMA = _schema(["url"], url=_TEXT, events=_TYPES, label=_TEXT)
+REPLAY_SCHEMA = _schema(
+    ["since"],
+    since={"type": "string", "format": "date-time"},
+    state={"type": "string", "enum": ["failed", "dead"]},
+    endpointId=_TEXT,
+)
+TEST_SCHEMA = _schema([], url=_TEXT, endpointId=_TEXT)
+
+
+def _webhooks(request: Request) -> Webhooks:
+    return plane_of(request).webhooks
+
+
+@router.get("/endpoints")
+async def list_endpoints(request: Request) -> Response:
+    """List the endpoints, oldest first."""
+    manage = _webhooks(request).endpoints
+    found = [describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in await manage.everyone()]
+    return json_reply({"endpoints": found, "total": len(found)})
+
+
+@router.post("/endpoints", status_code=201, openapi_extra=ENDPOINT_SCHEMA)
+async def add_endpoint(request: Request) -> Response:
+    """Make an endpoint. Its secret is in this reply and in no other."""
+    wanted = parse_endpoint(await read_object(request), plane_of(request).targets)
+    manage, caller = _webhooks(request).endpoints, acting(request)
+    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=caller)
+    headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
+    return _keyed_reply(made, status=201, headers=headers)
+
+
+@router.get("/endpoints/{endpoint_id}")
+async def show_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Return one endpoint."""
+    manage = _webhooks(request).endpoints
+    found = await manage.get(endpoint_id)
+    return json_reply(describe_endpoint(found, secret_known=manage.knows_secret(found)))
+
+
+@router.delete("/endpoints/{endpoint_id}")
+async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Remove an endpoint; what is still on its way there becomes a dead letter."""
+    await _webhooks(request).endpoints.remove(endpoint_id, caller=acting(request))
+    return json_reply({"id": endpoint_id, "removed": True})
+
+
+@router.post("/endpoints/{endpoint_id}/rotate")
+async def rotate_secret(endpoint_id: str, request: Request) -> Response:
+    """Give an endpoint a new secret; for 24 hours the old one signs too."""
+    return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting(request)))
+
+
+@router.post("/endpoints/{endpoint_id}/enable")
+async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
+    """Switch an endpoint on again, for example after it said 410."""
+    enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting(request))
+    return json_reply(describe_endpoint(enabled))
+
+
+@router.get("/deliveries")
+async def list_deliveries(request: Request) -> Response:
+    """List deliveries, newest first. Filters: `state`, `instanceId`, `endpointId`, `type`."""
+    query = Query(request)
+    wanted = DeliveryQuery(
+        state=query.choice("state", DeliveryFilter),
+        instance_id=query.text("instanceId"),
+        endpoint_id=query.text("endpointId"),
+        type=query.text("type"),
+        owner=caller_of(request).owner,
+        limit=query.limit(),
+        cursor=query.text("cursor"),
+    )
+    query.only("state", "instanceId", "endpointId", "type", "limit", "cursor")
+    query.done()
+    page = await _webhooks(request).log.page(wanted)
+    found = [describe_delivery(it) for it in page.deliveries]
+    return json_reply({"deliveries": found, "total": page.total, "nextCursor": page.next_cursor})
+
+
+@router.get("/deliveries/{delivery_id}")
+async def show_delivery(delivery_id: str, request: Request) -> Response:
+    """Return one delivery with its latest tries and what it says."""
+    found = await plane_of(request).look_up.delivery(delivery_id, caller_of(request))
+    return json_reply(describe_delivery_fully(found))
+
+
+@router.post("/deliveries/{delivery_id}/replay", status_code=202)
+async def replay_one(delivery_id: str, request: Request) -> Response:
+    """Send one delivery again: the same id, the same bytes, a new time and signature."""
+    found = await plane_of(request).look_up.delivery(delivery_id, caller_of(request))
+    await note(request, "delivery.replay", delivery_id, before=found.state.value)
+    return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
+
+
+@router.post("/replay", status_code=202, openapi_extra=REPLAY_SCHEMA)
+async def replay_all(request: Request) -> Response:
+    """Send everything again that was made since a moment and failed, or was given up."""
+    wish = parse_replay(await read_object(request))
+    webhooks = _webhooks(request)
+    if wish.endpoint_id is not None:
+        await webhooks.endpoints.get(wish.endpoint_id)
+    await note(request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}")
+    count = await webhooks.replay.since(wish.since, wish.state, wish.endpoint_id)
+    return json_reply({"count": count}, status=202)
+
+
+@router.post("/test", openapi_extra=TEST_SCHEMA)
+async def test(request: Request) -> Response:
+    """Send one signed `webhook.test` now, and tell how it went."""
+    url, endpoint_id = parse_test(await read_object(request), plane_of(request).targets)
+    if endpoint_id:
+        # Endpoints are for admins, all about them.
+        require_scope(request, Scope.ADMIN)
+    await note(request, "webhook.test", without_query(url) if url else endpoint_id or "")
+    tester = _webhooks(request).test
+    tried = await tester.url(url) if url else await tester.endpoint(endpoint_id or "")
+    return json_reply(describe_tried(tried))
+
+
+def _keyed_reply(made: Keyed, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    # No proxy and no browser shall keep a secret.
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    body = {**describe_endpoint(made.endpoint), "secret": made.secret.reveal()}
+    return json_reply(body, status=status, headers=headers)

@@ -1,0 +1,123 @@
+"""Keep strangers' hosts apart: few visits at once to each, and none for a while to one that keeps failing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from gpuherd.clock import Clock
+
+# A visitor who finds no seat comes back when one may be free: sooner where visits are short.
+_PACE_MIN_S = 0.01
+_WAIT_MAX_S = 30.0
+
+
+@dataclass(slots=True)
+class _Host:
+    inside: int = 0
+    failures: int = 0
+    ejections: int = 0
+    closed_until: float = 0.0
+    # How long a visit takes, roughly; new ones count for a third.
+    visit_s: float = 0.0
+    # Since when the last seat is taken.
+    full_since: float = 0.0
+    # When the next of those who found no seat may try.
+    next_turn: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.inside or self.failures or self.ejections)
+
+
+class HostGate:
+    """Nobody waits here: `enter` says at once whether there is room, or when to ask again.
+
+    `failures` bad visits in a row close a host for `first_s`. Then visitors come one by one, and each time so
+    many of them fail again, it is closed for twice as long, up to `cap_s`, until one has fared well.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        per_host: int = 2,
+        failures: int = 5,
+        first_s: float = 30.0,
+        cap_s: float = 3600.0,
+        max_hosts: int = 10_000,
+    ):
+        if per_host < 1 or failures < 1 or max_hosts < 1:
+            raise ValueError("per_host, failures and max_hosts must be at least 1")
+        self._clock = clock
+        self._per_host = per_host
+        self._failures = failures
+        self._first_s = first_s
+        self._cap_s = cap_s
+        self._max_hosts = max_hosts
+        self._hosts: OrderedDict[str, _Host] = OrderedDict()
+
+    def enter(self, name: str) -> float:
+        """Take a seat and return 0, or return after how many seconds to ask again."""
+        now = self._clock.monotonic()
+        host = self._hosts.setdefault(name, _Host())
+        self._hosts.move_to_end(name)
+        if now < host.closed_until:
+            return host.closed_until - now
+        # After an ejection each visitor tells the next how it is.
+        seats = 1 if host.ejections else self._per_host
+        if host.inside >= seats:
+            return self._next_turn_s(host, now)
+        host.inside += 1
+        host.full_since = now
+        self._forget_idle()
+        return 0.0
+
+    def leave(self, name: str, *, well: bool | None, seconds: float) -> None:
+        """Give the seat back. `well` None: the visit says nothing about the host."""
+        host = self._hosts[name]
+        host.inside -= 1
+        if well is not None:
+            host.visit_s += (seconds - host.visit_s) / 3
+        if well:
+            host.failures = host.ejections = 0
+        elif well is False:
+            self._failed(host)
+        if host.is_idle and not host.visit_s:
+            del self._hosts[name]
+
+    def closed_s(self, name: str) -> float:
+        """Return for how long the host is still closed."""
+        host = self._hosts.get(name)
+        return max(0.0, host.closed_until - self._clock.monotonic()) if host else 0.0
+
+    def __len__(self) -> int:
+        """How many hosts are remembered."""
+        return len(self._hosts)
+
+    def _failed(self, host: _Host) -> None:
+        host.failures += 1
+        if host.failures < self._failures:
+            return
+        closed_s = min(self._cap_s, self._first_s * 2.0 ** min(host.ejections, 60))
+        host.closed_until = self._clock.monotonic() + closed_s
+        host.ejections += 1
+        host.failures = 0
+
+    def _next_turn_s(self, host: _Host, now: float) -> float:
+        # A visit that goes on for longer than others did tells more than they do.
+        pace_s = max(_PACE_MIN_S, max(host.visit_s, now - host.full_since) / self._per_host)
+        host.next_turn = max(host.next_turn, now) + pace_s
+        if host.next_turn - now > _WAIT_MAX_S:
+            # The line is longer than anybody can foresee; it forms anew.
+            host.next_turn = now + pace_s
+            return _WAIT_MAX_S
+        return host.next_turn - now
+
+    def _forget_idle(self) -> None:
+        """Forget the host that was idle for the longest time, where there are too many."""
+        if len(self._hosts) <= self._max_hosts:
+            return
+        idle = next((name for name, host in self._hosts.items() if not host.inside), None)
+        if idle is not None:
+            del self._hosts[idle]

@@ -1,0 +1,102 @@
+"""Webhooks on their way, and single facts about the installation, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuherd.domain.audit import Deed
+from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.domain.errors import NotFound
+from tests.support.memory.tables import Tables
+
+
+class MemoryOutbox:
+    """The port `Outbox`."""
+
+    def __init__(self, tables: Tables):
+        self._tables = tables
+
+    async def get(self, delivery_id: str) -> Delivery:
+        if delivery_id not in self._tables.deliveries:
+            raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
+        return self._tables.deliveries[delivery_id]
+
+    async def is_next(self, delivery: Delivery) -> bool:
+        return all(it.tries for it in self._before(delivery))
+
+    async def waiting_before(self, delivery: Delivery) -> Delivery | None:
+        waiting = [it for it in self._before(delivery) if it.tries]
+        return min(waiting, key=lambda it: it.sequence, default=None)
+
+    async def next_after(self, delivery: Delivery) -> Delivery | None:
+        later = [
+            it
+            for it in self._pending_with(delivery)
+            if it.instance_id == delivery.instance_id and it.sequence > delivery.sequence
+        ]
+        return min(later, key=lambda it: it.sequence, default=None)
+
+    async def waiting_with(self, delivery: Delivery, limit: int) -> list[Delivery]:
+        others = [it for it in self._pending_with(delivery) if it.tries and it.id != delivery.id]
+        return sorted(others, key=lambda it: it.id)[:limit]
+
+    async def is_gone(self, delivery: Delivery) -> bool:
+        settled = [
+            (it.tried_at, it.id, it.last_status)
+            for it in self._tables.deliveries.values()
+            if _same_receiver(it, delivery)
+            and it.instance_id == delivery.instance_id
+            and it.state is not DeliveryState.PENDING
+            and it.tried_at
+        ]
+        return delivery.endpoint_id is None and bool(settled) and max(settled)[2] == 410
+
+    def _before(self, delivery: Delivery) -> list[Delivery]:
+        return [
+            it
+            for it in self._pending_with(delivery)
+            if it.instance_id == delivery.instance_id and it.sequence < delivery.sequence
+        ]
+
+    def _pending_with(self, delivery: Delivery) -> list[Delivery]:
+        return [
+            it
+            for it in self._tables.deliveries.values()
+            if it.state is DeliveryState.PENDING and _same_receiver(it, delivery)
+        ]
+
+    async def save(self, delivery: Delivery) -> None:
+        known = self._tables.deliveries.get(delivery.id)
+        if known is not None:
+            with self._tables as tables:
+                tables.put(tables.deliveries, delivery.id, replace(delivery, body=known.body))
+
+
+def _same_receiver(one: Delivery, other: Delivery) -> bool:
+    return (one.endpoint_id, one.url) == (other.endpoint_id, other.url)
+
+
+class MemoryFlags:
+    """The port `Flags`."""
+
+    def __init__(self, tables: Tables):
+        self._tables = tables
+
+    async def get(self, key: str) -> str | None:
+        return self._tables.flags.get(key)
+
+    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None:
+        with self._tables as tables:
+            if deed is not None:
+                tables.append_deed(deed)
+            if value is None:
+                tables.drop(tables.flags, key)
+            else:
+                tables.put(tables.flags, key, value)
+
+    def ensure(self, key: str, fresh: str) -> str:
+        """Return what is stored under `key`, storing `fresh` first if nothing is."""
+        with self._tables as tables:
+            if key not in tables.flags:
+                tables.put(tables.flags, key, fresh)
+        return self._tables.flags[key]
