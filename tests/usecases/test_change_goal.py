@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.operation import OperationPhase, OperationState
+from gpuherd.domain.operation import Operation, OperationPhase, OperationState
+from gpuherd.ports.store import Claim
 from gpuherd.simulator.calls import Endpoint
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
+from gpuherd.usecases.change_goal import Accepted
 from tests.support.herd import Herd
 
 HOOK = "http://example.com/hook"
@@ -39,7 +42,7 @@ def phases(instance: Instance) -> list[str]:
 async def test_stop_ends_when_the_cloud_shows_that_it_stopped(
     herd: Herd, world: World, running: Instance
 ) -> None:
-    asked = await herd.change_goal.stop("job")
+    asked = (await herd.change_goal.stop("job")).instance
     assert (asked.status, asked.goal) == (Status.STOPPING, Goal.STOPPED)
     stopped = await herd.settle(running)
     assert stopped.status is Status.EXITED
@@ -54,7 +57,7 @@ async def test_start_brings_it_back_with_the_ports_it_has_now(
     herd: Herd, world: World, exited: Instance
 ) -> None:
     ports_before = exited.ports
-    asked = await herd.change_goal.start("job")
+    asked = (await herd.change_goal.start("job")).instance
     assert (asked.status, asked.usable) == (Status.STARTING, False)
     started = await herd.settle(exited)
     assert (started.status, started.usable) == (Status.RUNNING, True)
@@ -70,10 +73,9 @@ async def test_fifty_starts_at_once_are_one_start(herd: Herd, world: World, exit
     answers = await asyncio.gather(
         *(herd.change_goal.start(exited.id) for _ in range(50)), return_exceptions=True
     )
-    accepted = [it for it in answers if isinstance(it, Instance)]
+    accepted = [it for it in answers if isinstance(it, Accepted)]
     refused = [it for it in answers if isinstance(it, Conflict)]
     assert (len(accepted), len(refused)) == (1, 49)
-    assert accepted[0].operation is not None
     assert {it.code for it in refused} == {"STARTUP_OPERATION_IN_PROGRESS"}
     assert {it.details["operationId"] for it in refused} == {accepted[0].operation.id}
     await herd.settle(exited)
@@ -158,7 +160,6 @@ async def test_a_stop_during_a_start_wins(herd: Herd, world: World, exited: Inst
     await herd.change_goal.stop(exited.id)
     stopped = await herd.settle(exited)
     assert stopped.status is Status.EXITED
-    assert first.operation is not None
     put_aside, _ = await herd.instances.operation(first.operation.id)
     assert put_aside.state is OperationState.SUPERSEDED
     assert "instance.ready" not in herd.webhooks()[-3:]
@@ -296,3 +297,70 @@ async def test_a_stop_during_health_checks_ends_them_and_no_ready_comes_late(her
     herd.prober.is_up = lambda _: True
     assert (await herd.settle(instance)).status is Status.EXITED
     assert "instance.ready" not in herd.webhooks()
+
+
+CLAIM = Claim("adaadaad", "one", "fingerprint")
+
+
+async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusal_is_ours(
+    herd: Herd, exited: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await herd.change_goal.start(exited.id, claim=CLAIM)
+    look, looks = herd.instances.claimed_operation, []
+
+    async def too_early_at_first(claim: Claim) -> tuple[Instance, Operation] | None:
+        looks.append(claim)
+        return None if len(looks) == 1 else await look(claim)
+
+    monkeypatch.setattr(herd.instances, "claimed_operation", too_early_at_first)
+    second = await herd.change_goal.start(exited.id, claim=CLAIM)
+    assert (second.operation.id, second.replayed) == (first.operation.id, True)
+
+
+@pytest.mark.parametrize("what", ["start", "delete"])
+async def test_an_equal_request_that_is_accepted_between_our_look_and_our_write_is_ours(
+    herd: Herd, exited: Instance, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    get, faster = herd.instances.get, []
+
+    async def overtaken(instance_id: str) -> Instance:
+        found = await get(instance_id)
+        # The second look is the one on which the decision rests; the first only finds the instance.
+        faster.append(found)
+        if len(faster) == 2:
+            faster.append(await getattr(herd.change_goal, what)(exited.id, claim=CLAIM))
+        return found
+
+    monkeypatch.setattr(herd.instances, "get", overtaken)
+    slower = await getattr(herd.change_goal, what)(exited.id, claim=CLAIM)
+    assert slower.replayed
+    accepted = next(it for it in faster if isinstance(it, Accepted))
+    assert slower.operation.id == accepted.operation.id
+    assert len(herd.rows(herd.tables.claim)) == 1
+
+
+async def test_without_a_claim_a_second_start_is_still_refused(herd: Herd, exited: Instance) -> None:
+    await herd.change_goal.start(exited.id, claim=CLAIM)
+    for claim in (None, replace(CLAIM, key="two")):
+        with pytest.raises(Conflict):
+            await herd.change_goal.start(exited.id, claim=claim)
+
+
+async def test_an_equal_request_is_ours_even_if_its_goal_was_overtaken_in_turn(
+    herd: Herd, running: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, accepted = herd.instances.get, []
+    looks = iter(range(1000))
+
+    async def overtaken(instance_id: str) -> Instance:
+        found = await get(instance_id)
+        if next(looks) == 1:
+            accepted.append(await herd.change_goal.stop(running.id, claim=CLAIM))
+            await herd.settle(running)
+            await herd.change_goal.start(running.id)
+        return found
+
+    monkeypatch.setattr(herd.instances, "get", overtaken)
+    slower = await herd.change_goal.stop(running.id, claim=CLAIM)
+    assert (slower.operation.id, slower.replayed) == (accepted[0].operation.id, True)
+    assert (await get(running.id)).goal is Goal.RUNNING

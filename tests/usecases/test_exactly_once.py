@@ -172,7 +172,7 @@ async def test_a_look_alike_name_is_not_adopted(herd: Herd, world: World) -> Non
     instance = await herd.launch("job")
     await herd.run_for(timedelta(seconds=5))
     (attempt,) = await herd.instances.attempts(instance.id)
-    decoys = [attempt.tag, f"x--{attempt.tag}0", f"x--{attempt.tag}-1", f"{attempt.tag}--x", "job"]
+    decoys = [attempt.tag, f"x--{attempt.tag}x", f"x--{attempt.tag}-1", f"{attempt.tag}--x", "job"]
     foreign = [await foreign_machine(herd, name) for name in decoys]
     instance = await herd.settle(instance)
     assert instance.cloud_id not in foreign

@@ -8,18 +8,31 @@ from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain import events, goals
-from gpuherd.domain.errors import CircuitOpen, StaleWrite
+from gpuherd.domain.api_key import Limits
+from gpuherd.domain.audit import Deed
+from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
 from gpuherd.domain.estimate import time_to_ready
 from gpuherd.domain.goals import StartOrder
 from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import Instance
-from gpuherd.ports.store import Instances, JobBook
+from gpuherd.domain.operation import Operation
+from gpuherd.ports.store import Claim, Instances, JobBook
 from gpuherd.usecases.activity import Activities
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.find_instance import FindInstance
 
 # Each try loses only against somebody else's success, so a handful is plenty.
 TRIES = 20
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A goal that is written down: the instance, the operation that it is, and whether it was before."""
+
+    instance: Instance
+    operation: Operation
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,10 +56,13 @@ class ChangeGoal:
         health_check: HealthCheck | None = None,
         webhook_url: str | None = None,
         by_name: bool = False,
-        actor: str = "gpuherd",
-    ) -> Instance:
+        caller: Caller = HOUSE,
+        claim: Claim | None = None,
+    ) -> Accepted:
         """Start what has exited; `Conflict` otherwise. Known at once to be in vain: `CircuitOpen`."""
-        instance = await self._found(word, by_name)
+        if (known := await self._claimed(claim)) is not None:
+            return known
+        instance = await self._found(word, by_name, caller)
         history = await self.instances.ready_times_s(instance.wish.product_name)
         order = StartOrder(health_check, webhook_url, self.max_wait, time_to_ready(history))
 
@@ -56,41 +72,82 @@ class ChangeGoal:
                 raise CircuitOpen("Novita has not answered lately; try the start again in a while")
             return started
 
-        return await self._change(instance.id, wanted, actor)
+        return await self._change(instance.id, wanted, caller, claim, limits=caller.limits)
 
-    async def stop(self, word: str, *, by_name: bool = False, actor: str = "gpuherd") -> Instance:
+    async def stop(
+        self, word: str, *, by_name: bool = False, caller: Caller = HOUSE, claim: Claim | None = None
+    ) -> Accepted:
         """Stop what runs."""
-        instance = await self._found(word, by_name)
+        if (known := await self._claimed(claim)) is not None:
+            return known
+        instance = await self._found(word, by_name, caller)
         return await self._change(
-            instance.id, lambda it: goals.stop(it, self.ids.new("op_"), self.clock.now()), actor
+            instance.id, lambda it: goals.stop(it, self.ids.new("op_"), self.clock.now()), caller, claim
         )
 
-    async def delete(self, word: str, *, by_name: bool = False, actor: str = "gpuherd") -> Instance:
+    async def delete(
+        self, word: str, *, by_name: bool = False, caller: Caller = HOUSE, claim: Claim | None = None
+    ) -> Accepted:
         """Delete, whatever the state: a create under way is resolved first, then its machine removed."""
-        instance = await self._found(word, by_name)
+        if (known := await self._claimed(claim)) is not None:
+            return known
+        instance = await self._found(word, by_name, caller)
         return await self._change(
-            instance.id, lambda it: goals.delete(it, self.ids.new("op_"), self.clock.now()), actor
+            instance.id, lambda it: goals.delete(it, self.ids.new("op_"), self.clock.now()), caller, claim
         )
 
-    async def _found(self, word: str, by_name: bool) -> Instance:
-        return await (self.find.named(word) if by_name else self.find(word))
+    async def _found(self, word: str, by_name: bool, caller: Caller) -> Instance:
+        return await (self.find.named(word, caller) if by_name else self.find(word, caller))
 
-    async def _change(self, instance_id: str, wanted: Callable[[Instance], Instance], actor: str) -> Instance:
+    async def _claimed(self, claim: Claim | None) -> Accepted | None:
+        """Return what an earlier, equal request has got."""
+        found = None if claim is None else await self.instances.claimed_operation(claim)
+        return None if found is None else Accepted(*found, replayed=True)
+
+    async def _change(
+        self,
+        instance_id: str,
+        wanted: Callable[[Instance], Instance],
+        caller: Caller,
+        claim: Claim | None,
+        limits: Limits | None = None,
+    ) -> Accepted:
         for _ in range(TRIES):
             before = await self.instances.get(instance_id)
-            after = wanted(before)
+            try:
+                after = wanted(before)
+            except Conflict:
+                # The same request may have been accepted a moment ago, and be the very reason.
+                if (known := await self._claimed(claim)) is not None:
+                    return known
+                raise
             if after is before:
-                return before
+                if claim is not None:
+                    await self.instances.claim_operation(claim, before)
+                return await self._claimed(claim) or _accepted(before)
             put_aside = goals.superseded(before, self.clock.now())
             type_ = events.GOAL_EVENTS[after.status]
             news = News(type_, after.reason, {}, before.status.value, after.status.value)
-            change = self.chronicle.change(after, news, actor=actor)
+            change = self.chronicle.change(after, news, actor=caller.key_id)
             if put_aside is not None:
                 change = replace(change, operations=(put_aside, *change.operations))
+            change = replace(change, deed=self._deed(caller, before, after), limits=limits)
             try:
-                saved = await self.instances.update(change)
+                saved = await self.instances.update(change, claim)
             except StaleWrite:
+                if (known := await self._claimed(claim)) is not None:
+                    return known
                 continue
             await self.jobs.ring([self.activities.turn(saved)])
-            return saved
+            return _accepted(saved)
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+    def _deed(self, caller: Caller, before: Instance, after: Instance) -> Deed:
+        operation = _accepted(after).operation
+        was, now_is = before.status.value, f"{after.status.value} ({operation.id})"
+        return caller.does(f"instance.{operation.kind}", after.id, self.clock.now(), was, now_is)
+
+
+def _accepted(instance: Instance) -> Accepted:
+    assert instance.operation is not None, "every change of goal is an operation"
+    return Accepted(instance, instance.operation)

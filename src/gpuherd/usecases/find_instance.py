@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpuherd.domain.caller import HOUSE, Caller
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance import ID_PREFIX, Instance
 from gpuherd.ports.store import Instances
@@ -17,22 +18,37 @@ def is_id(word: str) -> bool:
     return _ID.fullmatch(word) is not None
 
 
+def unknown(word: str) -> NotFound:
+    """Return what is said of an instance that is not there."""
+    return NotFound(f"there is no instance {word!r}", code="INSTANCE_NOT_FOUND")
+
+
+def visible(instance: Instance, caller: Caller) -> Instance:
+    """Return the instance, if this caller may know of it: to all others it is not there."""
+    if not caller.may_see(instance.owner):
+        raise unknown(instance.id)
+    return instance
+
+
 @dataclass(frozen=True)
 class FindInstance:
-    """By id if it looks like one, else by name; a name that several share is for the user to settle."""
+    """By id if it looks like one, else by name; a name that several share is for the user to settle.
+
+    Only among what the caller may see.
+    """
 
     instances: Instances
 
-    async def __call__(self, word: str) -> Instance:
+    async def __call__(self, word: str, caller: Caller = HOUSE) -> Instance:
         if is_id(word):
-            return await self.instances.get(word)
-        return await self.named(word)
+            return visible(await self.instances.get(word), caller)
+        return await self.named(word, caller)
 
-    async def named(self, name: str) -> Instance:
+    async def named(self, name: str, caller: Caller = HOUSE) -> Instance:
         """Return the one instance with this name; `Conflict` with the candidates if there are several."""
-        found = await self.instances.find_named(name)
+        found = await self.instances.find_named(name, caller.owner)
         if not found:
-            raise NotFound(f"there is no instance {name!r}", code="INSTANCE_NOT_FOUND")
+            raise unknown(name)
         if len(found) > 1:
             raise Conflict(
                 f"{len(found)} instances are called {name!r}; use the id",

@@ -1,0 +1,100 @@
+"""API keys, in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import api_key as table
+from gpuherd.domain.api_key import ApiKey, Limits, Scope
+from gpuherd.domain.audit import Deed
+from gpuherd.domain.errors import Conflict, NotFound
+
+
+class SqlApiKeys:
+    """The port `ApiKeys`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def add(self, key: ApiKey, deed: Deed) -> None:
+        row = _row(key)
+
+        def work(connection: sa.Connection) -> None:
+            append_deed(connection, deed)
+            connection.execute(sa.insert(table).values(**row))
+
+        try:
+            await self._database.write(work)
+        except sa.exc.IntegrityError as error:
+            raise Conflict(f"there is a key {key.id!r} already", code="KEY_EXISTS") from error
+
+    async def everyone(self) -> tuple[ApiKey, ...]:
+        query = sa.select(table).order_by(table.c.created_at, table.c.id)
+        return await self._database.read(lambda c: tuple(map(_of, c.execute(query))))
+
+    async def get(self, key_id: str) -> ApiKey:
+        return await self._database.read(lambda c: _get(c, key_id))
+
+    async def revoke(self, key_id: str, deed: Deed) -> ApiKey:
+        def work(connection: sa.Connection) -> ApiKey:
+            begin_deed(connection, deed)
+            known = _get(connection, key_id)
+            if known.revoked_at is not None:
+                return known
+            append_deed(connection, deed)
+            connection.execute(sa.update(table).where(table.c.id == key_id).values(revoked_at=deed.at))
+            return replace(known, revoked_at=deed.at)
+
+        return await self._database.write(work)
+
+    async def used(self, moments: Mapping[str, datetime]) -> None:
+        def work(connection: sa.Connection) -> None:
+            # In one order everywhere, so that two processes never wait for each other in a circle.
+            for key_id, at in sorted(moments.items()):
+                later = sa.or_(table.c.last_used_at.is_(None), table.c.last_used_at < at)
+                known = sa.update(table).where(table.c.id == key_id, later)
+                connection.execute(known.values(last_used_at=at))
+
+        await self._database.write(work)
+
+
+def _get(connection: sa.Connection, key_id: str) -> ApiKey:
+    row = connection.execute(sa.select(table).where(table.c.id == key_id)).first()
+    if row is None:
+        raise NotFound(f"there is no key {key_id!r}", code="KEY_NOT_FOUND")
+    return _of(row)
+
+
+def _row(it: ApiKey) -> dict[str, Any]:
+    usd = it.limits.max_hourly_usd
+    row = {key: value for key, value in vars(it).items() if key != "limits"}
+    return {
+        **row,
+        "scopes": " ".join(it.scopes),
+        "requests_per_minute": it.limits.requests_per_minute,
+        "max_gpus": it.limits.max_gpus,
+        "max_hourly_usd": None if usd is None else str(usd),
+    }
+
+
+def _of(row: sa.Row[Any]) -> ApiKey:
+    usd = row.max_hourly_usd
+    return ApiKey(
+        id=row.id,
+        digest=row.digest,
+        label=row.label,
+        scopes=tuple(map(Scope, row.scopes.split())),
+        created_at=row.created_at,
+        limits=Limits(row.requests_per_minute, row.max_gpus, None if usd is None else Decimal(usd)),
+        expires_at=row.expires_at,
+        last_used_at=row.last_used_at,
+        revoked_at=row.revoked_at,
+    )

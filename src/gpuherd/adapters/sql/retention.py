@@ -1,0 +1,61 @@
+"""Forgets what is too old, in SQL, a little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.schema import attempt, claim, event, instance
+from gpuherd.domain.attempt import OPEN
+from gpuherd.domain.instance import Status
+
+# At once: others want to write too.
+CLAIMS_AT_ONCE = 1000
+INSTANCES_AT_ONCE = 100
+
+
+class SqlRetention:
+    """The port `Retention`."""
+
+    def __init__(self, database: Database, announce: Callable[[Sequence[str]], None] = lambda _: None):
+        self._database = database
+        self._announce = announce
+
+    async def prune_claims(self, before: datetime) -> int:
+        old = sa.select(claim.c.scope, claim.c.key).where(claim.c.created_at < before).limit(CLAIMS_AT_ONCE)
+        removal = sa.delete(claim).where(sa.tuple_(claim.c.scope, claim.c.key).in_(old))
+        pruned = 0
+        while removed := await self._database.write(lambda c: c.execute(removal).rowcount):
+            pruned += removed
+        return pruned
+
+    async def prune_instances(self, before: datetime) -> int:
+        pruned = 0
+        while gone := await self._database.write(lambda c: _prune_some(c, before)):
+            self._announce(gone)
+            pruned += len(gone)
+        return pruned
+
+
+def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
+    recent = sa.exists().where(event.c.instance_id == instance.c.id, event.c.at >= before)
+    unresolved = sa.exists().where(
+        attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
+    )
+    old = sa.select(instance.c.id).where(
+        instance.c.status == Status.DELETED.value,
+        instance.c.settled,
+        instance.c.created_at < before,
+        ~recent,
+        ~unresolved,
+    )
+    gone = list(connection.execute(old.limit(INSTANCES_AT_ONCE)).scalars())
+    if gone:
+        # Labels and operations go with their instance.
+        for table in (claim, attempt, event):
+            connection.execute(sa.delete(table).where(table.c.instance_id.in_(gone)))
+        connection.execute(sa.delete(instance).where(instance.c.id.in_(gone)))
+    return gone

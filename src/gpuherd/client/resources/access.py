@@ -1,0 +1,195 @@
+"""Who may come in and who is told: keys, webhook endpoints, deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from gpuherd.client.errors import SecretLost
+from gpuherd.client.models.access import ApiKey, Delivery, NewKey, NewSecret, WebhookEndpoint, WebhookTest
+from gpuherd.client.resources.instances import PAGE, Ref, word_of
+from gpuherd.client.steps import Steps
+from gpuherd.client.verbs import Pages, Resource, listing, verb
+from gpuherd.client.wire import Json, get, listed, part
+from gpuherd.client.wish import Usd
+from gpuherd.domain.secret import Secret
+
+Scope = Literal["read", "write", "admin"]
+
+
+class KeyVerbs(Resource):
+    """`herd.keys`: for admins."""
+
+    @verb
+    def list(self) -> Steps[tuple[ApiKey, ...]]:
+        """Return all keys, oldest first, revoked ones too."""
+        answer = yield from self._asker.ask(get("/api/keys"))
+        return tuple(ApiKey.of(it) for it in listed(answer, "keys"))
+
+    @verb
+    def create(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        label: str | None = None,
+        expires_at: datetime | None = None,
+        requests_per_minute: int | None = None,
+        max_gpus: int | None = None,
+        max_hourly_usd: Usd | None = None,
+    ) -> Steps[NewKey]:
+        """Make a key. It is in what this returns, and nowhere else."""
+        limits = {
+            "requestsPerMinute": requests_per_minute,
+            "maxGpus": max_gpus,
+            "maxHourlyUsd": None if max_hourly_usd is None else str(max_hourly_usd),
+        }
+        body: Json = {
+            "scopes": [*scopes],
+            "label": label,
+            "expiresAt": _iso(expires_at),
+            "limits": _given(limits) or None,
+        }
+        answer = yield from self._asker.change("POST", "/api/keys", _given(body))
+        key, secret = _parted(answer, "key", "key")
+        return NewKey(ApiKey.of(key), secret)
+
+    @verb
+    def get(self, key_id: str) -> Steps[ApiKey]:
+        """Return one key, without what would let anybody in."""
+        return ApiKey.of((yield from self._asker.ask(get(f"/api/keys/{part(key_id)}"))))
+
+    @verb
+    def revoke(self, key_id: str) -> Steps[ApiKey]:
+        """Make a key invalid, at once."""
+        return ApiKey.of((yield from self._asker.change("DELETE", f"/api/keys/{part(key_id)}")))
+
+
+class EndpointVerbs(Resource):
+    """`herd.webhooks.endpoints`: for admins."""
+
+    @verb
+    def list(self) -> Steps[tuple[WebhookEndpoint, ...]]:
+        """Return all endpoints, oldest first."""
+        answer = yield from self._asker.ask(get("/api/webhooks/endpoints"))
+        return tuple(WebhookEndpoint.of(it) for it in listed(answer, "endpoints"))
+
+    @verb
+    def add(
+        self, url: str, *, events: Sequence[str] | None = None, label: str | None = None
+    ) -> Steps[NewSecret]:
+        """Make an endpoint. Its secret is in what this returns, and nowhere else."""
+        body = _given({"url": url, "events": None if events is None else [*events], "label": label})
+        return _keyed((yield from self._asker.change("POST", "/api/webhooks/endpoints", body)))
+
+    @verb
+    def get(self, endpoint: str | WebhookEndpoint) -> Steps[WebhookEndpoint]:
+        """Return one endpoint."""
+        return WebhookEndpoint.of((yield from self._asker.ask(get(_endpoint(endpoint)))))
+
+    @verb
+    def rotate(self, endpoint: str | WebhookEndpoint) -> Steps[NewSecret]:
+        """Give it a new secret; for a day the old one signs too."""
+        return _keyed((yield from self._asker.change("POST", f"{_endpoint(endpoint)}/rotate")))
+
+    @verb
+    def enable(self, endpoint: str | WebhookEndpoint) -> Steps[WebhookEndpoint]:
+        """Switch it on again."""
+        path = f"{_endpoint(endpoint)}/enable"
+        return WebhookEndpoint.of((yield from self._asker.change("POST", path)))
+
+    @verb
+    def remove(self, endpoint: str | WebhookEndpoint) -> Steps[None]:
+        """Remove it; what is still on its way there becomes a dead letter."""
+        yield from self._asker.change("DELETE", _endpoint(endpoint))
+
+
+class DeliveryVerbs(Resource):
+    """`herd.webhooks.deliveries`."""
+
+    @listing
+    def list(
+        self,
+        *,
+        state: Literal["pending", "delivered", "dead", "failed"] | None = None,
+        instance: Ref | None = None,
+        endpoint: str | None = None,
+        type: str | None = None,
+    ) -> Pages[Delivery]:
+        """Go through the deliveries, newest first; `instance` must be an id or an `Instance`."""
+        query = get(
+            "/api/webhooks/deliveries",
+            state=state,
+            instanceId=None if instance is None else word_of(instance),
+            endpointId=endpoint,
+            type=type,
+            limit=PAGE,
+        )
+        return Pages(query, "deliveries", Delivery.of)
+
+    @verb
+    def get(self, delivery: str | Delivery) -> Steps[Delivery]:
+        """Return one, with its tries and what it says."""
+        return Delivery.of((yield from self._asker.ask(get(_delivery(delivery)))))
+
+    @verb
+    def replay(self, delivery: str | Delivery) -> Steps[Delivery]:
+        """Send it again: the same id and bytes, a new signature."""
+        return Delivery.of((yield from self._asker.change("POST", f"{_delivery(delivery)}/replay")))
+
+
+class WebhookVerbs(Resource):
+    """`herd.webhooks`."""
+
+    @verb
+    def replay(
+        self,
+        since: datetime,
+        *,
+        state: Literal["failed", "dead"] | None = None,
+        endpoint: str | None = None,
+    ) -> Steps[int]:
+        """Send everything again that was made since then and failed; return how many that are."""
+        body = _given({"since": _iso(since), "state": state, "endpointId": endpoint})
+        answer = yield from self._asker.change("POST", "/api/webhooks/replay", body)
+        return int(answer.get("count", 0))
+
+    @verb
+    def test(self, url: str | None = None, *, endpoint: str | None = None) -> Steps[WebhookTest]:
+        """Send a signed `webhook.test` now, and return how it went."""
+        body = _given({"url": url, "endpointId": endpoint})
+        return WebhookTest.of((yield from self._asker.change("POST", "/api/webhooks/test", body)))
+
+
+def _endpoint(endpoint: str | WebhookEndpoint) -> str:
+    word = endpoint if isinstance(endpoint, str) else endpoint.id
+    return f"/api/webhooks/endpoints/{part(word)}"
+
+
+def _delivery(delivery: str | Delivery) -> str:
+    return f"/api/webhooks/deliveries/{part(delivery if isinstance(delivery, str) else delivery.id)}"
+
+
+def _keyed(answer: Json) -> NewSecret:
+    endpoint, secret = _parted(answer, "secret", "webhook endpoint")
+    return NewSecret(WebhookEndpoint.of(endpoint), secret)
+
+
+def _parted(answer: Json, name: str, what: str) -> tuple[Json, Secret]:
+    """Return an answer without its secret, so that no `raw` holds it, and the secret."""
+    rest = {field: value for field, value in answer.items() if field != name}
+    secret = answer.get(name)
+    if not isinstance(secret, str) or not secret:
+        # The answer to a repeated request: the first one was lost.
+        raise SecretLost(what, str(answer.get("id")))
+    return rest, Secret(secret)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    if moment is not None and moment.tzinfo is None:
+        raise ValueError("a time without a zone could mean any hour; give an aware datetime")
+    return None if moment is None else moment.isoformat()
+
+
+def _given(body: Json) -> Json:
+    return {name: value for name, value in body.items() if value is not None}

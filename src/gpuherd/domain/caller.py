@@ -1,0 +1,42 @@
+"""The caller: on whose behalf something is done, what of ours it may see, and how much it may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.domain.api_key import ADMIN_ID, NO_LIMITS, Limits, Scope
+from gpuherd.domain.audit import Deed
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever holds a key, or gpuherd itself."""
+
+    key_id: str
+    scope: Scope
+    limits: Limits = NO_LIMITS
+    # Of the request that is being answered; empty where there is none.
+    request_id: str = ""
+
+    @property
+    def sees_all(self) -> bool:
+        return self.scope is Scope.ADMIN
+
+    @property
+    def owner(self) -> str | None:
+        """Whose things this caller is confined to; None for everybody's."""
+        return None if self.sees_all else self.key_id
+
+    def may_see(self, owner: str) -> bool:
+        """Tell whether this caller may know of something that belongs to `owner`."""
+        return self.sees_all or owner == self.key_id
+
+    def does(self, action: str, target: str, at: datetime, before: str = "", after: str = "") -> Deed:
+        """Return what this caller does, for the audit log."""
+        return Deed(at, self.key_id, action, target, before, after, self.request_id)
+
+
+ADMIN = Caller(ADMIN_ID, Scope.ADMIN)
+# What nobody asked for by a key.
+HOUSE = Caller("gpuherd", Scope.ADMIN)

@@ -1,0 +1,83 @@
+"""Quota: what a key's instances use, and whether one more would be too much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gpuherd.domain.api_key import Limits
+from gpuherd.domain.errors import QuotaExceeded
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.orphan import is_given_up
+
+NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """GPUs that are held, and what they cost an hour."""
+
+    gpus: int = 0
+    hourly_usd: Decimal = NOTHING
+
+
+def usage_of(instance: Instance) -> Usage:
+    """Return what an instance holds, or is about to: nothing once its machine is stopped or given back."""
+    if not holds_gpus(instance):
+        return Usage()
+    return Usage(instance.wish.gpu_num, hourly_usd(instance) or NOTHING)
+
+
+def holds_gpus(instance: Instance) -> bool:
+    """Tell whether a machine runs for it, may run, or soon will."""
+    match instance.status:
+        case Status.DELETED | Status.EXITED:
+            return False
+        case Status.FAILED:
+            # What is still being given back, or was kept, costs as before.
+            kept = instance.cloud_id is not None and not is_given_up(instance)
+            return instance.releasing or kept
+        case _:
+            return True
+
+
+def hourly_usd(instance: Instance) -> Decimal | None:
+    """Return what it costs an hour: as rented, else as much as it may, else as expected."""
+    if instance.rental is not None:
+        return instance.rental.gpu_hourly_usd * instance.wish.gpu_num
+    most = instance.wish.hourly_usd_max
+    return instance.expected_hourly_usd if most is None else most
+
+
+def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:
+    """Raise if `wanted`, on top of what is `used`, is more than the key may have."""
+    too_many = limits.max_gpus is not None and used.gpus + wanted.gpus > limits.max_gpus
+    too_dear = (
+        limits.max_hourly_usd is not None and used.hourly_usd + wanted.hourly_usd > limits.max_hourly_usd
+    )
+    if too_many or too_dear:
+        raise QuotaExceeded(
+            _words(limits, used, wanted, too_many=too_many),
+            details={
+                "gpus": {"used": used.gpus, "requested": wanted.gpus, "allowed": limits.max_gpus},
+                "hourlyUsd": {
+                    "used": _usd(used.hourly_usd),
+                    "requested": _usd(wanted.hourly_usd),
+                    "allowed": None if limits.max_hourly_usd is None else _usd(limits.max_hourly_usd),
+                },
+            },
+        )
+
+
+def _words(limits: Limits, used: Usage, wanted: Usage, *, too_many: bool) -> str:
+    if too_many:
+        return f"this key holds {used.gpus} of {limits.max_gpus} GPUs, so {wanted.gpus} more cannot be had"
+    allowed = _usd(limits.max_hourly_usd or NOTHING)
+    return (
+        f"this key's instances cost ${_usd(used.hourly_usd)} of ${allowed} an hour, "
+        f"so ${_usd(wanted.hourly_usd)} more cannot be spent"
+    )
+
+
+def _usd(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"

@@ -1,0 +1,142 @@
+"""Who may use which route: said once for each, checked at each request, shown in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.caller import Caller
+from gpuherd.entrypoints.http.context import current
+from gpuherd.entrypoints.http.problems import Forbidden
+
+OPEN = None
+READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+
+ACCESS: dict[tuple[str, str], Scope | None] = {
+    ("GET", "/livez"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/health"): OPEN,
+    ("GET", "/metrics"): READ,
+    ("POST", "/api/instances"): WRITE,
+    ("GET", "/api/instances"): READ,
+    ("GET", "/api/instances/comprehensive"): READ,
+    ("GET", "/api/instances/{id_or_name}"): READ,
+    ("GET", "/api/instances/{id_or_name}/events"): READ,
+    ("GET", "/api/instances/{id_or_name}/attempts"): READ,
+    ("POST", "/api/instances/start"): WRITE,
+    ("POST", "/api/instances/stop"): WRITE,
+    ("POST", "/api/instances/delete"): WRITE,
+    ("POST", "/api/instances/{id_or_name}/start"): WRITE,
+    ("POST", "/api/instances/{id_or_name}/stop"): WRITE,
+    ("DELETE", "/api/instances/{id_or_name}"): WRITE,
+    ("GET", "/api/operations/{operation_id}"): READ,
+    ("GET", "/api/jobs"): READ,
+    ("GET", "/api/jobs/stats"): READ,
+    ("GET", "/api/jobs/{job_id}"): READ,
+    ("POST", "/api/jobs/{job_id}/retry"): WRITE,
+    ("GET", "/api/products"): READ,
+    ("GET", "/api/templates"): READ,
+    ("GET", "/api/templates/{template_id}"): READ,
+    ("GET", "/api/regions"): READ,
+    ("GET", "/api/cache/stats"): READ,
+    ("POST", "/api/cache/clear"): ADMIN,
+    ("POST", "/api/cache/cleanup"): ADMIN,
+    ("GET", "/api/creates"): READ,
+    ("POST", "/api/creates/resume"): ADMIN,
+    ("POST", "/api/sync"): WRITE,
+    # Orphans belong to nobody, and may be anybody's: not even their names are for everybody.
+    ("GET", "/api/orphans"): ADMIN,
+    ("GET", "/api/orphans/{cloud_id}"): ADMIN,
+    ("POST", "/api/orphans/resume"): ADMIN,
+    ("POST", "/api/orphans/{cloud_id}/adopt"): ADMIN,
+    ("POST", "/api/orphans/{cloud_id}/stop"): ADMIN,
+    ("POST", "/api/orphans/{cloud_id}/delete"): ADMIN,
+    # An endpoint hears of everybody's instances.
+    ("GET", "/api/webhooks/endpoints"): ADMIN,
+    ("POST", "/api/webhooks/endpoints"): ADMIN,
+    ("GET", "/api/webhooks/endpoints/{endpoint_id}"): ADMIN,
+    ("DELETE", "/api/webhooks/endpoints/{endpoint_id}"): ADMIN,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/rotate"): ADMIN,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/enable"): ADMIN,
+    ("GET", "/api/webhooks/deliveries"): READ,
+    ("GET", "/api/webhooks/deliveries/{delivery_id}"): READ,
+    ("POST", "/api/webhooks/deliveries/{delivery_id}/replay"): WRITE,
+    ("POST", "/api/webhooks/replay"): ADMIN,
+    ("POST", "/api/webhooks/test"): WRITE,
+    ("POST", "/api/keys"): ADMIN,
+    ("GET", "/api/keys"): ADMIN,
+    ("GET", "/api/keys/{key_id}"): ADMIN,
+    ("DELETE", "/api/keys/{key_id}"): ADMIN,
+    ("GET", "/api/audit"): ADMIN,
+}
+
+# Pages of the framework, which have no route of ours.
+OPEN_PAGES = frozenset({"/openapi.json", "/docs"})
+OPEN_PATHS = OPEN_PAGES | {path for (_, path), scope in ACCESS.items() if scope is OPEN}
+SCHEME = "apiKey"
+
+
+class Undeclared(Exception):
+    """A route of which nobody has said who may use it, or the other way round."""
+
+
+def check_declared(routers: Iterable[APIRouter]) -> None:
+    """Refuse to build an application in which some route is not declared above, or is no more."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    found = {(method, route.path) for route in routes for method in route.methods or ()}
+    if found != set(ACCESS):
+        raise Undeclared(f"routes and their declarations differ: {sorted(found ^ set(ACCESS))}")
+
+
+async def check_scope(request: Request) -> None:
+    """Refuse a caller whose key may not use the route that was found."""
+    require(request, request.method, request.scope["route"].path)
+
+
+def require(request: Request, method: str, path: str) -> None:
+    """Refuse a caller whose key may not use this route."""
+    needed = ACCESS[method, path]
+    if needed is not None:
+        require_scope(request, needed)
+
+
+def require_scope(request: Request, needed: Scope) -> None:
+    """Refuse a caller whose key may less than this."""
+    caller = caller_of(request)
+    if not caller.scope.includes(needed):
+        raise Forbidden(
+            f"this needs a key with the scope {needed.value}; yours has {caller.scope.value}",
+            details={"needed": needed.value, "scope": caller.scope.value},
+        )
+
+
+def caller_of(request: Request) -> Caller:
+    """Return whose key opened the door."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def acting(request: Request) -> Caller:
+    """Return the caller together with the id of the request, for what is written down of it."""
+    it = caller_of(request)
+    return Caller(it.key_id, it.scope, it.limits, current.get().request_id)
+
+
+def with_access(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI document with what each route needs."""
+    schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes[SCHEME] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "`Authorization: Bearer ghk_…`; admin includes write, write includes read.",
+    }
+    for (method, path), scope in ACCESS.items():
+        operation = document["paths"][path][method.lower()]
+        operation["security"] = [] if scope is OPEN else [{SCHEME: [scope.value]}]
+    return document

@@ -1,0 +1,30 @@
+"""`/api/audit`: who did what."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.describe_key import describe_entry
+
+router = APIRouter(prefix="/api/audit", tags=["audit"])
+
+N_MAX = 2**53
+
+
+@router.get("")
+async def list_entries(request: Request) -> Response:
+    """List entries, newest first, or with `order=asc` oldest first. Each is sealed with the one before it."""
+    query = Query(request)
+    limit = query.limit()
+    cursor = query.whole_number("cursor", 0, N_MAX)
+    oldest_first = query.one_of("order", "asc", "desc") == "asc"
+    query.only("limit", "cursor", "order")
+    query.done()
+    page = await plane_of(request).keys.audit.page(limit, cursor, oldest_first=oldest_first)
+    following = None if page.next_cursor is None else str(page.next_cursor)
+    entries = [describe_entry(it) for it in page.entries]
+    return json_reply({"entries": entries, "total": page.total, "nextCursor": following})

@@ -1,0 +1,50 @@
+"""`/api/keys`: who else may come in, how far, and from when on no more."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.key_body import KEY_SCHEMA, parse_key
+from gpuherd.entrypoints.http.reading import read_object
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.describe_key import describe_key
+
+router = APIRouter(prefix="/api/keys", tags=["keys"])
+
+
+@router.post("", status_code=201, openapi_extra=KEY_SCHEMA)
+async def add(request: Request) -> Response:
+    """Make a key. It is in this reply and in no other."""
+    plane = plane_of(request)
+    now = plane.clock.now()
+    wanted = parse_key(await read_object(request), now)
+    made = await plane.keys.manage.add(wanted, acting(request))
+    body = {**describe_key(made.key, now), "key": made.secret.reveal()}
+    return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
+
+
+@router.get("")
+async def list_keys(request: Request) -> Response:
+    """List the keys, oldest first, revoked ones too. The admin key of the settings is not among them."""
+    plane = plane_of(request)
+    now = plane.clock.now()
+    found = [describe_key(it, now) for it in await plane.keys.manage.everyone()]
+    return json_reply({"keys": found, "total": len(found)})
+
+
+@router.get("/{key_id}")
+async def show(key_id: str, request: Request) -> Response:
+    """Return one key, without what would let anybody in."""
+    plane = plane_of(request)
+    return json_reply(describe_key(await plane.keys.manage.get(key_id), plane.clock.now()))
+
+
+@router.delete("/{key_id}")
+async def revoke(key_id: str, request: Request) -> Response:
+    """Revoke a key, at once. What it has rented goes on; only admins see that from now on."""
+    plane = plane_of(request)
+    revoked = await plane.keys.manage.revoke(key_id, acting(request))
+    return json_reply(describe_key(revoked, plane.clock.now()))

@@ -1,0 +1,131 @@
+"""Answers a repeated request with the reply of the first, for all that instances do not see to themselves.
+
+A create, start, stop or delete keeps its claim in the transaction that accepts it. Everything else is done
+between taking the claim and keeping the reply; if the process dies in between, the claim can be taken again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuherd.entrypoints.http.idempotency import HEADER, REPLAYED, claim_of
+from gpuherd.ports.keys import Claims, KeptReply
+from gpuherd.usecases.describe import compact
+
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+# These see to it themselves.
+NATIVE = "/api/instances"
+# What is shown once is not kept, and so is not in the second reply.
+SHOWN_ONCE = ("key", "secret")
+
+
+class Once:
+    """Stands behind the key check."""
+
+    def __init__(self, app: ASGIApp, claims: Claims):
+        self._app = app
+        self._claims = claims
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _concerned(scope):
+            await self._app(scope, receive, send)
+            return
+        raw = await _read(receive)
+        claim = claim_of(scope, _meaning(raw))
+        assert claim is not None, "there is a header"
+        kept = await self._claims.begin(claim)
+        if kept is not None:
+            await _again(kept)(scope, receive, send)
+            return
+        reply = _Held()
+        try:
+            await self._app(scope, _replayed(raw, receive), reply)
+        except BaseException:
+            await self._claims.release(claim)
+            raise
+        if reply.status < 300:
+            await self._claims.finish(claim, reply.kept())
+        else:
+            await self._claims.release(claim)
+        for message in reply.messages:
+            await send(message)
+
+
+class _Held:
+    """A reply that nobody has got yet."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.messages.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.messages[0]["status"])
+
+    def kept(self) -> KeptReply:
+        body = b"".join(message.get("body", b"") for message in self.messages[1:])
+        shown = ("location", "content-type")
+        headers = {name.decode(): value.decode() for name, value in self.messages[0]["headers"]}
+        return KeptReply(
+            self.status,
+            {name: value for name, value in headers.items() if name in shown},
+            _without_secrets(body),
+        )
+
+
+def _concerned(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] in READS or "caller" not in scope:
+        return False
+    path = scope["path"]
+    if path == NATIVE or path.startswith(f"{NATIVE}/"):
+        return False
+    return any(name == HEADER for name, _ in scope["headers"])
+
+
+async def _read(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            # Half a request is none.
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replayed(raw: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    return again
+
+
+def _meaning(raw: bytes) -> Any:
+    """Return what a body says; one that is no JSON will be refused, and is nothing but its bytes."""
+    try:
+        return json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return raw.hex()
+
+
+def _again(kept: KeptReply) -> Response:
+    return Response(kept.body, status_code=kept.status, headers={**kept.headers, REPLAYED: "true"})
+
+
+def _without_secrets(body: bytes) -> str:
+    value = json.loads(body)
+    return compact({name: None if name in SHOWN_ONCE else it for name, it in value.items()}).decode()

@@ -1,0 +1,98 @@
+"""What the use cases need to remember of API keys, of who did what with them, and of requests made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from gpuherd.domain.api_key import ApiKey
+from gpuherd.domain.audit import AuditEntry, Deed
+from gpuherd.ports.store import Claim
+
+
+class ApiKeys(Protocol):
+    """The keys, without what would let anybody in."""
+
+    async def add(self, key: ApiKey, deed: Deed) -> None:
+        """Remember a new key, and who made it; `Conflict` if its id is taken."""
+        ...
+
+    async def everyone(self) -> tuple[ApiKey, ...]:
+        """Return all, oldest first, revoked ones too."""
+        ...
+
+    async def get(self, key_id: str) -> ApiKey:
+        """Return one; `NotFound` (KEY_NOT_FOUND) if there is none."""
+        ...
+
+    async def revoke(self, key_id: str, deed: Deed) -> ApiKey:
+        """Make a key worthless from now on, and return it. Quiet if it is already."""
+        ...
+
+    async def used(self, moments: Mapping[str, datetime]) -> None:
+        """Note when keys were last used; an earlier moment than the one known changes nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """One page of the log, and the number after which the next one goes on."""
+
+    entries: tuple[AuditEntry, ...]
+    total: int
+    next_cursor: int | None
+
+
+class AuditLog(Protocol):
+    """The log. Most entries are written together with what they tell of; nothing ever changes one."""
+
+    async def append(self, deed: Deed) -> AuditEntry:
+        """Write an entry by itself, just before something is done that no transaction of ours can hold."""
+        ...
+
+    async def page(self, limit: int, cursor: int | None = None, *, oldest_first: bool = False) -> AuditPage:
+        """Return entries, newest first unless told otherwise."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeptReply:
+    """What was answered to a request, to be answered again."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+
+class Claims(Protocol):
+    """Requests that carried an `Idempotency-Key`, other than those that instances keep with themselves."""
+
+    async def begin(self, claim: Claim) -> KeptReply | None:
+        """Take the claim and return None, or return what was answered to the same request before.
+
+        `ClaimMismatch` if it was another request, `Conflict` (IDEMPOTENCY_KEY_IN_USE) if that one is still
+        being answered. A claim that was taken long ago and never answered may be taken again.
+        """
+        ...
+
+    async def finish(self, claim: Claim, reply: KeptReply) -> None:
+        """Keep the reply to the request that has the claim."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Give the claim up: nothing was done."""
+        ...
+
+
+class Retention(Protocol):
+    """What becomes too old to be kept."""
+
+    async def prune_claims(self, before: datetime) -> int:
+        """Forget the claims that were made before then; return how many."""
+        ...
+
+    async def prune_instances(self, before: datetime) -> int:
+        """Forget the instances that were deleted before then, with all that happened to them."""
+        ...

@@ -1,0 +1,93 @@
+"""The keys by heart: whether a key opens the door is known without asking the database."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.clock import Clock
+from gpuherd.domain.api_key import ID_CHARS, PREFIX, ApiKey, digest_of
+from gpuherd.domain.caller import ADMIN, Caller
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.keys import ApiKeys
+from gpuherd.resilience.token_bucket import TokenBucket
+
+_ID = slice(len(PREFIX), len(PREFIX) + ID_CHARS)
+# No key has this digest: it is compared where the id is unknown, so that both take equally long.
+NOBODY = bytes(32)
+KEY_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A key in the form in which it is needed at each request."""
+
+    key: ApiKey
+    digest: bytes
+    caller: Caller
+    bucket: TokenBucket | None
+
+
+class KeyRegistry:
+    """Knows the keys as they were at the last refresh: at once after a change here, soon after one of another
+    replica."""
+
+    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock):
+        self._keys = keys
+        self._clock = clock
+        # Environment variables that are not UTF-8 arrive with lone surrogates.
+        self._admin_digest = digest_of(admin_key.reveal().encode("utf-8", "surrogatepass"))
+        self._known: dict[bytes, _Known] = {}
+        self._used: dict[str, datetime] = {}
+
+    async def refresh(self) -> None:
+        """Learn the keys anew; what was known stays known while the store is away."""
+        self._known = {key.id.encode(): self._learn(key) for key in await self._keys.everyone()}
+
+    def caller_with(self, key: bytes) -> Caller | None:
+        """Return who has this key, or None if it opens nothing (any more)."""
+        digest = digest_of(key[:KEY_MAX_BYTES])
+        known = self._known.get(key[_ID])
+        is_admin = hmac.compare_digest(digest, self._admin_digest)
+        is_known = hmac.compare_digest(digest, NOBODY if known is None else known.digest)
+        if is_admin:
+            return ADMIN
+        if known is None or not is_known:
+            return None
+        now = self._clock.now()
+        if not known.key.is_valid(now):
+            return None
+        self._used[known.key.id] = now
+        return known.caller
+
+    def wait_s(self, caller: Caller) -> float:
+        """Count a request; return 0 if it may go on, else after how many seconds it may be repeated."""
+        if caller.limits.requests_per_minute is None:
+            return 0.0
+        known = self._known.get(caller.key_id.encode())
+        if known is None or known.bucket is None:
+            return 0.0
+        now_s = self._clock.monotonic()
+        return 0.0 if known.bucket.take(now_s) else known.bucket.wait_s(now_s)
+
+    async def write_down_use(self) -> None:
+        """Store when keys were last used, all at once and after the fact."""
+        used, self._used = self._used, {}
+        if used:
+            await self._keys.used(used)
+
+    def _learn(self, key: ApiKey) -> _Known:
+        before = self._known.get(key.id.encode())
+        if before is not None and before.key.limits == key.limits:
+            # A key that has used up its minute must not get a new one with each refresh.
+            bucket = before.bucket
+        else:
+            bucket = self._new_bucket(key.limits.requests_per_minute)
+        caller = Caller(key.id, key.scope, key.limits)
+        return _Known(key, bytes.fromhex(key.digest), caller, bucket)
+
+    def _new_bucket(self, per_minute: int | None) -> TokenBucket | None:
+        if per_minute is None:
+            return None
+        return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())

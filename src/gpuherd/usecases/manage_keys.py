@@ -1,0 +1,97 @@
+"""Manage keys: make one, show what is known of them, and make one worthless."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from gpuherd.clock import Chance, Clock
+from gpuherd.domain.api_key import (
+    ADMIN_ID,
+    ID_CHARS,
+    NO_LIMITS,
+    SECRET_BITS,
+    ApiKey,
+    Limits,
+    Scope,
+    digest_of,
+    new_key,
+    new_key_id,
+)
+from gpuherd.domain.caller import Caller
+from gpuherd.domain.errors import Conflict
+from gpuherd.domain.secret import Secret
+from gpuherd.ports.keys import ApiKeys
+from gpuherd.usecases.describe_key import told_key
+from gpuherd.usecases.key_registry import KeyRegistry
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """A key as somebody wants it."""
+
+    scopes: tuple[Scope, ...]
+    label: str = ""
+    expires_at: datetime | None = None
+    limits: Limits = NO_LIMITS
+
+
+@dataclass(frozen=True)
+class MadeKey:
+    """What is remembered of a new key, and the key itself, which is shown at this moment and never again."""
+
+    key: ApiKey
+    secret: Secret
+
+
+@dataclass(frozen=True)
+class ManageKeys:
+    """Each change is known in this process before it is answered. `chance` must be one nobody can foresee."""
+
+    keys: ApiKeys
+    registry: KeyRegistry
+    clock: Clock
+    chance: Chance
+
+    async def add(self, wanted: NewKey, caller: Caller) -> MadeKey:
+        """Make a key."""
+        key_id = new_key_id(self.chance.getrandbits(5 * ID_CHARS))
+        secret = new_key(key_id, self.chance.getrandbits(SECRET_BITS))
+        key = ApiKey(
+            id=key_id,
+            digest=digest_of(secret.reveal().encode()).hex(),
+            label=wanted.label,
+            scopes=wanted.scopes,
+            created_at=self.clock.now(),
+            limits=wanted.limits,
+            expires_at=wanted.expires_at,
+        )
+        await self.keys.add(key, caller.does("key.create", key_id, key.created_at, after=told_key(key)))
+        await self.registry.refresh()
+        log.info("key.created", key_id=key_id, by=caller.key_id)
+        return MadeKey(key, secret)
+
+    async def revoke(self, key_id: str, caller: Caller) -> ApiKey:
+        """Make a key worthless at once; its instances go on, and belong to whoever is admin."""
+        if key_id == ADMIN_ID:
+            raise Conflict(
+                "the admin key is not stored here; change GPUHERD_ADMIN_KEY or remove admin.key, and restart",
+                code="ADMIN_KEY_NOT_REVOCABLE",
+            )
+        deed = caller.does("key.revoke", key_id, self.clock.now(), "valid", "revoked")
+        key = await self.keys.revoke(key_id, deed)
+        await self.registry.refresh()
+        log.info("key.revoked", key_id=key_id, by=caller.key_id)
+        return key
+
+    async def everyone(self) -> tuple[ApiKey, ...]:
+        """Return all, oldest first."""
+        return await self.keys.everyone()
+
+    async def get(self, key_id: str) -> ApiKey:
+        """Return one; `NotFound` if there is none."""
+        return await self.keys.get(key_id)

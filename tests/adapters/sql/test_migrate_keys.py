@@ -1,0 +1,69 @@
+"""Migration 4 keeps what an older gpuherd has accepted, claims and all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+
+import gpuherd.adapters.sql.migrate as migrations
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.adapters.sql.mapping import instance_row
+from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.schema import to_micros
+from gpuherd.ports.store import Claim
+from tests.support.builders import an_instance
+from tests.support.databases import install_queue, sqlalchemy_url
+from tests.support.fake_clock import START, FakeClock
+
+CLAIM = Claim("admin", "run-7", "fingerprint")
+NEW = ("owner", "gpus", "micro_usd")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def old(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
+    """A database as the version before keys left it."""
+    url = f"sqlite:///{path}"
+    if request.param == "postgres":
+        libpq_url = request.getfixturevalue("postgres_url")
+        asyncio.run(install_queue(libpq_url))
+        url = sqlalchemy_url(libpq_url)
+    with closing(Database(url)) as database:
+        database.migrate_with(_before_keys)
+        yield database
+
+
+def _before_keys(connection: sa.Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0003")
+
+
+def accept(connection: sa.Connection) -> None:
+    """Write an instance and its claim with the columns that there were."""
+    row = {key: value for key, value in instance_row(an_instance(1)).items() if key not in NEW}
+    row |= {"created_at": to_micros(START), "version": 0}
+    row["doc"] = row["doc"].replace('"expected_usd":null,', "")
+    claim = {**vars(CLAIM), "instance_id": row["id"], "created_at": to_micros(START)}
+    for table, values in (("instance", row), ("claim", claim)):
+        names = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        connection.execute(sa.text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+
+
+async def test_instances_become_the_admin_s_and_claims_stay(old: Database) -> None:
+    old.write_now(accept)
+    migrate(old)
+    instances = SqlInstances(old, FakeClock())
+    known = await instances.claimed(CLAIM)
+    assert known == an_instance(1)
+    assert known.owner == "admin"
+    assert await instances.claimed_operation(CLAIM) is None

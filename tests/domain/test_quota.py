@@ -1,0 +1,79 @@
+"""What an instance holds, and when one more is too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuherd.domain.api_key import Limits
+from gpuherd.domain.errors import QuotaExceeded
+from gpuherd.domain.instance import OnFailure, Status
+from gpuherd.domain.quota import Usage, check_quota, usage_of
+from tests.support.builders import a_running_instance, an_instance
+
+WAITING = an_instance()
+RUNNING = a_running_instance()
+FAILED = replace(RUNNING, status=Status.FAILED, ready_at=None)
+
+
+@pytest.mark.parametrize(
+    ("instance", "gpus"),
+    [
+        (WAITING, 1),
+        (RUNNING, 1),
+        *((replace(RUNNING, status=it), 1) for it in (Status.STOPPING, Status.DELETING, Status.MIGRATING)),
+        (replace(RUNNING, status=Status.EXITED), 0),
+        (replace(RUNNING, status=Status.DELETED), 0),
+        # Failed without ever having had a machine, and after having given it back.
+        (replace(WAITING, status=Status.FAILED), 0),
+        (replace(FAILED, releasing=False), 0),
+        # Being given back, and kept.
+        (replace(FAILED, releasing=True), 1),
+        (replace(FAILED, on_failure=OnFailure.KEEP), 1),
+    ],
+)
+def test_what_holds_gpus(instance: object, gpus: int) -> None:
+    assert usage_of(instance).gpus == gpus  # type: ignore[arg-type]
+
+
+def test_the_price_is_the_rental_s_else_the_most_else_the_expected() -> None:
+    it = replace(WAITING, wish=replace(WAITING.wish, gpu_num=2))
+    assert usage_of(it).hourly_usd == 0
+    it = replace(it, expected_hourly_usd=Decimal("0.7"))
+    assert usage_of(it).hourly_usd == Decimal("0.7")
+    it = replace(it, wish=replace(it.wish, hourly_usd_max=Decimal("0.9")))
+    assert usage_of(it).hourly_usd == Decimal("0.9")
+    assert RUNNING.rental is not None
+    it = replace(it, rental=replace(RUNNING.rental, gpu_hourly_usd=Decimal("0.3")))
+    assert usage_of(it).hourly_usd == Decimal("0.6")
+
+
+@given(
+    st.integers(0, 20),
+    st.integers(1, 8),
+    st.integers(0, 20),
+    st.decimals(0, 5, places=2),
+    st.decimals(0, 5, places=2),
+)
+def test_the_limit_itself_may_be_reached_and_nothing_more(
+    used: int, wanted: int, allowed: int, spent: Decimal, price: Decimal
+) -> None:
+    limits = Limits(max_gpus=allowed, max_hourly_usd=Decimal(5))
+    fits = used + wanted <= allowed and spent + price <= 5
+    try:
+        check_quota(limits, Usage(used, spent), Usage(wanted, price))
+    except QuotaExceeded as refused:
+        assert not fits
+        assert refused.details["gpus"] == {"used": used, "requested": wanted, "allowed": allowed}
+        assert Decimal(refused.details["hourlyUsd"]["used"]) == spent
+    else:
+        assert fits
+
+
+def test_without_limits_everything_fits() -> None:
+    check_quota(Limits(), Usage(10**6, Decimal(10**6)), Usage(8, Decimal(8)))
+    assert not Limits(requests_per_minute=1).on_rentals

@@ -1,0 +1,114 @@
+"""`gpuherd keys` and `gpuherd audit`, piped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, sealed
+from gpuherd.usecases.describe_key import describe_entry
+from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, Seen, problem
+
+KEY = {"id": "adaadaad", "scopes": ["read"], "status": "active", "limits": {}, "createdAt": NOW.isoformat()}
+
+
+def test_a_key_is_made_with_all_its_limits(cli: Cli, api: FakeApi) -> None:
+    api.script({**KEY, "key": "ghk_adaadaad_x"})
+    words = ("--scope", "read", "--scope", "write", "--expires", "30d", "--label", "ci", "--max-gpus", "4")
+    made = cli("keys", "create", *words, "--max-usd-per-hour", "1.50", "--rpm", "60")
+    assert json.loads(made.stdout)["key"] == "ghk_adaadaad_x"
+    (seen,) = api.seen
+    assert (seen.method, seen.path) == ("POST", "/api/keys")
+    assert seen.body == {
+        "scopes": ["read", "write"],
+        "label": "ci",
+        "expiresAt": (NOW + timedelta(days=30)).isoformat(),
+        "limits": {"maxGpus": 4, "maxHourlyUsd": "1.50", "requestsPerMinute": 60},
+    }
+
+
+def test_what_was_not_said_is_not_sent_and_quiet_gives_the_key_alone(cli: Cli, api: FakeApi) -> None:
+    api.script({**KEY, "key": "ghk_adaadaad_x"})
+    assert cli("keys", "create", "--scope", "admin", "-q").stdout == "ghk_adaadaad_x\n"
+    assert api.seen[0].body == {"scopes": ["admin"]}
+
+
+@pytest.mark.parametrize("words", [(), ("--scope", "root"), ("--scope", "read", "--expires", "soon")])
+def test_a_key_that_makes_no_sense_is_not_asked_for(cli: Cli, api: FakeApi, words: tuple[str, ...]) -> None:
+    assert cli("keys", "create", *words).exit_code == 2
+    assert api.seen == []
+
+
+def test_keys_are_listed_and_revoked(cli: Cli, api: FakeApi) -> None:
+    api.script({"keys": [KEY], "total": 1}, {"keys": [KEY], "total": 1}, {**KEY, "status": "revoked"})
+    assert json.loads(cli("keys", "ls").stdout)["keys"] == [KEY]
+    assert cli("keys", "ls", "-q").stdout == "adaadaad\n"
+    assert json.loads(cli("keys", "revoke", "ada/x").stdout)["status"] == "revoked"
+    assert (api.seen[2].method, api.seen[2].path) == ("DELETE", "/api/keys/ada%2Fx")
+
+
+def test_the_limit_of_a_key_has_an_exit_code_of_its_own(cli: Cli, api: FakeApi) -> None:
+    api.script(problem(429, "QUOTA_EXCEEDED", detail="this key holds 1 of 1 GPUs"))
+    assert cli("keys", "ls").exit_code == 7
+    api.script(problem(403, "FORBIDDEN"))
+    assert cli("keys", "ls").exit_code == 3
+
+
+def log(count: int) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    for n in range(count):
+        last = entries[-1] if entries else None
+        deed = Deed(NOW + timedelta(microseconds=n), "adaadaad", "key.create", f"k{n}", "", "{}", "req_1")
+        entries.append(sealed(deed, last.n if last else 0, last.hash if last else NO_HASH))
+    return entries
+
+
+def serving(entries: list[AuditEntry]) -> Any:
+    """Answer like the server, page by page."""
+
+    def answer(seen: Seen) -> Answer:
+        query = dict(seen.query)
+        assert query["order"] == "asc"
+        limit = int(query["limit"])
+        after = [it for it in entries if it.n > int(query.get("cursor", 0))]
+        more = str(after[limit - 1].n) if len(after) > limit else None
+        shown = [describe_entry(it) for it in after[:limit]]
+        return Answer({"entries": shown, "total": len(entries), "nextCursor": more})
+
+    return answer
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 250])
+def test_an_untouched_log_is_verified_to_its_end(cli: Cli, api: FakeApi, count: int) -> None:
+    entries = log(count)
+    api.script(serving(entries))
+    done = cli("audit", "verify")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {
+        "intact": True,
+        "entries": count,
+        "lastHash": entries[-1].hash if entries else NO_HASH,
+        "brokenAt": None,
+    }
+
+
+@pytest.mark.parametrize("n", [1, 2, 100, 101, 249])
+def test_the_first_broken_entry_is_named(cli: Cli, api: FakeApi, n: int) -> None:
+    entries = log(250)
+    it = entries[n - 1]
+    for forged in ([replace(it, deed=replace(it.deed, actor="nobody"))], []):
+        api.script(serving([*entries[: n - 1], *forged, *entries[n:]]))
+        done = cli("audit", "verify")
+        assert done.exit_code == 1
+        assert json.loads(done.stdout)["brokenAt"] == n
+
+
+def test_the_log_is_listed(cli: Cli, api: FakeApi) -> None:
+    shown = [describe_entry(it) for it in log(2)]
+    api.script({"entries": shown, "total": 2, "nextCursor": None})
+    assert json.loads(cli("audit", "ls", "--limit", "2").stdout)["entries"] == shown
+    assert (api.seen[0].path, api.seen[0].query) == ("/api/audit", [("limit", "2")])

@@ -1,0 +1,174 @@
+"""The audit log over HTTP: every mutation is in it, with who, what and by which request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuherd.domain.audit import AuditEntry, Deed, first_broken
+from gpuherd.entrypoints.http.access import ACCESS
+from gpuherd.entrypoints.plane import Plane
+from tests.entrypoints.http.conftest import GOOD
+from tests.support.herd import Herd
+from tests.support.keys import bearer, make_key
+from tests.support.strangers import rent_past_gpuherd
+
+WITH_HOOK = {**GOOD, "webhookUrl": "https://example.com/hook"}
+
+
+async def entries(api: httpx.AsyncClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await api.get("/api/audit?order=asc&limit=100")).json()["entries"]
+    return found
+
+
+def entry(it: dict[str, Any]) -> AuditEntry:
+    at = datetime.fromisoformat(it["at"]).astimezone(UTC)
+    said = (it[name] for name in ("actor", "action", "target", "before", "after", "requestId"))
+    return AuditEntry(it["n"], Deed(at, *said), it["hash"])
+
+
+class Setting:
+    """A world in which every mutation can succeed."""
+
+    def __init__(self, api: httpx.AsyncClient, herd: Herd, plane: Plane):
+        self.api, self.herd, self.plane = api, herd, plane
+
+    async def instance(self, *, exited: bool = False, name: str = "job") -> str:
+        made = await self.api.post("/api/instances", json={**WITH_HOOK, "name": name})
+        instance: str = made.json()["id"]
+        await self.herd.run_for(timedelta(minutes=2))
+        if exited:
+            await self.api.post(f"/api/instances/{instance}/stop")
+            await self.herd.run_for(timedelta(minutes=1))
+        return instance
+
+    async def stranger(self) -> str:
+        found = rent_past_gpuherd(self.herd.world, "somebody-elses")
+        await self.herd.run_for(timedelta(minutes=2))
+        return found
+
+    async def endpoint(self) -> str:
+        return (await self.plane.webhooks.endpoints.add("https://example.com/")).endpoint.id
+
+    async def delivery(self) -> str:
+        await self.instance()
+        found: str = (await self.api.get("/api/webhooks/deliveries")).json()["deliveries"][0]["id"]
+        return found
+
+    async def failed_job(self) -> str:
+        await self.api.post("/api/instances", json=GOOD)
+        (job,) = self.herd.rows(self.herd.tables.job)
+        await self.herd.book.gave_up(job.id, "broken")
+        return str(job.id)
+
+    async def key(self) -> str:
+        return (await make_key(self.plane)).key.id
+
+
+# Of each mutating route: the action, what goes into its path, and its body.
+CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
+    ("POST", "/api/instances"): ("instance.create", None, GOOD),
+    ("POST", "/api/instances/start"): (
+        "instance.start",
+        lambda it: it.instance(exited=True),
+        {"instanceName": "job"},
+    ),
+    ("POST", "/api/instances/stop"): ("instance.stop", Setting.instance, {"instanceName": "job"}),
+    ("POST", "/api/instances/delete"): ("instance.delete", Setting.instance, {"instanceName": "job"}),
+    ("POST", "/api/instances/{id_or_name}/start"): (
+        "instance.start",
+        lambda it: it.instance(exited=True),
+        {},
+    ),
+    ("POST", "/api/instances/{id_or_name}/stop"): ("instance.stop", Setting.instance, {}),
+    ("DELETE", "/api/instances/{id_or_name}"): ("instance.delete", Setting.instance, {}),
+    ("POST", "/api/jobs/{job_id}/retry"): ("job.retry", Setting.failed_job, {}),
+    ("POST", "/api/cache/clear"): ("cache.clear", None, {}),
+    ("POST", "/api/cache/cleanup"): ("cache.cleanup", None, {}),
+    ("POST", "/api/creates/resume"): ("creates.resume", None, {}),
+    ("POST", "/api/sync"): ("cloud.sync", None, {}),
+    ("POST", "/api/orphans/resume"): ("orphan.resume", None, {}),
+    ("POST", "/api/orphans/{cloud_id}/adopt"): ("orphan.adopt", Setting.stranger, {}),
+    ("POST", "/api/orphans/{cloud_id}/stop"): ("orphan.stop", Setting.stranger, {}),
+    ("POST", "/api/orphans/{cloud_id}/delete"): ("orphan.delete", Setting.stranger, {}),
+    ("POST", "/api/webhooks/endpoints"): ("webhook_endpoint.create", None, {"url": "https://example.com/"}),
+    ("DELETE", "/api/webhooks/endpoints/{endpoint_id}"): ("webhook_endpoint.remove", Setting.endpoint, {}),
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/rotate"): (
+        "webhook_endpoint.rotate",
+        Setting.endpoint,
+        {},
+    ),
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/enable"): (
+        "webhook_endpoint.enable",
+        Setting.endpoint,
+        {},
+    ),
+    ("POST", "/api/webhooks/deliveries/{delivery_id}/replay"): ("delivery.replay", Setting.delivery, {}),
+    ("POST", "/api/webhooks/replay"): ("delivery.replay_all", None, {"since": "2020-01-01T00:00:00Z"}),
+    ("POST", "/api/webhooks/test"): ("webhook.test", None, {"url": "https://example.com/?token=hidden"}),
+    ("POST", "/api/keys"): ("key.create", None, {"scopes": ["read"]}),
+    ("DELETE", "/api/keys/{key_id}"): ("key.revoke", Setting.key, {}),
+}
+
+
+def test_every_mutating_route_has_a_case() -> None:
+    assert set(CASES) == {it for it in ACCESS if it[0] != "GET"}
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(CASES))
+async def test_each_mutation_is_one_entry(
+    api: httpx.AsyncClient, herd: Herd, plane: Plane, method: str, path: str
+) -> None:
+    action, prepare, body = CASES[method, path]
+    await herd.flags.put("collector_braked", "to have something to release")
+    word = "" if prepare is None else await prepare(Setting(api, herd, plane))
+    before = await entries(api)
+    filled = "/".join(word if part.startswith("{") else part for part in path.split("/"))
+    reply = await api.request(method, filled, json=body, headers={"X-Request-ID": "the-very-one"})
+    assert reply.status_code in (200, 201, 202), reply.text
+    (fresh,) = (await entries(api))[len(before) :]
+    assert (fresh["action"], fresh["actor"], fresh["requestId"]) == (action, "admin", "the-very-one")
+    if "{" in path:
+        assert fresh["target"] == word
+    assert "hidden" not in str(fresh)
+    assert first_broken(map(entry, await entries(api))) is None
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(it for it in CASES if "{" in it[1]))
+async def test_what_was_refused_is_not_in_it(api: httpx.AsyncClient, method: str, path: str) -> None:
+    filled = "/".join("nothing" if part.startswith("{") else part for part in path.split("/"))
+    assert (await api.request(method, filled, json={})).status_code == 404
+    assert await entries(api) == []
+
+
+async def test_the_actor_is_the_key_and_events_say_so_too(api: httpx.AsyncClient, plane: Plane) -> None:
+    made = await make_key(plane)
+    instance = (await api.post("/api/instances", json=GOOD, headers=bearer(made))).json()["id"]
+    assert [it["actor"] for it in await entries(api)] == ["admin", made.key.id]
+    events = (await api.get(f"/api/instances/{instance}/events")).json()["events"]
+    assert events[0]["actor"] == made.key.id
+
+
+async def test_a_replay_is_no_second_deed(api: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "one"}
+    for path, body in (("/api/instances", GOOD), ("/api/keys", {"scopes": ["read"]})):
+        for _ in range(3):
+            await api.post(path, json=body, headers={"Idempotency-Key": f"{headers}{path}".replace(" ", "")})
+    assert [it["action"] for it in await entries(api)] == ["instance.create", "key.create"]
+
+
+async def test_pages_go_both_ways(api: httpx.AsyncClient) -> None:
+    for _ in range(5):
+        await api.post("/api/cache/cleanup")
+    first = (await api.get("/api/audit?limit=2")).json()
+    assert ([it["n"] for it in first["entries"]], first["total"]) == ([5, 4], 5)
+    rest = (await api.get(f"/api/audit?limit=3&cursor={first['nextCursor']}")).json()
+    assert ([it["n"] for it in rest["entries"]], rest["nextCursor"]) == ([3, 2, 1], None)
+    oldest = (await api.get("/api/audit?limit=2&order=asc")).json()
+    more = (await api.get(f"/api/audit?limit=2&order=asc&cursor={oldest['nextCursor']}")).json()
+    assert [it["n"] for it in oldest["entries"] + more["entries"]] == [1, 2, 3, 4]
+    for bad in ("cursor=x", "cursor=-1", "order=up", "limit=0", "since=1", f"cursor={'9' * 30}"):
+        assert (await api.get(f"/api/audit?{bad}")).status_code == 400, bad

@@ -1,0 +1,142 @@
+"""The registry: one hash and two comparisons for whatever key, known or not, and no look into the store."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.api_key import ApiKey, Limits, Scope, digest_of, new_key
+from gpuherd.domain.caller import ADMIN
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.domain.secret import Secret
+from gpuherd.usecases import key_registry
+from gpuherd.usecases.key_registry import NOBODY, KeyRegistry
+from tests.support.fake_clock import START, FakeClock
+
+SECRET = new_key("adaadaad", 7).reveal()
+ADA = ApiKey("adaadaad", digest_of(SECRET.encode()).hex(), "", (Scope.WRITE,), START)
+ADMIN_KEY = "ghk_the_admin_key_of_this_test"
+
+
+class Shelf:
+    """Keys in memory."""
+
+    def __init__(self, *keys: ApiKey) -> None:
+        self.keys = keys
+        self.reads = 0
+        self.noted: list[Mapping[str, datetime]] = []
+
+    async def everyone(self) -> tuple[ApiKey, ...]:
+        self.reads += 1
+        return self.keys
+
+    async def used(self, moments: Mapping[str, datetime]) -> None:
+        self.noted.append(moments)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf(ADA)
+
+
+@pytest.fixture
+async def registry(shelf: Shelf) -> KeyRegistry:
+    it = KeyRegistry(shelf, Secret(ADMIN_KEY), FakeClock())  # type: ignore[arg-type]
+    await it.refresh()
+    return it
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        SECRET,
+        ADMIN_KEY,
+        "",
+        "x",
+        "ghk_",
+        f"ghk_adaadaad_{'0' * 49}",
+        f"ghk_bobbobbo_{'0' * 49}",
+        "k" * 10_000,
+    ],
+    ids=lambda it: it[:16],
+)
+async def test_every_key_costs_one_hash_and_two_comparisons(
+    registry: KeyRegistry, shelf: Shelf, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[bytes] = []
+    compared: list[Any] = []
+    digest, compare = digest_of, hmac.compare_digest
+    monkeypatch.setattr(key_registry, "digest_of", lambda it: hashed.append(it) or digest(it))
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or compare(a, b))
+    registry.caller_with(key.encode())
+    assert (len(hashed), len(compared), shelf.reads) == (1, 2, 1)
+    assert all(len(a) == len(b) == len(NOBODY) for a, b in compared)
+
+
+async def test_an_unknown_id_is_compared_with_a_digest_that_nothing_has(
+    registry: KeyRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[Any] = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or compare(a, b))
+    assert registry.caller_with(f"ghk_bobbobbo_{'0' * 49}".encode()) is None
+    assert compared[-1] == NOBODY
+
+
+async def test_known_keys_are_known(registry: KeyRegistry) -> None:
+    assert registry.caller_with(ADMIN_KEY.encode()) is ADMIN
+    caller = registry.caller_with(SECRET.encode())
+    assert caller is not None
+    assert (caller.key_id, caller.scope) == ("adaadaad", Scope.WRITE)
+
+
+async def test_a_stolen_digest_opens_nothing(registry: KeyRegistry) -> None:
+    for stolen in (ADA.digest, f"ghk_adaadaad_{ADA.digest}"):
+        assert registry.caller_with(stolen.encode()) is None
+    assert registry.caller_with(bytes.fromhex(ADA.digest)) is None
+
+
+async def test_a_revoked_key_is_refused_after_the_refresh(registry: KeyRegistry, shelf: Shelf) -> None:
+    shelf.keys = (replace(ADA, revoked_at=START),)
+    assert registry.caller_with(SECRET.encode()) is not None
+    await registry.refresh()
+    assert registry.caller_with(SECRET.encode()) is None
+
+
+async def test_while_the_store_is_away_the_keys_stay_known(registry: KeyRegistry, shelf: Shelf) -> None:
+    async def away() -> tuple[ApiKey, ...]:
+        raise StoreUnavailable("gone")
+
+    shelf.everyone = away  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await registry.refresh()
+    assert registry.caller_with(SECRET.encode()) is not None
+
+
+async def test_uses_are_noted_together_and_only_if_there_were_any(
+    registry: KeyRegistry, shelf: Shelf
+) -> None:
+    for _ in range(100):
+        registry.caller_with(SECRET.encode())
+    registry.caller_with(b"nothing")
+    registry.caller_with(ADMIN_KEY.encode())
+    await registry.write_down_use()
+    await registry.write_down_use()
+    assert shelf.noted == [{"adaadaad": START}]
+
+
+async def test_a_refresh_fills_no_bucket(registry: KeyRegistry, shelf: Shelf) -> None:
+    shelf.keys = (replace(ADA, limits=Limits(requests_per_minute=2)),)
+    await registry.refresh()
+    caller = registry.caller_with(SECRET.encode())
+    assert caller is not None
+    waits = []
+    for _ in range(3):
+        waits.append(registry.wait_s(caller))
+        await registry.refresh()
+    assert waits == [0.0, 0.0, 30.0]
