@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.bootstrap.data_dir import CannotStart, stored_admin_key
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.backup import BackupMade, Restored, backup_commands
 from gpuherd.entrypoints.cli.connection import Connection
 from gpuherd.entrypoints.cli.problems import BadConfiguration
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
@@ -31,10 +34,13 @@ def serve(
     simulator_speed: Speed = 1.0,
 ) -> None:
     """Run the service: API, workers and observer in one process."""
+    settings = _settings()
+    path = settings.sqlite_path
+    # Before anything large is loaded: the two take about as long, and neither disturbs the other.
+    check = None if path is None else FileCheck(path)
     from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
 
-    settings = _settings()
-    _or_exit(lambda: run_serve(settings, simulator=simulator, speed=simulator_speed))
+    _or_exit(lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check))
 
 
 def simulator(
@@ -57,6 +63,20 @@ def demo() -> None:
     from gpuherd.bootstrap.demo import run_demo  # noqa: PLC0415  the client commands must start fast
 
     _or_exit(run_demo)
+
+
+def make_backup(target: Path, *, force: bool) -> BackupMade:
+    """Copy the database of this machine."""
+    from gpuherd.bootstrap import backup  # noqa: PLC0415  the client commands must start fast
+
+    return backup.make_backup(_settings(), target, force=force)
+
+
+def restore_backup(source: Path, *, force: bool) -> Restored:
+    """Put a copy in the place of the database of this machine."""
+    from gpuherd.bootstrap import backup  # noqa: PLC0415  the client commands must start fast
+
+    return backup.restore_backup(_settings(), source, SystemClock().now(), force=force)
 
 
 def connect() -> Connection:
@@ -103,6 +123,7 @@ def main() -> None:
         serve=serve,
         simulator=simulator,
         demo=demo,
+        more=backup_commands(make_backup, restore_backup),
     )
     app()
 

@@ -19,7 +19,7 @@ from alembic.migration import MigrationContext
 
 from gpuherd.adapters.sql import schema
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import MIGRATION_LOCK, DatabaseUnusable, migrate
+from gpuherd.adapters.sql.migrate import HEAD, MIGRATION_LOCK, DatabaseUnusable, migrate
 from tests.adapters.sql.blocked_writer import PATIENCE_S
 from tests.support.databases import install_queue, sqlalchemy_url
 
@@ -126,6 +126,10 @@ class TestFresh:
                 assert tables(database) >= QUEUE
             assert query(migrated, columns) == query(described, columns)
             assert indexes(described).items() <= indexes(migrated).items()
+
+    def test_the_last_migration_is_the_one_that_a_start_looks_for(self, empty: Database) -> None:
+        migrate(empty)
+        assert rows(empty, VERSION) == [(HEAD,)]
 
     def test_migrating_again_is_quiet_and_keeps_everything(self, empty: Database) -> None:
         migrate(empty)

@@ -1,0 +1,56 @@
+"""Reads a SQLite file through before it is trusted.
+
+With many instances that takes a good part of a second, in which Python is not needed: so it is done in a
+thread, while the rest of the program is still being loaded. Hence only the standard library here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+# What money depends on: better to refuse now than to meet a hole in the middle of a turn.
+MUST_MAKE_SENSE = ("instance", "attempt")
+
+
+def read_through(connection: sqlite3.Connection) -> str | None:
+    """Return what is wrong with the file, or None; `sqlite3.Error` if it cannot be read."""
+    # The quick check would not compare tables with indexes, which hold a second copy of every id and tag.
+    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if verdict != "ok":
+        return str(verdict)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for table in MUST_MAKE_SENSE:
+        # Every column, because bytes that are no text are found only by whoever takes them for text.
+        query = f"SELECT json_valid(doc), * FROM {table}"  # noqa: S608  one of two words above
+        if table in there and not all(row[0] for row in connection.execute(query)):
+            return f"a row of {table} makes no sense"
+    return None
+
+
+class FileCheck:
+    """`read_through` on a connection of its own, begun at once and asked for later."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._problem: str | None = None
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name="gpuherd-check", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            if self._path.exists():
+                with closing(sqlite3.connect(self._path)) as connection:
+                    self._problem = read_through(connection)
+            self._finished = True
+        except (sqlite3.Error, UnicodeDecodeError):
+            # Whoever opens it in earnest will meet the same, and knows how to say it.
+            return
+
+    def wait(self) -> tuple[bool, str | None]:
+        """Return whether the file could be read to its end, and what is wrong with it."""
+        self._thread.join()
+        return self._finished, self._problem

@@ -1,0 +1,61 @@
+"""Kill real processes many times; print what came of it, and the seed of each run that broke a promise."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import math
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.kills.campaign import run_plans
+from tests.chaos.kills.mortal_server import ROOT, SOURCE
+from tests.chaos.kills.plan import Plan, draw_plan
+from tests.chaos.kills.points import POINTS
+from tests.chaos.output import tell
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.kills", description=__doc__)
+    parser.add_argument("--runs", type=int, default=50, help="how many (50)")
+    parser.add_argument("--seed", type=int, help="the first seed; the same seed draws the same run")
+    parser.add_argument("--point", choices=["random", *POINTS], help="only this kind of death")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side (2)")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after so many seconds")
+    chosen = parser.parse_args(argv)
+    first = random.SystemRandom().randrange(1, 10**6) if chosen.seed is None else chosen.seed
+    plans = draw_plans(first, chosen.runs, chosen.point)
+    directory = Path(tempfile.mkdtemp(prefix="gpuherd-kills-"))
+    if SOURCE not in os.environ:
+        # It takes a while, and somebody may go on working on the service meanwhile.
+        os.environ[SOURCE] = str(shutil.copytree(ROOT / "src", directory / "src"))
+    tell(f"  seeds {first} to {first + chosen.runs - 1}, {chosen.jobs} side by side, in {directory}")
+    # aiohttp complains of connections whose other end was killed, which is what we are here for.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    begun = time.monotonic()
+    report = asyncio.run(run_plans(plans, directory, chosen.jobs, chosen.limit_s))
+    tell(report.table(time.monotonic() - begun))
+    for plan in dict.fromkeys(plan for plan, _ in report.violations):
+        tell(f"  python -m tests.chaos.kills --runs 1 --seed {plan.seed} --point {plan.point or 'random'}")
+    if report.unreached:
+        tell(f"never reached: {', '.join(report.unreached)}")
+    return int(bool(report.violations or report.unreached))
+
+
+def draw_plans(first: int, runs: int, point: str | None) -> list[Plan]:
+    """Half of the deaths come at random moments, the other half at each point in turn."""
+    every = [it for name in POINTS for it in ("", name)]
+    points = itertools.cycle(every if point is None else ["" if point == "random" else point])
+    return [draw_plan(seed, it) for seed, it in zip(range(first, first + runs), points, strict=False)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
