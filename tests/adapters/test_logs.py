@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import threading
+from datetime import UTC, datetime
 
-from gpuherd.adapters.logs import Blotter, GatheredLines, json_line
+from gpuherd.adapters.logs import Blotter, GatheredLines, RequestLines, json_line
 from gpuherd.domain.secret import Secret
 
 # Longer than any test: what comes out then, somebody has brought out.
@@ -64,6 +65,28 @@ def test_a_secret_is_found_in_the_form_that_json_gives_it() -> None:
     event = {"deep": {"a": [secret]}, "text": f"x{secret}y", "odd": Secret("hidden by itself")}
     line = Blotter([Secret(secret)]).clean(json_line(None, "info", event))
     assert json.loads(line) == {"deep": {"a": ["***"]}, "text": "x***y", "odd": "***"}
+
+
+def test_a_line_about_a_request_is_json_whatever_the_client_wrote() -> None:
+    stream = io.StringIO()
+    gathered = GatheredLines(stream, NEVER_S)
+    note = RequestLines(gathered, Blotter([Secret("a-secret-value")]), enabled=True)
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    note("GET", '/a"b\n\x1b[2J\u2028/a-secret-value', None, 0.25, "req_1", "c.1", at)
+    RequestLines(gathered, Blotter([]), enabled=False)("GET", "/", 200, 0.25, "req_2", "c.2", at)
+    gathered.write_out()
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line) == {
+        "event": "http.request",
+        "level": "info",
+        "timestamp": "2026-01-02T00:00:00.000000Z",
+        "request_id": "req_1",
+        "correlation_id": "c.1",
+        "status": None,
+        "duration_ms": 0.25,
+        "method": "GET",
+        "path": '/a"b\n\x1b[2J\u2028/***',
+    }
 
 
 def test_without_secrets_nothing_is_blotted() -> None:

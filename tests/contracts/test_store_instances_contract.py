@@ -134,6 +134,23 @@ class TestFindingByName:
 
 
 class TestPages:
+    async def test_a_page_shows_what_has_changed_since_the_last_one(self, store: Store) -> None:
+        await add(store, an_instance(1), an_instance(2))
+        first = await store.instances.page(InstanceQuery())
+        assert await store.instances.page(InstanceQuery()) == first
+        changed = replace(first.instances[1], status=Status.FAILED, reason="out of order")
+        await store.instances.update(Change(changed))
+        shown = (await store.instances.page(InstanceQuery())).instances
+        assert [it.reason for it in shown] == [first.instances[0].reason, "out of order"]
+        assert shown[1] == await store.instances.get(changed.id)
+
+    async def test_all_are_counted_under_their_status(self, store: Store) -> None:
+        assert set((await store.instances.count_by_status()).values()) == {0}
+        await add(store, an_instance(1), an_instance(2), an_instance(3, status=Status.EXITED))
+        counted = await store.instances.count_by_status()
+        assert set(counted) == set(Status)
+        assert (counted[Status.CREATING], counted[Status.EXITED], counted[Status.READY]) == (2, 1, 0)
+
     async def test_an_empty_store_has_one_empty_page(self, store: Store) -> None:
         page = await store.instances.page(InstanceQuery())
         assert (page.instances, page.total, page.next_cursor) == ((), 0, None)

@@ -7,7 +7,6 @@ something always changes, and each new reply costs a walk over all pages of the 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,21 @@ from typing import Any, TypeVar
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.caller import HOUSE, Caller
 from gpuherd.domain.errors import CloudError
 from gpuherd.domain.machine import Listing
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Instances, Live
 from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.describe import compact
 from gpuherd.usecases.merge_machines import Entry, local_only, merge_machines
 from gpuherd.usecases.observe_cloud import ObserveCloud
 
 log = structlog.get_logger()
 
 COMPREHENSIVE_TTL_S = 30.0
+# Two for all who see everything, two for each other caller of the last seconds.
+REPLIES_MAX = 64
 # So many entries are encoded at a stretch (some milliseconds) before others get their turn.
 STRETCH = 100
 
@@ -62,7 +65,7 @@ class ListComprehensive:
         self._observer = observer
         self._installation = installation
         self._clock = clock
-        self._replies: Cache[str, _Reply] = Cache(clock, COMPREHENSIVE_TTL_S, 2, "comprehensive")
+        self._replies: Cache[str, _Reply] = Cache(clock, COMPREHENSIVE_TTL_S, REPLIES_MAX, "comprehensive")
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
@@ -72,23 +75,27 @@ class ListComprehensive:
         """Make the next reply a new one."""
         self._replies.clear()
 
-    async def __call__(self, *, include_novita_only: bool = True, sync_local_state: bool = False) -> bytes:
+    async def __call__(
+        self, *, include_novita_only: bool = True, sync_local_state: bool = False, caller: Caller = HOUSE
+    ) -> bytes:
         """Return the list as JSON; a sync always asks the cloud, and lets our memory follow what it shows."""
         started_s = self._clock.monotonic()
         if sync_local_state:
-            reply = await self._make(include_novita_only, sync=True)
+            reply = await self._make(include_novita_only, caller.owner, sync=True)
             self.forget()
             hit = False
         else:
-            reply, hit = await self._kept(include_novita_only)
+            reply, hit = await self._kept(include_novita_only, caller.owner)
         return reply.head + self._performance(started_s, reply.timing, hit=hit)
 
-    async def _kept(self, include_novita_only: bool) -> tuple[_Reply, bool]:
+    async def _kept(self, include_novita_only: bool, owner: str | None) -> tuple[_Reply, bool]:
+        # Nobody gets the reply that was made for somebody else.
         key = f"includeNovitaOnly={str(include_novita_only).lower()}"
+        key += "" if owner is None else f" owner={owner}"
         made: list[_Reply] = []
 
         async def make() -> _Reply:
-            made.append(await self._make(include_novita_only, sync=False))
+            made.append(await self._make(include_novita_only, owner, sync=False))
             return made[0]
 
         reply = await self._replies.get_or_load(key, make)
@@ -97,12 +104,14 @@ class ListComprehensive:
             self._replies.invalidate(key)
         return reply, not made
 
-    async def _make(self, include_novita_only: bool, *, sync: bool) -> _Reply:
+    async def _make(self, include_novita_only: bool, owner: str | None, *, sync: bool) -> _Reply:
         (local, local_s), (listing, cloud_s) = await asyncio.gather(
-            self._timed(self._instances.all_live()), self._timed(self._list(sync))
+            self._timed(self._instances.all_live(owner)), self._timed(self._list(sync))
         )
         started_s = self._clock.monotonic()
-        head = await self._encode(local, listing, include_novita_only, synced=sync and listing is not None)
+        # A machine that none of the caller's instances has is somebody else's.
+        others = include_novita_only and owner is None
+        head = await self._encode(local, listing, others, synced=sync and listing is not None)
         timing = Timing(cloud_s, local_s, self._clock.monotonic() - started_s)
         return _Reply(head, timing, is_stale=listing is None)
 
@@ -124,7 +133,7 @@ class ListComprehensive:
             if entry["source"] == "novita" and not include_novita_only:
                 continue
             sources[entry["source"]] += 1
-            parts.append(_json(entry))
+            parts.append(compact(entry))
             if len(parts) % STRETCH == 0:
                 await self._clock.sleep(0)
         summary: Entry = {
@@ -134,7 +143,7 @@ class ListComprehensive:
             "note": _note(listing),
             "synced": synced,
         }
-        return b'{"instances":[' + b",".join(parts) + b"]," + _json(summary)[1:-1]
+        return b'{"instances":[' + b",".join(parts) + b"]," + compact(summary)[1:-1]
 
     def _performance(self, started_s: float, timing: Timing, *, hit: bool) -> bytes:
         spent = Timing() if hit else timing
@@ -145,7 +154,7 @@ class ListComprehensive:
             "mergeProcessingTimeMs": _ms(spent.merge_s),
             "cacheHit": hit,
         }
-        return b',"performance":' + _json(performance) + b"}"
+        return b',"performance":' + compact(performance) + b"}"
 
     async def _timed(self, work: Awaitable[T]) -> tuple[T, float]:
         started_s = self._clock.monotonic()
@@ -157,10 +166,6 @@ def _note(listing: Listing | None) -> str | None:
     if listing is None:
         return "the cloud cannot be asked now; this is what gpuherd remembers"
     return None if listing.complete else "the cloud's list was incomplete; some machines may be missing"
-
-
-def _json(value: Entry) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _ms(seconds: float) -> float:

@@ -8,11 +8,10 @@ from typing import Any
 
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance import Status
-from gpuherd.ports.store import InstanceQuery, Instances
+from gpuherd.ports.store import Instances
 from gpuherd.resilience.cache import Cache
 
 IDS_SHOWN = 100
-LIVE = tuple(status for status in Status if status is not Status.DELETED)
 
 
 @dataclass(frozen=True)
@@ -22,12 +21,12 @@ class TendCaches:
     caches: Sequence[Cache[Any, Any]]
     instances: Instances
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self, *, with_ids: bool = True) -> dict[str, Any]:
         """Return how each cache is used, and of how many instances there is anything to remember."""
-        tracked = await self.instances.page(InstanceQuery(statuses=LIVE, limit=1))
+        counted = await self.instances.count_by_status()
         return {
-            "caches": {cache.name: _describe(cache) for cache in self.caches},
-            "trackedInstances": tracked.total,
+            "caches": {cache.name: _describe(cache, with_ids) for cache in self.caches},
+            "trackedInstances": sum(counted.values()) - counted[Status.DELETED],
         }
 
     def clear(self, name: str | None = None) -> list[str]:
@@ -45,10 +44,10 @@ class TendCaches:
         return sum(cache.clear_expired() for cache in self.caches)
 
 
-def _describe(cache: Cache[Any, Any]) -> dict[str, Any]:
+def _describe(cache: Cache[Any, Any], with_ids: bool) -> dict[str, Any]:
     stats = cache.stats
     # The latest used ones; a key of None stands for everything.
-    latest = cache.keys()[: -IDS_SHOWN - 1 : -1]
+    latest = cache.keys()[: -IDS_SHOWN - 1 : -1] if with_ids else []
     return {
         "size": stats.size,
         "hits": stats.hits,

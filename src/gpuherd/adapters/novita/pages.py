@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from gpuherd.domain.errors import CloudRefused
 
 PAGE_SIZE = 100
-PAGES_AT_ONCE = 4
+PAGES_AT_ONCE = 16
 PAGES_MAX = 1_000
 
 T = TypeVar("T")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.audit_rows import begin_deed
 from gpuherd.adapters.sql.changes import add_instance, update_instance
+from gpuherd.adapters.sql.claim_rows import claim_instance, find_claim
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of, operation_of
 from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label, operation
-from gpuherd.adapters.sql.schema import claim as claim_table
 from gpuherd.clock import Clock
 from gpuherd.domain.attempt import OPEN, Attempt
-from gpuherd.domain.errors import ClaimMismatch, NotFound
+from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.operation import Operation
@@ -23,6 +26,8 @@ from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery, Live
 
 HISTORY = 50
 ROWS_AT_ONCE = 500
+# More than fit on a page, or a page would throw out its own beginning.
+RECENT_MAX = 1000
 
 
 class SqlInstances:
@@ -37,17 +42,20 @@ class SqlInstances:
         self._database = database
         self._clock = clock
         self._announce = announce
+        self._recent = _Recent()
 
     async def add(self, change: Change, claim: Claim | None = None) -> Instance:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Instance:
-            if claim is not None and (known := _claimed(connection, claim)):
-                return known
+            if claim is not None:
+                # Before the claim: what waits for the log must not hold anything that others wait for.
+                begin_deed(connection, change.deed)
+                if known := _claimed(connection, claim):
+                    return known
             add_instance(connection, change, now)
             if claim is not None:
-                row = {**vars(claim), "instance_id": change.instance.id, "created_at": now}
-                connection.execute(sa.insert(claim_table).values(**row))
+                claim_instance(connection, claim, change.instance.id, now)
             return change.instance
 
         try:
@@ -61,11 +69,39 @@ class SqlInstances:
             self._announce([added.id])
         return added
 
-    async def update(self, change: Change) -> Instance:
+    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+        now, it = self._clock.now(), change.instance
+
+        def work(connection: sa.Connection) -> int:
+            version = update_instance(connection, change, None, now)
+            if claim is not None:
+                claim_instance(connection, claim, it.id, now, _operation_id(it))
+            return version
+
+        try:
+            version = await self._database.write(work, rings=True)
+        except sa.exc.IntegrityError as error:
+            if claim is None:
+                raise
+            raise StaleWrite("the same request is being answered elsewhere") from error
+        self._announce([it.id])
+        return replace(it, version=version)
+
+    async def claim_operation(self, claim: Claim, it: Instance) -> None:
         now = self._clock.now()
-        version = await self._database.write(lambda c: update_instance(c, change, None, now), rings=True)
-        self._announce([change.instance.id])
-        return replace(change.instance, version=version)
+        with suppress(sa.exc.IntegrityError):
+            await self._database.write(lambda c: claim_instance(c, claim, it.id, now, _operation_id(it)))
+
+    async def claimed_operation(self, claim: Claim) -> tuple[Instance, Operation] | None:
+        def work(connection: sa.Connection) -> tuple[Instance, Operation] | None:
+            row = find_claim(connection, claim)
+            if row is None or row.operation_id is None:
+                return None
+            doc = connection.execute(sa.select(operation.c.doc).where(operation.c.id == row.operation_id))
+            found = connection.execute(sa.select(instance).where(instance.c.id == row.instance_id)).one()
+            return instance_of(found), operation_of(json.loads(doc.scalar_one()))
+
+        return await self._database.read(work)
 
     async def operation(self, operation_id: str) -> tuple[Operation, str]:
         def work(connection: sa.Connection) -> tuple[Operation, str]:
@@ -88,16 +124,16 @@ class SqlInstances:
 
         return await self._database.read(work)
 
-    async def find_named(self, name: str) -> tuple[Instance, ...]:
+    async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
         query = (
             sa.select(instance)
-            .where(instance.c.name == name, instance.c.status != Status.DELETED.value)
+            .where(instance.c.name == name, instance.c.status != Status.DELETED.value, *_of(owner))
             .order_by(instance.c.id.desc())
         )
         return await self._database.read(lambda c: tuple(map(instance_of, c.execute(query))))
 
     async def page(self, query: InstanceQuery) -> InstancePage:
-        where: list[sa.ColumnElement[bool]] = []
+        where = _of(query.owner)
         if query.statuses:
             where.append(instance.c.status.in_([status.value for status in query.statuses]))
         if query.name is not None:
@@ -110,26 +146,42 @@ class SqlInstances:
             where.append(instance.c.id.in_(labelled))
         after = [] if query.cursor is None else [instance.c.id < query.cursor]
         # One row more than asked for tells whether there is a next page.
-        rows = sa.select(instance).where(*where, *after).order_by(instance.c.id.desc()).limit(query.limit + 1)
+        keys = (
+            sa.select(instance.c.id, instance.c.version)
+            .where(*where, *after)
+            .order_by(instance.c.id.desc())
+            .limit(query.limit + 1)
+        )
         count = sa.select(sa.func.count()).select_from(instance).where(*where)
+        found, total = await self._database.read(
+            lambda c: ([(row.id, row.version) for row in c.execute(keys)], c.execute(count).scalar_one())
+        )
+        shown = found[: query.limit]
+        instances = await self._at(shown)
+        return InstancePage(instances, total, shown[-1][0] if len(found) > query.limit else None)
 
-        def work(connection: sa.Connection) -> InstancePage:
-            found = [instance_of(row) for row in connection.execute(rows)]
-            shown = tuple(found[: query.limit])
-            more = len(found) > query.limit
-            total = connection.execute(count).scalar_one()
-            return InstancePage(shown, total, shown[-1].id if more else None)
+    async def _at(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
+        """Return instances at these versions or later ones: most of a list is as it was a moment ago."""
+        missing = [it for it, version in keys if self._recent.version(it) != version]
+        if missing:
+            query = sa.select(instance).where(instance.c.id.in_(missing))
+            for fresh in await self._database.read(lambda c: list(map(instance_of, c.execute(query)))):
+                self._recent.put(fresh)
+        return tuple(known for it, _ in keys if (known := self._recent.instance(it)))
 
-        return await self._database.read(work)
+    async def count_by_status(self) -> Mapping[Status, int]:
+        query = sa.select(instance.c.status, sa.func.count()).group_by(instance.c.status)
+        counted = await self._database.read(lambda c: {Status(name): n for name, n in c.execute(query)})
+        return {status: counted.get(status, 0) for status in Status}
 
-    async def all_live(self) -> Sequence[Live]:
+    async def all_live(self, owner: str | None = None) -> Sequence[Live]:
         waiting = sa.and_(
             attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
         )
         query = (
             sa.select(instance, attempt.c.tag.label("open_tag"))
             .select_from(instance.outerjoin(attempt, waiting))
-            .where(instance.c.status != Status.DELETED.value)
+            .where(instance.c.status != Status.DELETED.value, *_of(owner))
             .order_by(instance.c.id.desc())
             .execution_options(yield_per=ROWS_AT_ONCE)
         )
@@ -157,15 +209,41 @@ class SqlInstances:
         )
 
 
+class _Recent:
+    """The instances that were listed last, so that an unchanged one need not be read and understood again."""
+
+    def __init__(self) -> None:
+        self._instances: OrderedDict[str, Instance] = OrderedDict()
+
+    def version(self, instance_id: str) -> int | None:
+        """Return the version that is kept of an instance, if any."""
+        kept = self._instances.get(instance_id)
+        if kept is None:
+            return None
+        self._instances.move_to_end(instance_id)
+        return kept.version
+
+    def instance(self, instance_id: str) -> Instance | None:
+        return self._instances.get(instance_id)
+
+    def put(self, it: Instance) -> None:
+        self._instances[it.id] = it
+        self._instances.move_to_end(it.id)
+        if len(self._instances) > RECENT_MAX:
+            self._instances.popitem(last=False)
+
+
 def _claimed(connection: sa.Connection, claim: Claim) -> Instance | None:
-    taken = sa.select(claim_table.c.fingerprint, instance).join(
-        instance, instance.c.id == claim_table.c.instance_id
-    )
-    row = connection.execute(
-        taken.where(claim_table.c.scope == claim.scope, claim_table.c.key == claim.key)
-    ).first()
+    row = find_claim(connection, claim)
     if row is None:
         return None
-    if row.fingerprint != claim.fingerprint:
-        raise ClaimMismatch("this Idempotency-Key was already used for a request with another body")
-    return instance_of(row)
+    found = connection.execute(sa.select(instance).where(instance.c.id == row.instance_id)).one()
+    return instance_of(found)
+
+
+def _of(owner: str | None) -> list[sa.ColumnElement[bool]]:
+    return [] if owner is None else [instance.c.owner == owner]
+
+
+def _operation_id(it: Instance) -> str | None:
+    return it.operation.id if it.operation else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,23 +11,47 @@ from starlette.types import ASGIApp
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.http import (
+    audit,
     caches,
     catalogue,
     creates,
     health,
     instances,
     jobs,
+    keys,
     metrics,
     operations,
+    orphans,
     sync,
+    webhooks,
 )
+from gpuherd.entrypoints.http.access import check_declared, check_scope, with_access
 from gpuherd.entrypoints.http.hot_paths import HotPaths
 from gpuherd.entrypoints.http.middleware import KeyCheck, Surroundings
+from gpuherd.entrypoints.http.once import Once
 from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response, unexpected
+from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
 from gpuherd.entrypoints.plane import Plane
 
+# Operations first: `POST /api/instances/start` is not an instance called "start".
+PARTS = (
+    operations,
+    instances,
+    jobs,
+    creates,
+    health,
+    metrics,
+    catalogue,
+    caches,
+    sync,
+    webhooks,
+    orphans,
+    keys,
+    audit,
+)
 
-def build_app(plane: Plane) -> ASGIApp:
+
+def build_app(plane: Plane, note_request: NoteRequest = log_request) -> ASGIApp:
     """Return the application for one plane."""
     app = FastAPI(
         title="gpuherd",
@@ -35,17 +59,21 @@ def build_app(plane: Plane) -> ASGIApp:
         description="Rent the cheapest GPU instance that is really there, and watch it until it works.",
         docs_url="/docs",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
     app.state.plane = plane
-    # Operations first: `POST /api/instances/start` is not an instance called "start".
-    for part in (operations, instances, jobs, creates, health, metrics, catalogue, caches, sync):
-        app.include_router(part.router)
+    check_declared(part.router for part in PARTS)
+    for part in PARTS:
+        app.include_router(part.router, dependencies=[Depends(check_scope)])
+    described = app.openapi
+    app.openapi = lambda: with_access(described())  # type: ignore[method-assign]
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)
     app.add_exception_handler(Exception, _unexpected)
-    inside = HotPaths(app, plane.read_instance)
-    return Surroundings(KeyCheck(inside, plane.admin_key), plane.clock, plane.ids, plane.meter)
+    inside = Once(HotPaths(app, plane.read_instance), plane.keys.claims)
+    guarded = KeyCheck(inside, plane.keys.registry)
+    return Surroundings(guarded, plane.clock, plane.ids, plane.meter, note_request)
 
 
 async def _ours(_: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from gpuherd.entrypoints.http.access import require
 from gpuherd.entrypoints.http.instances import launch
 from gpuherd.usecases.find_instance import is_id
 from gpuherd.usecases.read_instance import ReadInstance
@@ -43,7 +44,9 @@ class HotPaths:
                     return
             elif scope["method"] == "POST" and scope["path"] == COLLECTION:
                 scope["route"], scope["app"] = LAUNCH_ROUTE, self._app
-                response = await launch(Request(scope, receive))
+                request = Request(scope, receive)
+                require(request, "POST", LAUNCH_ROUTE.path)
+                response = await launch(request)
                 await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -53,4 +56,5 @@ class HotPaths:
         if not path.startswith(PREFIX) or scope["query_string"]:
             return None
         word = path[len(PREFIX) :]
-        return self._reader.kept(word) if is_id(word) else None
+        # Every key may read; but not everything.
+        return self._reader.kept(word, scope["caller"]) if is_id(word) else None

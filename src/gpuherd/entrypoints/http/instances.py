@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.api_key import Scope
 from gpuherd.domain.instance import Status
 from gpuherd.domain.waiting import WaitFor
+from gpuherd.entrypoints.http.access import acting, caller_of, require_scope
+from gpuherd.entrypoints.http.idempotency import REPLAYED, claim_of
 from gpuherd.entrypoints.http.launch_body import LaunchBody, parse_launch
 from gpuherd.entrypoints.http.long_poll import NOBODY_LISTENS, while_listening
 from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.reading import read_object
 from gpuherd.entrypoints.http.replies import bytes_reply, json_reply, plane_of
-from gpuherd.ports.store import Claim, InstanceQuery
+from gpuherd.ports.store import InstanceQuery
 from gpuherd.usecases.describe import describe, describe_attempt, describe_event
 from gpuherd.usecases.read_instance import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
 WAIT_S = 30.0
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 LAUNCH_SCHEMA = {
     "requestBody": {
         "required": True,
@@ -40,11 +36,11 @@ async def launch(request: Request) -> Response:
     """Accept a wish. The machine is rented in the background; follow `Location` or give a `webhookUrl`."""
     plane = plane_of(request)
     body = await read_object(request)
-    wanted = parse_launch(body, plane.targets, claim=_claim(request, body))
-    launched = await plane.launch_instance(wanted)
+    claim, caller = claim_of(request.scope, body), acting(request)
+    launched = await plane.launch_instance(parse_launch(body, plane.targets, claim=claim, caller=caller))
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
-        headers["Idempotency-Replayed"] = "true"
+        headers[REPLAYED] = "true"
     return json_reply(describe(launched.instance), status=201, headers=headers)
 
 
@@ -57,18 +53,12 @@ async def list_instances(request: Request) -> Response:
         statuses=() if status is None else (status,),
         name=query.text("name"),
         label=query.pair("label"),
+        owner=caller_of(request).owner,
         limit=query.limit(),
         cursor=query.text("cursor"),
     )
     query.done()
-    page = await plane_of(request).instances.page(wanted)
-    return json_reply(
-        {
-            "instances": [describe(it) for it in page.instances],
-            "total": page.total,
-            "nextCursor": page.next_cursor,
-        }
-    )
+    return bytes_reply(await plane_of(request).list_instances(wanted))
 
 
 # Before `/{id_or_name}`, or it would be taken for a name.
@@ -80,9 +70,14 @@ async def comprehensive(request: Request) -> Response:
     sync_local_state = query.flag("syncLocalState", default=False)
     query.only("includeNovitaOnly", "syncLocalState")
     query.done()
+    if sync_local_state:
+        # It changes what we remember, although it asks like a reader.
+        require_scope(request, Scope.WRITE)
     return bytes_reply(
         await plane_of(request).list_comprehensive(
-            include_novita_only=include_novita_only, sync_local_state=sync_local_state
+            include_novita_only=include_novita_only,
+            sync_local_state=sync_local_state,
+            caller=caller_of(request),
         )
     )
 
@@ -90,14 +85,14 @@ async def comprehensive(request: Request) -> Response:
 @router.get("/{id_or_name}")
 async def show(id_or_name: str, request: Request) -> Response:
     """Return one instance; with `wait=ready|exited|deleted` when it has come so far, or after `timeout`."""
-    reader = plane_of(request).read_instance
+    reader, caller = plane_of(request).read_instance, caller_of(request)
     query = Query(request)
     what = query.choice("wait", WaitFor)
     timeout_s = query.number("timeout", 0, WAIT_MAX_S, WAIT_S)
     query.done()
     if what is None:
-        return bytes_reply(await reader.details(id_or_name))
-    waited = await while_listening(request, reader.wait_for(id_or_name, what, timeout_s))
+        return bytes_reply(await reader.details(id_or_name, caller))
+    waited = await while_listening(request, reader.wait_for(id_or_name, what, timeout_s, caller))
     if waited is None:
         return Response(status_code=NOBODY_LISTENS)
     details, timed_out = waited
@@ -108,7 +103,7 @@ async def show(id_or_name: str, request: Request) -> Response:
 async def events(id_or_name: str, request: Request) -> Response:
     """Return what happened to an instance, oldest first."""
     plane = plane_of(request)
-    instance = await plane.find_instance(id_or_name)
+    instance = await plane.find_instance(id_or_name, caller_of(request))
     found = await plane.instances.events(instance.id)
     return json_reply({"events": [describe_event(it) for it in found]})
 
@@ -117,17 +112,6 @@ async def events(id_or_name: str, request: Request) -> Response:
 async def attempts(id_or_name: str, request: Request) -> Response:
     """Return which offers were tried, and why those that failed did."""
     plane = plane_of(request)
-    instance = await plane.find_instance(id_or_name)
+    instance = await plane.find_instance(id_or_name, caller_of(request))
     found = await plane.instances.attempts(instance.id)
     return json_reply({"attempts": [describe_attempt(it) for it in found]})
-
-
-def _claim(request: Request, body: dict[str, Any]) -> Claim | None:
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not _KEY.fullmatch(key):
-        message = "Idempotency-Key must have 1 to 255 visible ASCII characters"
-        raise InvalidRequest([FieldProblem("Idempotency-Key", "INVALID_IDEMPOTENCY_KEY", message)])
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    return Claim(scope="admin", key=key, fingerprint=hashlib.sha256(canonical).hexdigest())

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import re
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.domain.caller import Caller
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http.access import OPEN_PATHS
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
 from gpuherd.entrypoints.http.problems import (
     BodyTooLarge,
+    TooManyRequests,
     Unauthorized,
     problem_of,
     problem_response,
     unexpected,
 )
+from gpuherd.entrypoints.http.request_log import NoteRequest
 from gpuherd.ports.meter import Meter
+from gpuherd.usecases.key_registry import KeyRegistry
 
 log = structlog.get_logger()
 
 BODY_MAX = 1024 * 1024
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/health", "/openapi.json", "/docs"})
+# By the usual names of a parameter for it, or by its look.
+_KEY_IN_QUERY = re.compile(rb"(?:^|&)(?:api_?key|access_token|token|key)=|=ghk_", re.IGNORECASE)
 # What no route of ours answers: its path is anybody's invention.
 NO_ROUTE = "other"
 
@@ -32,11 +36,12 @@ NO_ROUTE = "other"
 class Surroundings:
     """The outermost layer: gives the request its ids and a limit, and takes note of how it went."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, ids: Ids, meter: Meter):
+    def __init__(self, app: ASGIApp, clock: Clock, ids: Ids, meter: Meter, note: NoteRequest):
         self._app = app
         self._clock = clock
         self._ids = ids
         self._meter = meter
+        self._note = note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,12 +59,14 @@ class Surroundings:
         finally:
             took_s = self._clock.monotonic() - started_s
             self._meter.request(_route(scope), scope["method"], reply.status, took_s)
-            log.info(
-                "http.request",
-                method=scope["method"],
-                path=scope["path"],
-                status=reply.status,
-                duration_ms=round(took_s * 1000, 3),
+            self._note(
+                scope["method"],
+                scope["path"],
+                reply.status,
+                round(took_s * 1000, 3),
+                request_id,
+                context.correlation_id,
+                context.at,
             )
             structlog.contextvars.unbind_contextvars("request_id", "correlation_id")
             current.reset(token)
@@ -100,25 +107,36 @@ class _Reply:
 
 
 class KeyCheck:
-    """Lets nobody past without a key, except to the few open paths."""
+    """Lets nobody past without a key, except to the few open paths, and says whose key it was."""
 
-    def __init__(self, app: ASGIApp, admin_key: Secret):
+    def __init__(self, app: ASGIApp, registry: KeyRegistry):
         self._app = app
-        self._digest = _digest(admin_key.reveal())
+        self._registry = registry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not self._knows(scope):
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            scope["caller"] = self._caller(scope)
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope) -> Caller:
+        if scope["query_string"] and _KEY_IN_QUERY.search(scope["query_string"]):
+            raise Unauthorized(
+                "a key does not belong into an address, which others write into their logs; "
+                "send it as a header, and revoke this one"
+            )
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        # Of two, who knows which one the proxy before us has looked at?
+        scheme, _, key = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        caller = self._registry.caller_with(key.strip())
+        if caller is None or scheme.lower() != b"bearer":
             raise Unauthorized(
                 "send the header 'Authorization: Bearer <key>' with a key that this server knows"
             )
-        await self._app(scope, receive, send)
-
-    def _knows(self, scope: Scope) -> bool:
-        sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(sent) != 1:
-            return False
-        scheme, _, key = sent[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(_digest(key.strip()), self._digest)
+        if caller.limits.requests_per_minute is not None and (wait_s := self._registry.wait_s(caller)):
+            raise TooManyRequests(
+                f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
+            )
+        return caller
 
 
 def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
@@ -138,11 +156,6 @@ def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
 def _route(scope: Scope) -> str:
     """Return the template of the route that answered: the framework leaves it in the scope."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
-
-
-def _digest(key: str | bytes) -> bytes:
-    raw = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
-    return hashlib.sha256(raw).digest()
 
 
 def _limited(receive: Receive, declared: bytes) -> Receive:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.entrypoints.http.replies import header
 
 DEPTH_MAX = 20
 
@@ -23,7 +24,7 @@ async def read_optional_object(request: Request) -> dict[str, Any]:
 
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the body as a JSON object, or say what is wrong with it."""
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if (header(request, b"content-encoding") or b"identity").lower() != b"identity":
         raise _invalid("INVALID_BODY", "a compressed body is not accepted")
     raw = await request.body()
     try:

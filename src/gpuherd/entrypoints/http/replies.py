@@ -22,6 +22,14 @@ def bytes_reply(body: bytes, *, headers: Mapping[str, str] | None = None) -> Res
     return Response(body, media_type="application/json", headers=headers)
 
 
+def header(request: Request, name: bytes) -> bytes | None:
+    """Return the first header of this name, without the index that the framework would build for it."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
 def plane_of(request: Request) -> Plane:
     """Return the use cases that this application was built with."""
     return cast(Plane, request.app.state.plane)

@@ -1,0 +1,63 @@
+"""A page shows every change at once, and encodes nothing twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.ports.store import InstancePage, InstanceQuery
+from gpuherd.usecases import list_instances
+from gpuherd.usecases.describe import describe
+from gpuherd.usecases.list_instances import ListInstances
+from tests.support.builders import a_running_instance
+
+
+@dataclass
+class Shelf:
+    """Stands for the store."""
+
+    instances: tuple[Instance, ...]
+
+    async def page(self, query: InstanceQuery) -> InstancePage:
+        return InstancePage(self.instances, 7, "cursor")
+
+
+async def test_a_page_holds_what_describe_says() -> None:
+    shelf = Shelf((a_running_instance(1), a_running_instance(2, name='ü\n"')))
+    listed = json.loads(await ListInstances(shelf)(InstanceQuery()))  # type: ignore[arg-type]
+    assert listed == {
+        "instances": [describe(it) for it in shelf.instances],
+        "total": 7,
+        "nextCursor": "cursor",
+    }
+
+
+async def test_an_empty_page_is_valid_too() -> None:
+    assert json.loads(await ListInstances(Shelf(()))(InstanceQuery()))["instances"] == []  # type: ignore[arg-type]
+
+
+async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    described: list[str] = []
+
+    def counting(it: Instance) -> dict[str, object]:
+        described.append(it.status.value)
+        return describe(it)
+
+    monkeypatch.setattr(list_instances, "describe", counting)
+    it = a_running_instance(1)
+    shelf = Shelf((it,))
+    listing = ListInstances(shelf)  # type: ignore[arg-type]
+    for _ in range(3):
+        await listing(InstanceQuery())
+    shelf.instances = (replace(it, version=it.version + 1, status=Status.EXITED),)
+    shown = json.loads(await listing(InstanceQuery()))
+    assert shown["instances"][0]["status"] == "exited"
+    assert described == ["running", "exited"]
+
+
+async def test_what_is_kept_stays_bounded(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(list_instances, "KEPT_MAX", 3)
+    listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))))  # type: ignore[arg-type]
+    assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9
+    assert len(listing._kept) == 3
