@@ -1,0 +1,116 @@
+"""The Python client: `Gpuherd` waits for each answer, `AsyncGpuherd` is awaited; both have the same verbs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpuherd.client.blocking import Gpuherd
+from gpuherd.client.errors import (
+    ApiError,
+    BadConfiguration,
+    Conflict,
+    ConnectionFailed,
+    FieldError,
+    Forbidden,
+    GpuherdError,
+    InstanceFailed,
+    InvalidRequest,
+    NoCapacity,
+    NotFound,
+    NotReleased,
+    SecretLost,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnexpectedReply,
+    WaitTimedOut,
+    WebhookInvalid,
+)
+from gpuherd.client.models.access import ApiKey, Delivery, NewKey, NewSecret, WebhookEndpoint, WebhookTest
+from gpuherd.client.models.account import (
+    Comprehensive,
+    Health,
+    Orphan,
+    Orphans,
+    Product,
+    Region,
+    Sync,
+    Template,
+    WebhookEvent,
+)
+from gpuherd.client.models.instance import (
+    Accepted,
+    Attempt,
+    Event,
+    Failure,
+    Instance,
+    Job,
+    JobStats,
+    Operation,
+    PortMapping,
+)
+from gpuherd.client.webhook import verify_webhook
+from gpuherd.client.wish import HealthCheck, Wish
+
+if TYPE_CHECKING:
+    from gpuherd.client.awaiting import AsyncGpuherd
+else:
+
+    def __getattr__(name: str) -> Any:
+        # aiohttp takes longer to load than everything else here, and only the asynchronous client needs it.
+        if name == "AsyncGpuherd":
+            return import_module("gpuherd.client.awaiting").AsyncGpuherd
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Accepted",
+    "ApiError",
+    "ApiKey",
+    "AsyncGpuherd",
+    "Attempt",
+    "BadConfiguration",
+    "Comprehensive",
+    "Conflict",
+    "ConnectionFailed",
+    "Delivery",
+    "Event",
+    "Failure",
+    "FieldError",
+    "Forbidden",
+    "Gpuherd",
+    "GpuherdError",
+    "Health",
+    "HealthCheck",
+    "Instance",
+    "InstanceFailed",
+    "InvalidRequest",
+    "Job",
+    "JobStats",
+    "NewKey",
+    "NewSecret",
+    "NoCapacity",
+    "NotFound",
+    "NotReleased",
+    "Operation",
+    "Orphan",
+    "Orphans",
+    "PortMapping",
+    "Product",
+    "Region",
+    "SecretLost",
+    "Sync",
+    "Template",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedReply",
+    "WaitTimedOut",
+    "WebhookEndpoint",
+    "WebhookEvent",
+    "WebhookInvalid",
+    "WebhookTest",
+    "Wish",
+    "verify_webhook",
+]

@@ -1,0 +1,56 @@
+"""Carries requests with aiohttp; connections are kept for the next request of any task of the same loop."""
+
+from __future__ import annotations
+
+import aiohttp
+from yarl import URL
+
+from gpuherd.client.address import Address
+from gpuherd.client.errors import ConnectionFailed
+from gpuherd.client.troubles import reason_of
+from gpuherd.client.wire import Reply, Request
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class AiohttpLink:
+    """The way to one server. No proxy of the environment gets between, no redirect is followed."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Reply:
+        """Return the reply, whatever it says, or raise `ConnectionFailed`."""
+        # Encoded: a name in the path is quoted already, and must not be unquoted or have its dots resolved.
+        url = URL(self._address.url + request.target, encoded=True)
+        timeout = aiohttp.ClientTimeout(total=request.timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        headers = {**request.headers, **self._address.headers}
+        try:
+            async with self._opened().request(
+                request.method,
+                url,
+                data=request.content,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                told = {name.lower(): value for name, value in response.headers.items()}
+                return Reply(response.status, told, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            # Not as the cause: it may hold the headers, and with them the key.
+            raise ConnectionFailed(self._address.url, reason_of(error), sent=False) from None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ConnectionFailed(self._address.url, reason_of(error), sent=True) from None
+
+    async def close(self) -> None:
+        """Close what is open; the next request opens anew."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        # Not in the constructor: a session belongs to the loop that is running when it is made.
+        if self._session is None:
+            self._session = aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session

@@ -1,0 +1,44 @@
+"""Time for the client: stamps, durations, and a pause for a thread as well as for a task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the client may know about time."""
+
+    def now(self) -> datetime:
+        """Return the wall clock, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Let `seconds` pass in this thread."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass in this task."""
+        ...
+
+
+class SystemClock:
+    """The real thing."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,205 @@
+"""What can go wrong, named for what the caller can do about it.
+
+GpuherdError
+├── BadConfiguration              no usable address, key or secret: change the settings
+├── ConnectionFailed              no answer came: is the server up? may it have obeyed?
+├── UnexpectedReply               an answer came, but not from a gpuherd that we understand
+├── ApiError                      the server says no
+│   ├── InvalidRequest            change the request
+│   ├── Unauthorized · Forbidden  another key is needed
+│   ├── NotFound                  there is no such thing
+│   ├── Conflict                  not possible now
+│   │   └── NoCapacity            nobody sells that now: another product, region or price
+│   ├── TooManyRequests           later, or less
+│   └── Unavailable               later
+├── InstanceFailed                it will not come to what was waited for
+├── WaitTimedOut                  it has not come to it yet
+├── NotReleased                   something may still cost money: look at it
+├── SecretLost                    something was made, but what is shown only once was lost on the way
+└── WebhookInvalid                do not believe this message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuherd.client.models.instance import Instance
+
+
+class GpuherdError(Exception):
+    """Everything that this client raises by itself."""
+
+    # Whether the server may have done what was asked although an error came of it.
+    may_have_happened = False
+    # With this key the same request can be repeated without being obeyed twice.
+    idempotency_key: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (multiprocessing); their constructors take more than the message.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[GpuherdError], args: tuple[Any, ...], state: Mapping[str, Any]) -> GpuherdError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class BadConfiguration(GpuherdError):
+    """The address, the key or the secret cannot be used."""
+
+
+class ConnectionFailed(GpuherdError):
+    """No answer came. `sent` tells whether the server may have got the request."""
+
+    def __init__(self, url: str, reason: str, *, sent: bool) -> None:
+        advice = (
+            "it may have been obeyed; look before you ask again, or repeat it with the same idempotency_key"
+            if sent
+            else "is the server running there? `gpuherd serve` starts one, GPUHERD_URL names another"
+        )
+        super().__init__(f"cannot talk with gpuherd at {url}: {reason}; {advice}")
+        self.url = url
+        self.reason = reason
+        self.sent = sent
+        self.may_have_happened = sent
+
+
+class UnexpectedReply(GpuherdError):
+    """What answered is not gpuherd, or a version of it that this client does not understand."""
+
+    may_have_happened = True
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One thing that is wrong with a request."""
+
+    field: str
+    code: str
+    message: str
+
+
+class ApiError(GpuherdError):
+    """The server says no."""
+
+    advice = ""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: tuple[FieldError, ...] = (),
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        reasons = "".join(f"; {it.message}" for it in errors if it.message not in detail)
+        request = f", request {request_id}" if request_id else ""
+        advice = f"; {self.advice}" if self.advice else ""
+        super().__init__(f"{detail}{reasons} ({code}, HTTP {status}{request}){advice}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = errors
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        self.details: Mapping[str, Any] = details or {}
+        self.may_have_happened = status >= 500
+
+
+class InvalidRequest(ApiError):
+    """The request itself makes no sense; `errors` has each problem."""
+
+
+class Unauthorized(ApiError):
+    """The server does not know this key, or got none."""
+
+    advice = "give a key that this server knows: Gpuherd(key=…) or GPUHERD_API_KEY"
+
+
+class Forbidden(ApiError):
+    """The key is known, but may not do this."""
+
+    advice = "ask an admin for a key with a wider scope"
+
+
+class NotFound(ApiError):
+    """There is no such thing, or it is not for this key to see."""
+
+
+class Conflict(ApiError):
+    """It is not possible in the present state."""
+
+
+class NoCapacity(Conflict):
+    """Nobody sells what is wished for at the moment."""
+
+    advice = "try another product, more regions, a higher price limit, or later"
+
+
+class TooManyRequests(ApiError):
+    """The key has asked too much, or has as much as it may have."""
+
+
+class Unavailable(ApiError):
+    """The server, or the cloud behind it, cannot answer now."""
+
+    advice = "try again in a while"
+
+
+class InstanceFailed(GpuherdError):
+    """An instance will not come to what was waited for without a new order."""
+
+    def __init__(self, instance: Instance, until: str) -> None:
+        error = instance.last_error
+        why = instance.status_reason or (error.message if error else "") or "no reason is known"
+        code = f" ({error.code})" if error else ""
+        super().__init__(
+            f"{instance.name} ({instance.id}) is {instance.status} and will not be {until}: {why}{code}; "
+            f"herd.instances.events({instance.id!r}) tells what happened"
+        )
+        self.instance = instance
+        self.until = until
+
+
+class WaitTimedOut(GpuherdError):
+    """The time is over, and the instance is still on its way; `instance` is as it was seen last."""
+
+    def __init__(self, instance: Instance, until: str, timeout_s: float, trouble: str = "") -> None:
+        unsure = f" (the server could not be asked at the end: {trouble})" if trouble else ""
+        super().__init__(
+            f"{instance.name} ({instance.id}) is {instance.status} and not {until} after {timeout_s:.4g} s"
+            f"{unsure}; the server goes on with it: wait again, or delete it"
+        )
+        self.instance = instance
+        self.until = until
+
+
+class NotReleased(GpuherdError):
+    """A rented instance could not be released, and may still cost money."""
+
+    def __init__(self, message: str, name: str, instance: Instance | None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.instance = instance
+
+
+class SecretLost(GpuherdError):
+    """The answer with a secret that is shown only once got lost; `id` is what was made."""
+
+    def __init__(self, what: str, id: str) -> None:
+        super().__init__(
+            f"{what} {id} was made, but the answer with its secret was lost on the way, and the server shows "
+            "that only once; delete it and make another"
+        )
+        self.id = id
+
+
+class WebhookInvalid(GpuherdError):
+    """The message is not from somebody who knows the secret, not from now, or not a webhook of gpuherd."""

@@ -1,0 +1,1 @@
+"""The verbs of each subject, written once for both clients."""

@@ -1,0 +1,175 @@
+"""Rent, look, wait, start, stop, delete; and what goes on in the background."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from gpuherd.client.asking import Asker
+from gpuherd.client.models.instance import Accepted, Attempt, Event, Instance, Job, JobStats, Operation
+from gpuherd.client.steps import Steps
+from gpuherd.client.verbs import Pages, Resource, listing, verb
+from gpuherd.client.waiting import OnProgress, Until, wait_for
+from gpuherd.client.wire import Json, Request, get, listed, part
+from gpuherd.client.wish import HealthCheck, Wish, create_body
+
+Ref = str | Instance
+PAGE = 100
+# Longer than the server gives an instance to become usable (GPUHERD_INSTANCE_MAX_WAIT, 20 minutes).
+WAIT_S = 1800.0
+
+
+def word_of(instance: Ref) -> str:
+    """Return the id or the name of what is meant."""
+    return instance if isinstance(instance, str) else instance.id
+
+
+def path_of(instance: Ref) -> str:
+    return f"/api/instances/{part(word_of(instance))}"
+
+
+def create_request(
+    name: str, product_name: str, template_id: str | int, wish: Wish, idempotency_key: str
+) -> Request:
+    """Return the request that rents; repeated with the same key it is still one instance."""
+    body = create_body(name, product_name, template_id, wish)
+    return Request("POST", "/api/instances", body=body, idempotency_key=idempotency_key)
+
+
+Order = Literal["start", "stop", "delete"]
+
+
+def order_request(asker: Asker, what: Order, word: str, key: str | None, body: Json | None = None) -> Request:
+    """Return the request that starts, stops or deletes."""
+    key = asker.new_key() if key is None else key
+    if what == "delete":
+        return Request("DELETE", path_of(word), idempotency_key=key)
+    return Request("POST", f"{path_of(word)}/{what}", body=body or {}, idempotency_key=key)
+
+
+def order(asker: Asker, what: Order, word: str, key: str | None, body: Json | None = None) -> Steps[Accepted]:
+    """Give an order, and return that it was written down."""
+    return Accepted.of((yield from asker.ask(order_request(asker, what, word, key, body))))
+
+
+class InstanceVerbs(Resource):
+    """`herd.instances`. Wherever an instance is meant, its id, its name or an `Instance` will do."""
+
+    @verb
+    def create(
+        self,
+        name: str,
+        product_name: str,
+        template_id: str | int,
+        *,
+        idempotency_key: str | None = None,
+        **wish: Unpack[Wish],
+    ) -> Steps[Instance]:
+        """Rent. It returns as soon as the server has written it down; `wait` tells when it can be used.
+
+        A lost answer is asked for again under the same key, so it is one instance however bad the network.
+        """
+        key = self._asker.new_key() if idempotency_key is None else idempotency_key
+        answer = yield from self._asker.ask(create_request(name, product_name, template_id, wish, key))
+        return Instance.of(answer)
+
+    @verb
+    def get(self, instance: Ref) -> Steps[Instance]:
+        """Return one instance as it is now."""
+        return Instance.of((yield from self._asker.ask(get(path_of(instance)))))
+
+    @listing
+    def list(
+        self, *, status: str | None = None, name: str | None = None, label: tuple[str, str] | None = None
+    ) -> Pages[Instance]:
+        """Go through all instances, newest first; pages are fetched as they are needed."""
+        pair = None if label is None else "=".join(label)
+        query = get("/api/instances", status=status, name=name, label=pair, limit=PAGE)
+        return Pages(query, "instances", Instance.of)
+
+    @verb
+    def start(
+        self,
+        instance: Ref,
+        *,
+        health_check: HealthCheck | None = None,
+        webhook_url: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Steps[Accepted]:
+        """Start what has exited; what is not given stays as it was."""
+        given = {"healthCheck": health_check and health_check.body, "webhookUrl": webhook_url}
+        body = {name: value for name, value in given.items() if value is not None}
+        return (yield from order(self._asker, "start", word_of(instance), idempotency_key, body))
+
+    @verb
+    def stop(self, instance: Ref, *, idempotency_key: str | None = None) -> Steps[Accepted]:
+        """Stop it: the data stays, the GPU does not."""
+        return (yield from order(self._asker, "stop", word_of(instance), idempotency_key))
+
+    @verb
+    def delete(self, instance: Ref, *, idempotency_key: str | None = None) -> Steps[Accepted]:
+        """Delete it with all its data, in any state."""
+        return (yield from order(self._asker, "delete", word_of(instance), idempotency_key))
+
+    @verb
+    def wait(
+        self,
+        instance: Ref,
+        until: Until = "ready",
+        timeout_s: float = WAIT_S,
+        on_progress: OnProgress | None = None,
+    ) -> Steps[Instance]:
+        """Return it when it is `until`; `InstanceFailed` if it will not be, `WaitTimedOut` if not in time.
+
+        `on_progress` is called at once and then whenever the status or its reason changes.
+        """
+        return (yield from wait_for(self._asker, word_of(instance), until, timeout_s, on_progress))
+
+    @verb
+    def events(self, instance: Ref) -> Steps[tuple[Event, ...]]:
+        """Return what happened to it, oldest first."""
+        answer = yield from self._asker.ask(get(f"{path_of(instance)}/events"))
+        return tuple(Event.of(it) for it in listed(answer, "events"))
+
+    @verb
+    def attempts(self, instance: Ref) -> Steps[tuple[Attempt, ...]]:
+        """Return which offers were tried, and why those that failed did."""
+        answer = yield from self._asker.ask(get(f"{path_of(instance)}/attempts"))
+        return tuple(Attempt.of(it) for it in listed(answer, "attempts"))
+
+
+class OperationVerbs(Resource):
+    """`herd.operations`."""
+
+    @verb
+    def get(self, operation: str | Accepted) -> Steps[Operation]:
+        """Return a start, stop or delete with its phases."""
+        word = operation if isinstance(operation, str) else operation.operation_id
+        return Operation.of((yield from self._asker.ask(get(f"/api/operations/{part(word)}"))))
+
+
+class JobVerbs(Resource):
+    """`herd.jobs`."""
+
+    @listing
+    def list(
+        self, *, type: str | None = None, status: str | None = None, instance: Ref | None = None
+    ) -> Pages[Job]:
+        """Go through the jobs, newest first; `instance` must be an id or an `Instance`."""
+        instance_id = None if instance is None else word_of(instance)
+        query = get("/api/jobs", type=type, status=status, instanceId=instance_id, limit=PAGE)
+        return Pages(query, "jobs", Job.of)
+
+    @verb
+    def get(self, job_id: str) -> Steps[Job]:
+        """Return one job."""
+        return Job.of((yield from self._asker.ask(get(f"/api/jobs/{part(job_id)}"))))
+
+    @verb
+    def stats(self) -> Steps[JobStats]:
+        """Count the jobs by status and by type."""
+        return JobStats.of((yield from self._asker.ask(get("/api/jobs/stats"))))
+
+    @verb
+    def retry(self, job_id: str) -> Steps[Job]:
+        """Give a failed job another round of tries."""
+        return Job.of((yield from self._asker.change("POST", f"/api/jobs/{part(job_id)}/retry")))

@@ -1,0 +1,69 @@
+"""What somebody may wish for in a create, and how the API spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Literal, TypedDict
+
+from gpuherd.client.reading import camel
+from gpuherd.client.wire import Json
+
+Usd = Decimal | str | float
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """What your program must answer before the instance counts as ready; None is the server's default."""
+
+    target_port: int | None = None
+    path: str | None = None
+    expected_status: int | Sequence[int] | None = None
+    body_contains: str | None = None
+    timeout_ms: int | None = None
+    retry_attempts: int | None = None
+    retry_delay_ms: int | None = None
+    max_wait_time_ms: int | None = None
+
+    @property
+    def body(self) -> Json:
+        return {camel(name): value for name, value in asdict(self).items() if value is not None}
+
+
+class Wish(TypedDict, total=False):
+    """The optional fields of a create. None and absent are the same."""
+
+    gpu_num: int | None
+    rootfs_size: int | None
+    region: str | None
+    regions: Sequence[str] | None
+    billing_mode: Literal["spot", "onDemand"] | None
+    max_hourly_price: Usd | None
+    optimize: Literal["region", "price"] | None
+    on_failure: Literal["delete", "keep"] | None
+    labels: Mapping[str, str] | None
+    webhook_url: str | None
+    health_check: HealthCheck | None
+    wait_for_capacity_s: float | None
+
+
+def create_body(name: str, product_name: str, template_id: str | int, wish: Wish) -> Json:
+    """Return the body of a create; only what was given is in it, so that the server's defaults hold."""
+    body: Json = {"name": name, "productName": product_name, "templateId": template_id}
+    for field, value in wish.items():
+        match field, value:
+            case _, None:
+                pass
+            case "max_hourly_price", price:
+                body["maxHourlyPrice"] = str(price)
+            case "health_check", HealthCheck() as check:
+                body["healthCheck"] = check.body
+            case "wait_for_capacity_s", seconds:
+                body["waitForCapacity"] = {"seconds": seconds}
+            case "regions", regions:
+                assert isinstance(regions, Sequence)
+                body["regions"] = list(regions)
+            case _:
+                body[camel(field)] = value
+    return body
