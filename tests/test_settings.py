@@ -97,6 +97,7 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         {"REQUEST_TIMEOUT": "nan"},
         {"GPUHERD_CREATE_SETTLE": "-1"},
         {"GPUHERD_HOST": ""},
+        {"GPUHERD_COLLECT": "everything"},
         {"GPUHERD_URL": "localhost:8080"},
         {"GPUHERD_URL": "http://user:password@host"},
         {"GPUHERD_DATABASE_URL": "no url"},
@@ -104,6 +105,8 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         {"GPUHERD_FAST_POLL_INTERVAL": "60"},
         {"WEBHOOK_SECRET": "short"},
         {"WEBHOOK_SECRET": "whsec_AAAA"},
+        {"WEBHOOK_SECRET": "long enough", "GPUHERD_WEBHOOK_SECRET_PREVIOUS": "short"},
+        {"GPUHERD_WEBHOOK_SECRET_PREVIOUS": "long enough, but nothing takes its place"},
         {"GPUHERD_BREAKER_THRESHOLD": "many"},
         {"NOVITA_RATE_LIMIT": "-5"},
     ],
@@ -138,6 +141,7 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
         NOVITA_API_KEY=CANARY,
         GPUHERD_ADMIN_KEY=CANARY,
         WEBHOOK_SECRET=CANARY,
+        GPUHERD_WEBHOOK_SECRET_PREVIOUS=CANARY,
         GPUHERD_API_KEY=CANARY,
     )
     assert CANARY not in repr(it)

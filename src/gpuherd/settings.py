@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -110,12 +110,15 @@ class Settings(BaseModel):
     allow_private_targets: Annotated[TargetPolicy, BeforeValidator(_policy)] = _named(
         "GPUHERD_ALLOW_PRIVATE_TARGETS", TargetPolicy()
     )
+    webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
     fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
     create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
     breaker_threshold: int = _named("GPUHERD_BREAKER_THRESHOLD", 10, ge=1, le=10_000)
     breaker_recovery_s: float = _named("GPUHERD_BREAKER_RECOVERY", 60.0, ge=0.05, le=3600)
     watch_budget_per_minute: int = _named("GPUHERD_WATCH_BUDGET", 60, ge=0, le=100_000)
+    collect: Literal["delete", "report"] = _named("GPUHERD_COLLECT", "delete")
+    on_unknown: Literal["retry", "fail"] = _named("GPUHERD_ON_UNKNOWN", "retry")
     novita_rate_limit_per_minute: int = _named("NOVITA_RATE_LIMIT", 300, ge=0, le=100_000)
 
     @field_validator("log_level")
@@ -145,7 +148,7 @@ class Settings(BaseModel):
             raise ValueError("must have at least 16 characters")
         return value
 
-    @field_validator("webhook_secret")
+    @field_validator("webhook_secret", "webhook_secret_previous")
     @classmethod
     def _usable_secret(cls, value: Secret | None) -> Secret | None:
         if value is None:
@@ -159,9 +162,17 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
+        if self.webhook_secret_previous and not self.webhook_secret:
+            raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
         if self.fast_poll_interval_s > self.instance_poll_interval_s:
             raise ValueError("GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL")
         return self
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The file of the database, if it is one."""
+        scheme, _, path = self.database.partition(":///")
+        return Path(path.partition("?")[0]) if scheme.startswith("sqlite") and path else None
 
     @property
     def database(self) -> str:

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain import events
+from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.estimate import time_to_ready
 from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
@@ -24,6 +27,9 @@ from gpuherd.usecases.chronicle import Chronicle, News
 LOOKUP_BUDGET_S = 0.3
 # An estimate does not get better by asking for every create of a burst how long the others took.
 HISTORY_TTL_S = 5.0
+# A burst wishes for the same thing over and over.
+POSSIBLE_MAX = 256
+LAUNCHED = "instance.create"
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class LaunchRequest:
     health_check: HealthCheck | None = None
     # The caller's own word for this very request: said twice, it is still one request.
     claim: Claim | None = None
-    actor: str = "gpuherd"
+    caller: Caller = HOUSE
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class LaunchInstance:
     ids: Ids
     max_wait: timedelta
     _histories: Cache[str, Sequence[float]] = field(init=False)
+    # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
+    _possible: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         histories: Cache[str, Sequence[float]] = Cache(self.clock, HISTORY_TTL_S, 1000, "ready_times")
@@ -86,9 +94,10 @@ class LaunchInstance:
 
     async def __call__(self, request: LaunchRequest) -> Launched:
         """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
+        caller = request.caller
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
-        wish = await self._checked(request)
+        wish, hourly_usd = await self._checked(request)
         history = await self._history(wish.product_name)
         now = self.clock.now()
         instance = Instance(
@@ -98,8 +107,10 @@ class LaunchInstance:
             goal=Goal.RUNNING,
             status=Status.CREATING,
             created_at=now,
-            deadline=now + self.max_wait,
+            deadline=now + timedelta(seconds=wish.capacity_wait_s) + self.max_wait,
             estimated_ready_at=now + time_to_ready(history),
+            owner=caller.key_id,
+            expected_hourly_usd=hourly_usd,
             reason="accepted, looking for an offer",
             webhook_url=request.webhook_url,
             labels=request.labels,
@@ -107,8 +118,13 @@ class LaunchInstance:
             health_check=request.health_check,
         )
         news = News(events.CREATED, "accepted", after=Status.CREATING.value)
-        change = self.chronicle.change(instance, news, actor=request.actor)
-        change = replace(change, jobs=(self.activities.turn(change.instance), *change.jobs))
+        change = self.chronicle.change(instance, news, actor=caller.key_id)
+        change = replace(
+            change,
+            jobs=(self.activities.turn(change.instance), *change.jobs),
+            deed=caller.does(LAUNCHED, instance.id, now, after=_told(instance)),
+            limits=caller.limits if caller.limits.on_rentals else None,
+        )
         accepted = await self.instances.add(change, request.claim)
         return Launched(accepted, replayed=accepted.id != instance.id)
 
@@ -117,15 +133,29 @@ class LaunchInstance:
             product_name, lambda: self.instances.ready_times_s(product_name)
         )
 
-    async def _checked(self, request: LaunchRequest) -> Wish:
-        """Return the wish with region codes, refusing what is already known to be impossible."""
+    async def _checked(self, request: LaunchRequest) -> tuple[Wish, Decimal | None]:
+        """Return the wish with region codes, and what the best offer for it costs, if that is known.
+
+        What is already known to be impossible is refused.
+        """
         regions, offers = await self._known(request.wish)
         wish = replace(request.wish, regions=self._regions(request, regions))
-        if offers is not None and regions is not None:
+        if offers is None or regions is None:
+            _refuse_unpriced(request)
+            return wish, None
+        known = self._possible.get(wish)
+        if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
+            if not ranking.accepted and wish.capacity_wait_s:
+                _refuse_unpriced(request)
+                return wish, None
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
-        return wish
+            if len(self._possible) >= POSSIBLE_MAX:
+                self._possible.clear()
+            price = ranking.accepted[0].gpu_hourly_usd(wish.billing_mode)
+            known = self._possible[wish] = (offers, None if price is None else price * wish.gpu_num)
+        return wish, known[1]
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
         """Return regions and offers as far as they are known in time; a template that is not there raises."""
@@ -153,3 +183,17 @@ class LaunchInstance:
             return ()
         # The configured order may name regions that this account does not have; the user's may not.
         return known_codes(words, known)
+
+
+def _refuse_unpriced(request: LaunchRequest) -> None:
+    """Refuse a wish of unknown price where there is a limit on what may be spent."""
+    if request.caller.limits.max_hourly_usd is not None and request.wish.hourly_usd_max is None:
+        raise CloudUnavailable(
+            "what this costs is not known now, and this key may only spend so much; "
+            "try again, or say a maxHourlyPrice"
+        )
+
+
+def _told(instance: Instance) -> str:
+    wish = instance.wish
+    return f"{instance.name}: {wish.gpu_num} x {wish.product_name}, {wish.billing_mode}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -21,19 +21,31 @@ from gpuherd.domain.errors import (
     OutOfStock,
     StaleWrite,
 )
-from gpuherd.domain.instance import Goal, Instance, Rental
+from gpuherd.domain.instance import Goal, Instance, Rental, Wish
+from gpuherd.domain.machine import Machine
 from gpuherd.domain.offer import Offer, Order, Template, TemplateUnusable
 from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
-from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.domain.tag import Tag, cloud_name, owner_tag
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Flags, Turn, Turns
 from gpuherd.usecases.catalogue import Catalogue, region_codes
 from gpuherd.usecases.chronicle import Chronicle, News
+from gpuherd.usecases.describe import iso
+from gpuherd.usecases.forgotten_machine import forgotten_machine
+from gpuherd.usecases.price_list import price_list
 
 CREATES_BLOCKED = "creates_blocked"
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
 UNKNOWN_MAX = 3
 WAIT_FIRST_S, WAIT_CAP_S = 1.0, 30.0
+FIRST_LOOK = timedelta(seconds=2)
+# Who waits for capacity looks this often, and takes a refusal for lack of stock for true this long.
+CAPACITY_LOOK = timedelta(seconds=30)
+SOLD_OUT_FOR = timedelta(seconds=60)
+
+
+async def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -77,18 +89,35 @@ class RentMachine:
     clock: Clock
     installation: str
     boot_id: str
+    # Whether the cloud was seen since this process began; before that we may not know what we own.
+    has_looked: Callable[[], Awaitable[bool]] = _always
+    # So many create calls may stay without answer and effect. With one, no machine can ever be surplus.
+    unknown_max: int = UNKNOWN_MAX
 
     async def __call__(self, turn: Turn) -> Answer:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
+        if not await self.has_looked():
+            return NotNow(turn, FIRST_LOOK, "waiting for the cloud: it was not seen since gpuherd started")
+        # Read again, because this turn may have begun before that look.
+        turn = await self.turns.refresh(turn)
+        if machine := forgotten_machine(turn, self.installation):
+            return Tried(await self._take_back(turn, machine))
         if reason := await self.flags.get(CREATES_BLOCKED):
             return NotNow(turn, timedelta(seconds=WAIT_CAP_S), f"creates are blocked: {reason}")
-        if sum(it.state is AttemptState.ABANDONED for it in turn.attempts) >= UNKNOWN_MAX:
-            return Never(
-                turn, "OUTCOME_UNKNOWN", f"{UNKNOWN_MAX} create calls had neither an answer nor an effect"
-            )
+        abandoned = sum(it.state is AttemptState.ABANDONED for it in turn.attempts)
+        if abandoned >= self.unknown_max:
+            calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
+            return Never(turn, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
         try:
             template, ranking = await self._plan(turn)
-        except (InvalidRequest, NotFound, NoCapacity, TemplateUnusable) as error:
+        except NoCapacity as error:
+            until = turn.instance.created_at + timedelta(seconds=turn.instance.wish.capacity_wait_s)
+            left = until - self.clock.now()
+            if left <= timedelta(0):
+                return Never(turn, error.code, error.message, error.details)
+            reason = f"waiting for capacity until {iso(until)}: {error.message}"
+            return NotNow(turn, min(CAPACITY_LOOK, left), reason)
+        except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return Never(turn, error.code, error.message, error.details)
         turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template)
@@ -101,13 +130,22 @@ class RentMachine:
         if turn.instance.wish.regions and not known:
             raise NotFound(f"unknown regions: {', '.join(turn.instance.wish.regions)}", code="INVALID_REGION")
         template = await self.catalogue.template(wish.template_id)
-        offers = require_offers(await self.catalogue.offers(wish.billing_mode), wish)
-        ranking = rank_offers(offers, wish, sold_out={it.offer_key for it in turn.attempts if _sold_out(it)})
+        fresh = wish.hourly_usd_max is not None or wish.capacity_wait_s > 0
+        on_sale = self.catalogue.prices if fresh else self.catalogue.offers
+        offers = require_offers(await on_sale(wish.billing_mode), wish)
+        sold_out = {it.offer_key for it in turn.attempts if self._counts_as_sold_out(it, wish)}
+        ranking = rank_offers(offers, wish, sold_out=sold_out)
         if not ranking.accepted:
             raise no_capacity(ranking, wish)
         if template.registry_auth_id:
             await self.cloud.check_registry_auth(template.registry_auth_id)
         return template, ranking
+
+    def _counts_as_sold_out(self, attempt: Attempt, wish: Wish) -> bool:
+        """Tell whether an offer was refused for lack of stock; who waits for stock tries it again later."""
+        tried_at = attempt.closed_at or attempt.sent_at
+        patient = wish.capacity_wait_s > 0
+        return _sold_out(attempt) and not (patient and self.clock.now() - tried_at >= SOLD_OUT_FOR)
 
     async def _intend(
         self, turn: Turn, offer: Offer, template: Template, ranking: Ranking
@@ -181,6 +219,37 @@ class RentMachine:
 
         return await self._note(turn, with_machine, *news, attempt=bound)
 
+    async def _take_back(self, turn: Turn, machine: Machine) -> Turn:
+        """Bind a machine of this instance whose create call our memory has lost, and remember the call."""
+        tag = owner_tag(machine)
+        assert tag is not None, "only a tagged machine can be forgotten"
+        news = News(
+            events.MACHINE_FOUND,
+            "found by its tag; this database had no record of the create call",
+            {"attempt": tag.attempt, "cloudInstanceId": machine.cloud_id},
+        )
+        reason = "found by its tag, rented before this database was put back"
+        price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
+        if price is None:
+            return await self._note(
+                turn, lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason), news, attempt=None
+            )
+        attempt = Attempt(
+            instance_id=turn.instance.id,
+            n=tag.attempt,
+            tag=str(tag),
+            state=AttemptState.BOUND,
+            product_id=machine.product_id,
+            product_name=machine.product_name,
+            region=machine.region,
+            cluster_id=machine.cluster_id,
+            gpu_hourly_usd=price,
+            sent_at=machine.created_at or self.clock.now(),
+            boot_id=self.boot_id,
+            image_url=machine.image_url,
+        )
+        return await self.bind(turn, attempt, machine.cloud_id, reason, news)
+
     async def _unknown(self, turn: Turn, attempt: Attempt, error: OutcomeUnknown) -> Turn:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
         news = News(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
@@ -200,7 +269,7 @@ class RentMachine:
         return await self._note(turn, lambda it: it, news, attempt=refused)
 
     async def _note(
-        self, turn: Turn, change: Callable[[Instance], Instance], *news: News, attempt: Attempt
+        self, turn: Turn, change: Callable[[Instance], Instance], *news: News, attempt: Attempt | None
     ) -> Turn:
         """Write down how a call went, whatever the user has come to want while it was under way."""
         while True:

@@ -34,6 +34,7 @@ class Launch:
     webhook_url: str | None
     on_failure: OnFailure | None
     health_check: Json | None = None
+    capacity_wait_s: int | None = None
 
     def body(self) -> Json:
         """Return the JSON of the create; what was not said is left to the server's defaults."""
@@ -52,6 +53,7 @@ class Launch:
             "webhookUrl": self.webhook_url,
             "onFailure": self.on_failure,
             "healthCheck": self.health_check,
+            "waitForCapacity": {"seconds": self.capacity_wait_s} if self.capacity_wait_s else None,
         }
         return {key: value for key, value in everything.items() if value is not None}
 

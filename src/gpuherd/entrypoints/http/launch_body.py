@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from gpuherd.domain.caller import HOUSE, Caller
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.health import HealthCheck, parse_health_check
 from gpuherd.domain.instance import OnFailure, Optimize, Wish
@@ -28,6 +29,8 @@ from gpuherd.domain.targets import check_url
 from gpuherd.ports.store import Claim
 from gpuherd.usecases.launch_instance import LaunchRequest
 
+# A week.
+WAIT_MAX_S = 604_800
 CODES = {
     "name": "INVALID_INSTANCE_NAME",
     "productName": "INVALID_PRODUCT_NAME",
@@ -43,6 +46,7 @@ CODES = {
     "optimize": "INVALID_OPTIMIZE",
     "onFailure": "INVALID_ON_FAILURE",
     "healthCheck": "INVALID_HEALTH_CHECK",
+    "waitForCapacity": "INVALID_WAIT_FOR_CAPACITY",
 }
 
 
@@ -82,6 +86,14 @@ LabelKey = Annotated[StrictStr, Field(min_length=1, max_length=63, pattern=r"^[A
 LabelValue = Annotated[StrictStr, Field(max_length=255), AfterValidator(lambda v: _readable(v) if v else v)]
 
 
+class WaitForCapacity(BaseModel):
+    """How long to wait for an offer that fits, if there is none now."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+    seconds: Annotated[StrictInt, Field(ge=1, le=WAIT_MAX_S)]
+
+
 class LaunchBody(BaseModel):
     """What to rent, where, at most for how much, and whom to tell."""
 
@@ -102,11 +114,14 @@ class LaunchBody(BaseModel):
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=20)] = {}
     optimize: Optimize = Optimize.REGION
     on_failure: OnFailure = OnFailure.DELETE
+    wait_for_capacity: WaitForCapacity | None = None
     # Read by the domain (`parse_health_check`), which knows its limits.
     health_check: dict[str, Any] | None = None
 
 
-def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | None = None) -> LaunchRequest:
+def parse_launch(
+    body: dict[str, Any], targets: TargetPolicy, claim: Claim | None = None, caller: Caller = HOUSE
+) -> LaunchRequest:
     """Return what is asked for, or every problem that the body has."""
     problems = webhook_problems(body.get("webhookUrl"), targets)
     health_check, unhealthy = read_health_check(body.get("healthCheck"), "healthCheck")
@@ -128,6 +143,7 @@ def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | Non
             billing_mode=parsed.billing_mode,
             hourly_usd_max=parsed.max_hourly_price,
             optimize=parsed.optimize,
+            capacity_wait_s=parsed.wait_for_capacity.seconds if parsed.wait_for_capacity else 0,
         ),
         region=parsed.region,
         regions=None if parsed.regions is None else tuple(parsed.regions),
@@ -136,6 +152,7 @@ def parse_launch(body: dict[str, Any], targets: TargetPolicy, claim: Claim | Non
         on_failure=parsed.on_failure,
         health_check=health_check,
         claim=claim,
+        caller=caller,
     )
 
 
