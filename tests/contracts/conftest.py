@@ -1,4 +1,4 @@
-"""Each contract of the store runs on a SQLite file and on a real PostgreSQL."""
+"""Each contract of the store runs on a SQLite file, on a real PostgreSQL, and on the store in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ import pytest
 from gpuherd.adapters.sql.database import Database
 from tests.support.databases import Store, migrate_file, migrate_postgres, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
+from tests.support.memory.store import MemoryStore
+from tests.support.memory.tables import Tables
 from tests.support.postgres import PostgresServer, postgres_server  # noqa: F401
+
+MEMORY = "memory:"
 
 _numbers = itertools.count(1)
 
@@ -45,9 +49,11 @@ def fresh_postgres(postgres_server: PostgresServer, postgres_template: str) -> I
     postgres_server.drop_database(name)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "memory"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated, empty database in SQLAlchemy's words."""
+    if request.param == "memory":
+        return MEMORY
     if request.param == "postgres":
         return sqlalchemy_url(request.getfixturevalue("fresh_postgres"))
     path = tmp_path / "gpuherd.db"
@@ -56,7 +62,10 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
+def database(database_url: str) -> Iterator[Database | Tables]:
+    if database_url == MEMORY:
+        yield Tables()
+        return
     with closing(Database(database_url)) as database:
         yield database
 
@@ -67,12 +76,19 @@ def store_clock() -> FakeClock:
 
 
 @pytest.fixture
-def store(database: Database, store_clock: FakeClock) -> Store:
+def store(database: Database | Tables, store_clock: FakeClock) -> Store | MemoryStore:
+    if isinstance(database, Tables):
+        return MemoryStore(database, store_clock)
     return Store(database, store_clock)
 
 
 @pytest.fixture
-def other_store(database_url: str, store_clock: FakeClock) -> Iterator[Store]:
+def other_store(
+    database: Database | Tables, database_url: str, store_clock: FakeClock
+) -> Iterator[Store | MemoryStore]:
     """The same database as another process sees it, with connections and a writer of its own."""
-    with closing(Database(database_url)) as database:
-        yield Store(database, store_clock, seed=2)
+    if isinstance(database, Tables):
+        yield MemoryStore(database, store_clock, seed=2)
+        return
+    with closing(Database(database_url)) as other:
+        yield Store(other, store_clock, seed=2)

@@ -16,7 +16,7 @@ from gpuherd.clock import Ids
 from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import Status
-from gpuherd.ports.store import Change, Claim
+from gpuherd.ports.store import Change, Claim, Instances, Sightings, Turns
 from tests.support.builders import (
     a_list,
     a_running_instance,
@@ -28,6 +28,10 @@ from tests.support.builders import (
 )
 from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
+from tests.support.memory.instances import MemoryInstances
+from tests.support.memory.sightings import MemorySightings
+from tests.support.memory.tables import Tables
+from tests.support.memory.turns import MemoryTurns
 
 
 async def test_all_live_instances_come_newest_first_and_deleted_ones_do_not(store: Store) -> None:
@@ -59,15 +63,24 @@ async def test_only_the_tag_of_an_open_create_call_comes_along(store: Store) -> 
 class Announced:
     """A store that tells what it announces."""
 
-    def __init__(self, database: Database, clock: FakeClock):
+    def __init__(self, database: Database | Tables, clock: FakeClock):
         self.heard: list[Sequence[str]] = []
-        self.instances = SqlInstances(database, clock, self.heard.append)
-        self.turns = SqlTurns(database, clock, Ids(clock, random.Random(1)), self.heard.append)
-        self.sightings = SqlSightings(database, self.heard.append)
+        ids = Ids(clock, random.Random(1))
+        self.instances: Instances
+        self.turns: Turns
+        self.sightings: Sightings
+        if isinstance(database, Tables):
+            self.instances = MemoryInstances(database, clock, self.heard.append)
+            self.turns = MemoryTurns(database, clock, ids, self.heard.append)
+            self.sightings = MemorySightings(database, self.heard.append)
+        else:
+            self.instances = SqlInstances(database, clock, self.heard.append)
+            self.turns = SqlTurns(database, clock, ids, self.heard.append)
+            self.sightings = SqlSightings(database, self.heard.append)
 
 
 @pytest.fixture
-def announced(database: Database, store_clock: FakeClock) -> Announced:
+def announced(database: Database | Tables, store_clock: FakeClock) -> Announced:
     return Announced(database, store_clock)
 
 

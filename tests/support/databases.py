@@ -11,15 +11,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.sql.api_keys import SqlApiKeys
+from gpuherd.adapters.sql.audit_log import SqlAuditLog
+from gpuherd.adapters.sql.claims import SqlClaims
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema import metadata, queue
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
 from gpuherd.clock import Ids
 from tests.support.fake_clock import FakeClock
 
@@ -61,8 +68,15 @@ class Store:
         self.turns = SqlTurns(database, clock, Ids(clock, random.Random(seed)))
         self.sightings = SqlSightings(database)
         self.outbox = SqlOutbox(database)
+        self.deliveries = SqlDeliveryLog(database, clock)
+        self.endpoints = SqlWebhookEndpoints(database)
+        self.orphans = SqlOrphans(database, clock)
         self.jobs = SqlJobBook(database, clock)
         self.flags = SqlFlags(database)
+        self.keys = SqlApiKeys(database)
+        self.audit = SqlAuditLog(database)
+        self.claims = SqlClaims(database, clock)
+        self.retention = SqlRetention(database)
 
     async def rows(self, table: sa.Table) -> Sequence[sa.Row[Any]]:
         """Return a whole table."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,36 +20,52 @@ from gpuherd.adapters.metrics.metered_turns import MeteredTurns
 from gpuherd.adapters.sql import schema
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.job_book import SqlJobBook
+from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
 from gpuherd.adapters.sql.schema import job, queue
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
 from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.health import EndpointHealth, HealthCategory, HealthCheck
 from gpuherd.domain.instance import Instance, Wish
 from gpuherd.domain.machine import PortMapping
+from gpuherd.domain.secret import Secret
 from gpuherd.domain.sighting import Patience
+from gpuherd.domain.webhook_keys import KeyRing
+from gpuherd.entrypoints.plane import OrphanDesk
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.meter import Meter, SilentMeter
-from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.ports.orphans import Orphans
+from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
+from gpuherd.ports.webhooks import WebhookEndpoints
+from gpuherd.resilience.host_gate import HostGate
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world import World
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
+from gpuherd.usecases.adopt_orphan import AdoptOrphan
 from gpuherd.usecases.advance_instance import AdvanceInstance
+from gpuherd.usecases.carry_out import CarryOut
 from gpuherd.usecases.catalogue import Catalogue
 from gpuherd.usecases.change_goal import ChangeGoal
 from gpuherd.usecases.change_hub import ChangeHub
 from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle
+from gpuherd.usecases.collect_orphans import CollectOrphans
 from gpuherd.usecases.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.endpoint_directory import EndpointDirectory
 from gpuherd.usecases.find_instance import FindInstance
+from gpuherd.usecases.find_orphan import FindOrphan
+from gpuherd.usecases.keep_ledger import KeepLedger
 from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest, RegionRules
 from gpuherd.usecases.list_comprehensive import ListComprehensive
 from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.order_orphan import OrderOrphan
+from gpuherd.usecases.orphan_news import OrphanNews
 from gpuherd.usecases.read_instance import ReadInstance
-from gpuherd.usecases.rent_machine import RentMachine
+from gpuherd.usecases.rent_machine import UNKNOWN_MAX, RentMachine
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.run_job import RunJob
 from gpuherd.usecases.sweep import Sweep
@@ -59,11 +75,15 @@ from gpuherd.usecases.tend_caches import TendCaches
 from gpuherd.usecases.verify_tag import VerifyTag
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
+from tests.support.no_endpoints import NoEndpoints
+from tests.support.no_orphans import NoOrphans
 
 PRODUCT = "RTX 4090 24GB"
 TEMPLATE = "101"
 OBSERVE = timedelta(seconds=2)
 SWEEP = timedelta(seconds=5)
+COLLECT = timedelta(seconds=10)
+ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
 RULES = RegionRules("CN-HK-01", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
 
 
@@ -74,9 +94,15 @@ class Receiver:
     accepts: Callable[[str], bool] = lambda _: True
     got: list[tuple[str, bytes]] = field(default_factory=list)
     tried: list[tuple[str, bytes]] = field(default_factory=list)
+    # Another receiver that takes its place.
+    instead: WebhookSender | None = None
 
-    async def send(self, url: str, event_id: str, body: bytes, now: datetime) -> DeliveryResult:
+    async def send(
+        self, url: str, event_id: str, body: bytes, now: datetime, secrets: Sequence[Secret] | None = None
+    ) -> DeliveryResult:
         self.tried.append((event_id, body))
+        if self.instead is not None:
+            return await self.instead.send(url, event_id, body, now, secrets)
         if not self.accepts(url):
             return DeliveryResult(False, 503, "http_5xx", "answered 503", None, 0.0)
         self.got.append((event_id, body))
@@ -103,6 +129,8 @@ class Herd:
     tables = schema
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
+    endpoints: WebhookEndpoints = NoEndpoints()
+    orphans: Orphans = NoOrphans()
 
     def __init__(
         self,
@@ -115,28 +143,33 @@ class Herd:
         patience: Patience | None = None,
         max_wait: timedelta = timedelta(seconds=1200),
         meter: Meter | None = None,
+        unknown_max: int = UNKNOWN_MAX,
     ):
         self.world, self.clock = world, clock
         self.chance = random.Random(seed)
         self.ids = Ids(clock, self.chance)
-        self.database = InlineDatabase(path)
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.receiver = Receiver()
         self.meter = meter or SilentMeter()
         self.patience = patience or Patience()
-        self.flags = SqlFlags(self.database)
-        self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
         self.hub = ChangeHub(clock)
-        self.instances = MeteredInstances(self.database, clock, self.hub.changed, self.meter)
-        self.sightings = SqlSightings(self.database, self.hub.changed)
-        sql_turns = SqlTurns(self.database, clock, self.ids, self.hub.changed)
-        sql_turns.forget_leases()
-        self.turns = MeteredTurns(sql_turns, self.instances, self.meter)
-        self.book = SqlJobBook(self.database, clock)
-        self.outbox = SqlOutbox(self.database)
+        self._open(path)
+        self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
         self.activities = Activities(self.ids, 3)
-        self.chronicle = Chronicle(clock, self.ids, self.activities)
+        self.keys = KeyRing([ROOT_KEY])
+        self.directory = EndpointDirectory(self.endpoints, self.keys, clock)
+        self.chronicle = Chronicle(clock, self.ids, self.activities, self.directory.current)
         self.catalogue = Catalogue(self.cloud, clock)
+        self.observer = ObserveCloud(
+            self.cloud,
+            self.sightings,
+            self.book,
+            self.activities,
+            clock,
+            self.patience,
+            timedelta(seconds=30),
+            lambda: self.breaker_state,
+        )
         rent = RentMachine(
             self.turns,
             self.cloud,
@@ -146,6 +179,8 @@ class Herd:
             clock,
             self.installation,
             "boot",
+            self.observer.has_looked,
+            unknown_max,
         )
         resolve = ResolveAttempt(self.turns, self.chronicle, rent, clock, self.patience)
         verify_tag = VerifyTag(self.turns, self.chronicle, self.flags)
@@ -157,19 +192,20 @@ class Herd:
         self.advance = AdvanceInstance(
             self.turns, self.cloud, self.activities, take, verify_tag, clock, self.patience
         )
-        deliver = DeliverWebhook(self.outbox, self.receiver, clock, self.chance, self.meter)
-        handlers = {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver}
-        self.run_job = RunJob(self.book, handlers, clock, self.meter)
-        self.observer = ObserveCloud(
-            self.cloud,
-            self.sightings,
+        self.gate = HostGate(clock)
+        deliver = DeliverWebhook(
+            self.outbox,
+            self.receiver,
+            self.directory,
+            self.gate,
             self.book,
             self.activities,
             clock,
-            self.patience,
-            timedelta(seconds=30),
-            lambda: self.breaker_state,
+            self.chance,
+            self.meter,
         )
+        handlers = {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver}
+        self.run_job = RunJob(self.book, handlers, clock, self.meter)
         self.find_instance = FindInstance(self.instances)
         self.reader = ReadInstance(
             self.find_instance, self.instances, self.hub, clock, self.observer.is_stale
@@ -195,8 +231,57 @@ class Herd:
             max_wait,
             lambda: self.breaker_state,
         )
-        self._look_at = self._sweep_at = clock.now()
+        self.orphan_desk = self._orphan_desk(max_wait)
+        self.collector = self.orphan_desk.collect
+        self._look_at = self._sweep_at = self._collect_at = clock.now()
         self._recover()
+
+    def _open(self, path: Path) -> None:
+        """Open the store; a herd on another store overrides this."""
+        clock, changed = self.clock, self.hub.changed
+        self.database = InlineDatabase(path)
+        self.flags = SqlFlags(self.database)
+        self.instances = MeteredInstances(self.database, clock, changed, self.meter)
+        self.sightings = SqlSightings(self.database, changed)
+        sql_turns = SqlTurns(self.database, clock, self.ids, changed)
+        sql_turns.forget_leases()
+        self.turns = MeteredTurns(sql_turns, self.instances, self.meter)
+        self.book = SqlJobBook(self.database, clock)
+        self.outbox = SqlOutbox(self.database)
+        self.endpoints = SqlWebhookEndpoints(self.database)
+        self.orphans = SqlOrphans(self.database, clock, changed)
+
+    def _orphan_desk(self, max_wait: timedelta) -> OrphanDesk:
+        orphans, cloud, clock, installation = self.orphans, self.cloud, self.clock, self.installation
+        news = OrphanNews(self.chronicle, clock)
+        keep_ledger = KeepLedger(orphans, cloud, self.catalogue, news, clock, self.patience, installation)
+        carry_out = CarryOut(orphans, cloud, clock)
+        find = FindOrphan(orphans, cloud, clock, installation)
+        collect = CollectOrphans(
+            orphans,
+            keep_ledger,
+            carry_out,
+            self.flags,
+            clock,
+            self.patience,
+            lambda: self.observer.latest,
+            lambda: self.breaker_state,
+        )
+        adopt = AdoptOrphan(
+            orphans,
+            self.instances,
+            self.book,
+            find,
+            cloud,
+            self.catalogue,
+            self.chronicle,
+            self.activities,
+            clock,
+            self.ids,
+            max_wait,
+            installation,
+        )
+        return OrphanDesk(orphans, collect, find, OrderOrphan(orphans, find, carry_out, clock), adopt)
 
     async def launch(self, name: str = "job", **wish: Any) -> Instance:
         """Accept a wish as the API would."""
@@ -225,12 +310,19 @@ class Herd:
             if self.clock.now() >= self._look_at:
                 self._look_at = self.clock.now() + OBSERVE
                 await self.observer.tick()
+            if self.clock.now() >= self._collect_at:
+                self._collect_at = self.clock.now() + COLLECT
+                await self.collector.tick()
             if self.clock.now() >= self._sweep_at:
                 self._sweep_at = self.clock.now() + SWEEP
                 await self.sweep()
             while due := self._due(self.clock.now()):
                 await self._run(due[0])
-            following = [it for it in (self._look_at, self._sweep_at, self._next_due()) if it is not None]
+            following = [
+                it
+                for it in (self._look_at, self._collect_at, self._sweep_at, self._next_due())
+                if it is not None
+            ]
             pause = min(*following, end) - self.clock.now()
             if self.clock.now() >= end:
                 return

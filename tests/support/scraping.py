@@ -59,4 +59,4 @@ def page_of(
 
     limiters = {"novita": RateLimiter(herd.clock, 300), "watch": RateLimiter(herd.clock, 60)}
     link = CloudLink(herd.cloud, breaker_state, limiters, report_to=lambda _: None, close=close)
-    return metrics_page(meter, link, herd.book, herd.instances, herd.tend_caches.caches)
+    return metrics_page(meter, link, herd.book, herd.instances, herd.tend_caches.caches, herd.orphans)

@@ -1,0 +1,101 @@
+"""What a schedule really reached. A suite in which one of these never happens proves nothing about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from gpuherd.domain import events
+from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.instance import Status
+from gpuherd.domain.lifecycle import VANISHED
+from gpuherd.domain.orphan import Ending, OrphanVerdict
+from gpuherd.domain.sighting import Witness
+from gpuherd.simulator.faults import FaultKind
+from tests.chaos.checker import FOUND_AGAIN
+from tests.chaos.evidence import Evidence
+
+# Must each be reached by the default profile; `late` must reach its own as well.
+ALWAYS = (
+    "crashed",
+    "adopted after a crash",
+    "adopted after a lost answer",
+    "adopted a late arrival",
+    "abandoned, then sent again",
+    "list rejected by a witness",
+    "list with pages that do not fit",
+    "breaker opened",
+    "outage",
+    "deleted during the create",
+    "next offer after one was sold out",
+    "request repeated under its key",
+    "goal put aside by a later one",
+    "webhook retried",
+    "webhook sent again after a crash",
+    "spot machine reclaimed",
+    "started again",
+    "clock jumped while a create was in doubt",
+    "vanished or failed, and said so",
+    "thought lost, and found again",
+    "machine of others reported",
+    "changed past us",
+)
+# Nothing is ever sent again there.
+STRICT = tuple(it for it in ALWAYS if it != "abandoned, then sent again")
+LATE_ONLY = ("surplus machine collected", "collector braked")
+
+
+def note_coverage(evidence: Evidence) -> Counter[str]:
+    """Return how often each of the interesting things happened."""
+    seen = evidence.coverage
+    tables = evidence.tables
+    seen["crashed"] += evidence.crashes
+    seen["outage"] += sum(it.calls > 0 for it in evidence.outages)
+    found = {(it.instance_id, it.details["attempt"]) for it in _events(evidence, events.MACHINE_FOUND)}
+    for key in found:
+        interrupted = tables.attempts[key].error_code == "INTERRUPTED"
+        seen["adopted after a crash" if interrupted else "adopted after a lost answer"] += 1
+    late = {line.machine_id for line in evidence.world.record.lines if line.outcome == "committed late"}
+    seen["adopted a late arrival"] += len(late.intersection(tables.bound))
+    attempts = sorted(tables.attempts.values(), key=lambda it: (it.instance_id, it.n))
+    for one, following in pairwise(attempts):
+        if one.instance_id == following.instance_id:
+            seen["abandoned, then sent again"] += one.state is AttemptState.ABANDONED
+            seen["next offer after one was sold out"] += one.error_code == "RESOURCE_CONSTRAINTS"
+    for record in tables.lists.values():
+        seen["list rejected by a witness"] += record.witness is Witness.MISSING
+        seen["list with pages that do not fit"] += not record.complete
+    for event in _events(evidence, events.DELETING):
+        seen["deleted during the create"] += event.before == Status.CREATING.value
+    creates = Counter(it.key for it in evidence.accepted if it.kind == "create")
+    seen["request repeated under its key"] += sum(count - 1 for count in creates.values())
+    states = Counter(operation.state.value for operation, _ in tables.operations.values())
+    seen["goal put aside by a later one"] += states["superseded"]
+    knocks = Counter(it.event_id for it in evidence.knocks)
+    heard = Counter(it.event_id for it in evidence.knocks if it.accepted)
+    seen["webhook retried"] += sum(knocks[it] > heard[it] for it in knocks)
+    seen["webhook sent again after a crash"] += sum(count > 1 for count in heard.values())
+    seen["spot machine reclaimed"] += evidence.world.faults.strikes[FaultKind.RECLAIM.value]
+    seen["started again"] += sum(it.kind == "start" for it in evidence.accepted)
+    seen["vanished or failed, and said so"] += len(_events(evidence, events.FAILED))
+    _note_ledger(evidence, seen)
+    return seen
+
+
+def _note_ledger(evidence: Evidence, seen: Counter[str]) -> None:
+    for orphan in evidence.tables.orphans.values():
+        surplus = orphan.verdict is OrphanVerdict.SURPLUS
+        seen["surplus machine collected"] += surplus and orphan.ending is Ending.GONE
+        seen["machine of others reported"] += orphan.verdict is OrphanVerdict.FOREIGN
+    stories: dict[str, list[events.Event]] = {}
+    for event in evidence.tables.events.values():
+        if event.after:
+            stories.setdefault(event.instance_id, []).append(event)
+    for story in stories.values():
+        for one, following in pairwise(sorted(story, key=lambda it: it.sequence)):
+            lost = one.details.get("code") == VANISHED
+            seen["thought lost, and found again"] += lost and following.after in FOUND_AGAIN
+
+
+def _events(evidence: Evidence, type_: str) -> list[events.Event]:
+    return [it for it in evidence.tables.events.values() if it.type == type_]

@@ -1,0 +1,118 @@
+"""An instance that was there long before the play began: its machine can vouch for lists."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpuherd.domain import events
+from gpuherd.domain import machine as domain
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status
+from gpuherd.domain.sighting import Sighting
+from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.simulator import cloud_words
+from gpuherd.simulator.create_request import CreateRequest, read_create_request
+from gpuherd.simulator.listing import Snapshot
+from gpuherd.simulator.machine import Machine, Turn
+from gpuherd.simulator.world import World
+from tests.chaos.evidence import Accepted, Evidence
+from tests.support.herd import PRODUCT, Herd
+from tests.support.memory.sightings import sighting_row
+from tests.support.memory.tables import ClaimRow, InstanceRow
+
+AGE = timedelta(hours=1)
+KEY = "00000000000000000000000000"
+NAME = "elder"
+PRODUCT_ID, CLUSTER_ID, REGION = "4090.16c96g.v2", "cn-hongkong-1", "CN-HK-01"
+IMAGE = "docker.io/library/ubuntu:22.04"
+
+
+def place_elder(evidence: Evidence, now: datetime) -> str:
+    """Put the elder into the world and into our memory, as an hour of quiet life would; return its id."""
+    tables, instance_id, since = evidence.tables, ID_PREFIX + KEY, now - AGE
+    tag = Tag(tables.flags["installation"], KEY, 1)
+    machine = _rent(evidence.world, cloud_name(NAME, tag), str(tag))
+    attempt = Attempt(
+        instance_id=instance_id,
+        n=1,
+        tag=str(tag),
+        state=AttemptState.BOUND,
+        product_id=PRODUCT_ID,
+        product_name=PRODUCT,
+        region=REGION,
+        cluster_id=CLUSTER_ID,
+        gpu_hourly_usd=Decimal("0.2"),
+        sent_at=since,
+        boot_id="boot",
+        closed_at=since,
+        cloud_id=machine.id,
+    )
+    world = evidence.world
+    seen = cloud_words.machine(Snapshot(machine, world.now(), "running"), world.catalogue, world.addresses)
+    with tables:
+        tables.put(tables.instances, instance_id, InstanceRow(_instance(instance_id, seen, since)))
+        tables.put(tables.bound, machine.id, instance_id)
+        tables.put(tables.attempts, (instance_id, 1), attempt)
+        tables.put(tables.tags, str(tag), (instance_id, 1))
+        tables.put(tables.claims, ("user", NAME), ClaimRow(NAME, instance_id))
+        for event in _story(instance_id, since):
+            tables.put(tables.events, (instance_id, event.sequence), event)
+        tables.put(tables.sightings, machine.id, sighting_row(Sighting(seen, since, since)))
+    evidence.bound_at_s[machine.id] = evidence.listed_at_s[machine.id] = -AGE.total_seconds()
+    evidence.accepted.append(Accepted("create", instance_id, -AGE.total_seconds(), NAME))
+    return instance_id
+
+
+def _rent(world: World, name: str, tag: str) -> Machine:
+    machine = world.machines[world.create(_request(name, tag))]
+    machine.created_at -= AGE.total_seconds()
+    machine.turns = [Turn(machine.created_at, "running")]
+    machine.app_up_at = machine.created_at
+    return machine
+
+
+def _request(name: str, tag: str) -> CreateRequest:
+    return read_create_request(
+        {
+            "name": name,
+            "productId": PRODUCT_ID,
+            "clusterId": CLUSTER_ID,
+            "gpuNum": 1,
+            "rootfsSize": 60,
+            "billingMode": "spot",
+            "imageUrl": IMAGE,
+            "envs": [{"key": cloud_words.TAG_VARIABLE, "value": tag}],
+        }
+    )
+
+
+def _instance(instance_id: str, machine: domain.Machine, since: datetime) -> Instance:
+    return Instance(
+        id=instance_id,
+        name=NAME,
+        wish=Herd.wish,
+        goal=Goal.RUNNING,
+        status=Status.RUNNING,
+        created_at=since,
+        deadline=since + AGE,
+        estimated_ready_at=since,
+        cloud_id=machine.cloud_id,
+        ports=machine.ports,
+        connection=machine.connection,
+        rental=Rental(PRODUCT_ID, PRODUCT, REGION, CLUSTER_ID, Decimal("0.2"), IMAGE),
+        tag_verified=True,
+        started_at=since,
+        ready_at=since,
+        settled=True,
+        sequence=3,
+    )
+
+
+def _story(instance_id: str, since: datetime) -> tuple[Event, ...]:
+    return (
+        Event(instance_id, 1, events.CREATED, since, after=Status.CREATING.value),
+        Event(instance_id, 2, "instance.running", since, before="creating", after="running"),
+        Event(instance_id, 3, events.READY, since),
+    )

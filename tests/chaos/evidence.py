@@ -1,0 +1,98 @@
+"""What the checker reads: the cloud's truth, our memory, and what was seen from outside on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpuherd.simulator.world import World
+from tests.support.memory.tables import Tables
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A request that the user got a yes for."""
+
+    kind: str
+    instance_id: str
+    at_s: float
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Post:
+    """A create call at the moment in which it reached the cloud's door."""
+
+    at_s: float
+    tag: str
+    # Whether our memory held the intent for it, committed and open.
+    intended: bool
+    # How many open attempts the instance had then.
+    open_attempts: int
+
+
+@dataclass(frozen=True)
+class Knock:
+    """A try to deliver a webhook, as the receiver saw it."""
+
+    at_s: float
+    event_id: str
+    body: bytes
+    accepted: bool
+    # Whether our memory held this very delivery then.
+    committed: bool
+
+
+@dataclass(frozen=True)
+class Window:
+    """A span in which the process, or the cloud, could not be reached."""
+
+    begin_s: float
+    end_s: float
+    calls: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+
+@dataclass
+class Evidence:
+    """All of it, for one schedule."""
+
+    world: World
+    tables: Tables
+    settle_s: float
+    # Seconds of the schedule's clock at the world's zero.
+    origin_s: float = 0.0
+    accepted: list[Accepted] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)
+    knocks: list[Knock] = field(default_factory=list)
+    # When our memory first said of a machine that it is ours.
+    bound_at_s: dict[str, float] = field(default_factory=dict)
+    # When a list first showed a machine.
+    listed_at_s: dict[str, float] = field(default_factory=dict)
+    decoys: dict[str, str] = field(default_factory=dict)
+    down: list[Window] = field(default_factory=list)
+    outages: list[Window] = field(default_factory=list)
+    crashes: int = 0
+    clock_jumps: int = 0
+    looks: int = 0
+    ended_s: float = 0.0
+    # The same moment by the wall clock, in which our own records are.
+    ended_at: datetime | None = None
+    quiet: bool = False
+    unhandled: list[BaseException] = field(default_factory=list)
+    coverage: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One promise that was not kept."""
+
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"

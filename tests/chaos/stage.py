@@ -1,0 +1,277 @@
+"""The stage of one schedule: a cloud, a disk, a receiver, and a process that is raised again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+
+from gpuherd.domain.delivery import DeliveryState
+from gpuherd.domain.machine import Listing
+from gpuherd.domain.offer import Order
+from gpuherd.domain.orphan import OrphanVerdict
+from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.simulator.agenda import Due
+from gpuherd.simulator.catalogue import Catalogue, default_catalogue
+from gpuherd.simulator.world import World
+from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
+from tests.chaos.evidence import Evidence, Knock, Post, Window
+from tests.chaos.guard import Fate, Guard, Killed
+from tests.chaos.process import Pace, Process, Surroundings
+from tests.chaos.virtual_time import VirtualClock, VirtualLoop
+from tests.chaos.watched_cloud import WatchedCloud
+from tests.support.herd import PRODUCT
+from tests.support.memory.tables import Tables
+
+T = TypeVar("T")
+
+# Past so many deaths nothing new happens, it only takes longer.
+CRASHES_MAX = 12
+# The longest a schedule may take to come to rest once nothing goes wrong any more.
+CALM_LIMIT_S = 6 * 3600.0
+
+
+OPERATOR_S = 60.0
+DECOY_PRODUCT = "RTX 3090 24GB"
+
+
+def small_catalogue() -> Catalogue:
+    """Return a cloud with little more than what is rented here: its catalogue is asked for in every life."""
+    whole = default_catalogue()
+    sold = tuple(it for it in whole.products if it.name in (PRODUCT, DECOY_PRODUCT))
+    places = {cluster_id for it in sold for cluster_id in it.cluster_ids}
+    clusters = tuple(it for it in whole.clusters if it.id in places)
+    return replace(whole, clusters=clusters, products=sold, cpu_products=())
+
+
+class Receiver:
+    """The user's webhook endpoint: up, down or slow."""
+
+    def __init__(self, clock: VirtualClock, evidence: Evidence):
+        self.mode = "up"
+        self._clock = clock
+        self._evidence = evidence
+
+    async def send(
+        self, url: str, event_id: str, body: bytes, now: Any, secrets: Any = None
+    ) -> DeliveryResult:
+        if self.mode == "slow":
+            await self._clock.sleep(14.9)
+        accepted = self.mode != "down"
+        kept = self._evidence.tables.deliveries.get(event_id)
+        committed = kept is not None and kept.body == body
+        self._evidence.knocks.append(Knock(self._clock.elapsed_s, event_id, body, accepted, committed))
+        if not accepted:
+            return DeliveryResult(False, 503, "http_5xx", "answered 503", None, 0.0)
+        return DeliveryResult(True, 200, "ok", "", None, 0.0)
+
+
+class Stage:
+    """Builds everything from one seed, and keeps the evidence."""
+
+    def __init__(self, seed: int, pace: Pace, fate: Callable[[int], Fate], *, downtime_s: float = 20.0):
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        # One for the world and one for the service, so that a change of ours does not change the weather.
+        self.world = World(self.clock, Random(f"world {seed}"), small_catalogue())
+        self.evidence = Evidence(self.world, Tables(), pace.settle_s, origin_s=self.world.now())
+        self.receiver = Receiver(self.clock, self.evidence)
+        self.pace = pace
+        self.seed = seed
+        self.trace: list[tuple[float, str]] = []
+        # Whether the process can die, and whether all that goes wrong is over.
+        self.mortal = True
+        self.calm = False
+        self.process: Process | None = None
+        self.lives = 0
+        self._fate = fate
+        self._downtime_s = downtime_s
+        self._chance = Random(f"nemesis {seed}")
+        self._up = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._before: object = None
+        cloud = WatchedCloud(
+            self.world, latency_s=pace.latency_s, on_post=self._note_post, on_listed=self._note_listed
+        )
+        self._around = Surroundings(
+            tables=self.evidence.tables,
+            world=self.world,
+            clock=self.clock,
+            cloud=cloud,
+            receiver=self.receiver,
+            on_bound=self._note_bound,
+            on_look=self._note_look,
+        )
+        # Work that users still wait for.
+        self.busy_users = 0
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the whole play, and leave nothing behind."""
+        asyncio.set_event_loop(self.loop)
+        try:
+            return self.loop.run(work)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End whatever is still going on, and the loop."""
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run(asyncio.sleep(0))
+        self.loop.run(asyncio.sleep(0))
+        self.loop.close()
+        asyncio.set_event_loop(None)
+
+    def say(self, line: str) -> None:
+        """Write a line of the trace."""
+        self.trace.append((self.loop.time(), line))
+
+    def trace_hash(self) -> str:
+        """Return what two runs of one seed must have in common."""
+        digest = hashlib.sha256()
+        for at_s, line in self.trace:
+            digest.update(f"{at_s!r} {line}\n".encode())
+        return digest.hexdigest()
+
+    async def supervise(self) -> None:
+        """Keep a process alive for as long as the play goes on."""
+        while True:
+            process = self.raise_process()
+            await process.died.wait()
+            await self.mourn()
+
+    def raise_process(self) -> Process:
+        """Start the next life of the process."""
+        self.lives += 1
+        fate = self._fate(self.lives)
+        guard = Guard(
+            lambda passed, label: self.mortal and self.lives <= CRASHES_MAX and fate(passed, label),
+            self.clock,
+            self.say,
+            self._chance,
+            self.pace.delay_odds,
+        )
+        self.say(f"life {self.lives} begins")
+        self.process = Process(self._around, guard, self.pace, seed=self.seed * 1000 + self.lives)
+        self.process.start()
+        self._up.set()
+        return self.process
+
+    async def mourn(self) -> None:
+        """Bury the process, and let the supervisor's pause pass."""
+        assert self.process is not None
+        self._up.clear()
+        process, self.process = self.process, None
+        begin_s = self.clock.elapsed_s
+        self.evidence.crashes += 1
+        await self._bury(process)
+        await self.clock.sleep(self._downtime_s * self._chance.random() ** 2)
+        self.evidence.down.append(Window(begin_s, self.clock.elapsed_s))
+
+    async def _bury(self, process: Process) -> None:
+        self.evidence.coverage["breaker opened"] += process.way.refused > 0
+        await process.bury()
+
+    async def ask(self, call: Callable[[Process], Awaitable[T]]) -> T:
+        """Make a request as a patient user: again, until there is an answer."""
+        self.busy_users += 1
+        try:
+            while True:
+                await self._up.wait()
+                process = self.process
+                assert process is not None
+                task = process.spawn(_calling(call, process))
+                await asyncio.wait([task])
+                if not task.cancelled() and not isinstance(task.exception(), Killed):
+                    return task.result()
+                await self.clock.sleep(1.0)
+        finally:
+            self.busy_users -= 1
+
+    async def until_quiet(self, *, mortal: bool = False) -> None:
+        """Let everything go well from now on, and wait until nothing is left to do."""
+        self.calm, self.mortal = True, mortal
+        self.world.faults.replace([])
+        self.receiver.mode = "up"
+        self.say("calm")
+        operator = asyncio.ensure_future(self._operate())
+        try:
+            async with asyncio.timeout(CALM_LIMIT_S):
+                await self._quiet.wait()
+        except TimeoutError:
+            self.evidence.quiet = False
+        else:
+            self.evidence.quiet = True
+        finally:
+            operator.cancel()
+
+    async def _operate(self) -> None:
+        """Do what a person does who is told that the collector does not dare to go on."""
+        while True:
+            if COLLECTOR_BRAKED in self.evidence.tables.flags:
+                self.evidence.coverage["collector braked"] += 1
+                await self.ask(lambda process: process.collector.resume("operator"))
+            await self.clock.sleep(OPERATOR_S)
+
+    def finish(self) -> Evidence:
+        """Close the books."""
+        self.evidence.ended_s, self.evidence.ended_at = self.clock.elapsed_s, self.clock.now()
+        if self.process is not None:
+            self.evidence.coverage["breaker opened"] += self.process.way.refused > 0
+        self.evidence.unhandled = [it for it in self.loop.unhandled if not isinstance(it, Killed)]
+        return self.evidence
+
+    def _note_post(self, order: Order) -> None:
+        tables = self.evidence.tables
+        key = tables.tags.get(order.tag)
+        attempt = tables.attempts.get(key) if key else None
+        mine = [it for it in tables.attempts.values() if key and it.instance_id == key[0] and it.is_open]
+        intended = attempt is not None and attempt.is_open
+        self.evidence.posts.append(Post(self.clock.elapsed_s, order.tag, intended, len(mine)))
+
+    def _note_listed(self, listing: Listing) -> None:
+        listed_s = self.evidence.listed_at_s
+        for machine in listing.machines:
+            if machine.cloud_id not in listed_s:
+                listed_s[machine.cloud_id] = self.clock.elapsed_s
+
+    def note_jump(self) -> None:
+        """Note that the wall clock has jumped, and what it jumped in."""
+        self.evidence.clock_jumps += 1
+        in_doubt = any(it.is_open for it in self.evidence.tables.attempts.values())
+        self.evidence.coverage["clock jumped while a create was in doubt"] += in_doubt
+
+    def _note_bound(self, cloud_id: str) -> None:
+        self.evidence.bound_at_s.setdefault(cloud_id, self.clock.elapsed_s)
+
+    def _note_look(self) -> None:
+        self.evidence.looks += 1
+        if not self.calm:
+            return
+        # Twice in a row the same rest: the second look has shown that nothing came after the first.
+        state = self._rest_state()
+        if state is not None and state == self._before:
+            self._quiet.set()
+        self._before = state
+
+    def _rest_state(self) -> object:
+        """Return what everything rests in, or None while something is still to come."""
+        tables, world = self.evidence.tables, self.world
+        pending = any(it.state is DeliveryState.PENDING for it in tables.deliveries.values())
+        moving = any(not row.instance.settled for row in tables.instances.values())
+        world.tick()
+        coming = world.all_listed_at > world.now() or any(
+            event.due in (Due.COMMIT, Due.RECLAIM) for event in world.agenda.events
+        )
+        surplus = any(it.is_open and it.verdict is OrphanVerdict.SURPLUS for it in tables.orphans.values())
+        if self.busy_users or pending or moving or coming or surplus or tables.queue:
+            return None
+        return [(row.instance.id, row.instance.version) for row in tables.instances.values()]
+
+
+async def _calling(call: Callable[[Process], Awaitable[T]], process: Process) -> T:
+    # Only here, so that nothing was begun if the process dies before the call could begin.
+    return await call(process)

@@ -1,0 +1,52 @@
+"""One seed, one story: else a failure could not be seen again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.play import play, silence
+from tests.chaos.schedules import draw_schedule
+
+ROOT = Path(__file__).parents[2]
+# Other than that of whatever process runs the tests, with near certainty, and other than each other.
+HASH_SEEDS = ("1", "2")
+SCRIPT = """
+from tests.chaos.play import play, silence
+from tests.chaos.schedules import draw_schedule
+silence()
+for seed in range(8):
+    print(play(draw_schedule(seed))[1].trace_hash())
+"""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
+    silence()
+    first, again = (play(draw_schedule(seed))[1] for _ in range(2))
+    assert len(first.trace) > 20
+    assert first.trace_hash() == again.trace_hash()
+
+
+def test_other_seeds_give_other_traces() -> None:
+    silence()
+    assert len({play(draw_schedule(seed))[1].trace_hash() for seed in range(5)}) == 5
+
+
+def test_the_order_of_sets_does_not_matter() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in HASH_SEEDS
+    }
+    assert len(outputs) == 1

@@ -1,0 +1,144 @@
+"""Take one guard away, and the simulation must notice: else it proves nothing about that guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.sighting import Witness
+from gpuherd.ports.store import Change, Turn
+from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.usecases import observe_cloud, resolve_attempt
+from gpuherd.usecases.chronicle import Chronicle
+from gpuherd.usecases.collect_orphans import CollectOrphans
+from gpuherd.usecases.deliver_webhook import DeliverWebhook
+from gpuherd.usecases.rent_machine import RentMachine
+from gpuherd.usecases.resolve_attempt import ResolveAttempt
+from tests.chaos.process import Pace
+from tests.chaos.report import judge
+from tests.chaos.schedules import Op, Schedule, draw_schedule
+from tests.chaos.weather import Weather
+
+SEEDS = 150
+
+Patch = pytest.MonkeyPatch
+
+
+def directed(*faults: Fault, elder: bool = False, ops: tuple[Op, ...] = (Op(0.0, "create"),)) -> Schedule:
+    """Return a schedule in which exactly this goes wrong."""
+    weather = Weather(Random(1), storm_s=600.0, late_max_s=0.0, faults=list(faults))
+    return Schedule(1, "default", Pace(), elder, ops, weather, downtime_s=0.0)
+
+
+def rules_broken(schedule: Schedule) -> set[str]:
+    return {violation.rule for _, violation in judge(schedule)[0].violations}
+
+
+def caught_by_seeds(rule: str) -> bool:
+    return any(rule in rules_broken(draw_schedule(seed)) for seed in range(SEEDS))
+
+
+def do_not_wait(patch: Patch) -> None:
+    patch.setattr(resolve_attempt, "surely_not_created", lambda *_: True)
+
+
+def forget_the_call(patch: Patch) -> None:
+    """A call that was under way when the process died is taken for one that was never made."""
+
+    async def doubt(self: ResolveAttempt, turn: Turn, attempt: Attempt) -> tuple[Turn, Attempt]:
+        refused = replace(attempt, state=AttemptState.REJECTED)
+        turn = await self.turns.save(turn, self.chronicle.change(turn.instance, attempt=refused))
+        return turn, refused
+
+    patch.setattr(ResolveAttempt, "_doubt", doubt)
+
+
+def call_before_the_intent(patch: Patch) -> None:
+    real = RentMachine._intend
+
+    async def intend(self: RentMachine, *args: Any) -> tuple[Turn, Attempt]:
+        _, attempt = await real(replace(self, turns=_Unwritten(self.turns)), *args)
+        return args[0], attempt
+
+    patch.setattr(RentMachine, "_intend", intend)
+
+
+class _Unwritten:
+    """Turns whose saves are not written."""
+
+    def __init__(self, turns: Any):
+        self._turns = turns
+
+    async def save(self, turn: Turn, change: Change) -> Turn:
+        return turn
+
+
+def tell_afterwards(patch: Patch) -> None:
+    """Events without their webhooks, as if those were written in a transaction of their own that was lost."""
+    real = Chronicle.change
+
+    def change(self: Chronicle, *args: Any, **kwargs: Any) -> Change:
+        return replace(real(self, *args, **kwargs), deliveries=(), jobs=())
+
+    patch.setattr(Chronicle, "change", change)
+
+
+def never_collect(patch: Patch) -> None:
+    async def tick(self: CollectOrphans) -> bool:
+        return False
+
+    patch.setattr(CollectOrphans, "tick", tick)
+
+
+def give_a_webhook_up(patch: Patch) -> None:
+    real = DeliverWebhook.__call__
+
+    async def call(self: DeliverWebhook, job: Any) -> Any:
+        if job.attempts:
+            raise KeyError("a mistake in the program")
+        return await real(self, job)
+
+    patch.setattr(DeliverWebhook, "__call__", call)
+
+
+@pytest.mark.parametrize(
+    ("mutilate", "rule"),
+    [
+        (do_not_wait, "I2 single"),
+        (forget_the_call, "I2 single"),
+        (call_before_the_intent, "I8 intent"),
+        (tell_afterwards, "I6 webhooks"),
+        (give_a_webhook_up, "I3 rest"),
+    ],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_missing_guard_is_noticed_in_random_storms(
+    monkeypatch: Patch, mutilate: Callable[[Patch], None], rule: str
+) -> None:
+    mutilate(monkeypatch)
+    assert caught_by_seeds(rule)
+
+
+LOST = Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
+BLIND = Fault(FaultKind.EMPTY_LIST, for_s=500)
+
+
+def test_an_outage_that_answers_with_empty_lists_is_noticed_by_whoever_believes_it(
+    monkeypatch: Patch,
+) -> None:
+    outage = directed(LOST, BLIND, elder=True)
+    assert rules_broken(outage) == set()
+    monkeypatch.setattr(observe_cloud, "judge_witness", lambda *_: Witness.SEEN)
+    assert "I2 single" in rules_broken(outage)
+
+
+def test_a_surplus_machine_that_nobody_collects_is_noticed(monkeypatch: Patch) -> None:
+    too_late = directed(Fault(FaultKind.LATE_COMMIT, count=1, seconds=1500))
+    assert rules_broken(too_late) == {"I2 single", "waste"}
+    never_collect(monkeypatch)
+    assert "I1 known" in rules_broken(too_late)

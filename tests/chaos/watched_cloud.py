@@ -1,0 +1,93 @@
+"""The simulated cloud with a witness at its door, and the real breaker on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
+from gpuherd.domain.machine import Listing, Machine
+from gpuherd.domain.offer import Order
+from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
+from gpuherd.simulator.cloud import SimulatedCloud
+from gpuherd.simulator.listing import Snapshot
+from gpuherd.simulator.world import World
+
+# One call of the port is up to three of the wire, so fewer than the service's ten stand for as much trouble.
+BREAKER_THRESHOLD = 4
+BREAKER_RECOVERY_S = 60.0
+
+
+class WatchedCloud(SimulatedCloud):
+    """Tells of each create call before it goes in, and of each list that comes out."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        latency_s: float,
+        on_post: Callable[[Order], None],
+        on_listed: Callable[[Listing], None],
+    ):
+        super().__init__(world, latency_s=latency_s)
+        self._on_post = on_post
+        self._on_listed = on_listed
+        self._faces: dict[tuple[Any, ...], Machine] = {}
+
+    async def create_machine(self, order: Order) -> str:
+        self._on_post(order)
+        return await super().create_machine(order)
+
+    async def list_machines(self) -> Listing:
+        listing = await super().list_machines()
+        self._on_listed(listing)
+        return listing
+
+    def _shown(self, snapshot: Snapshot) -> Machine:
+        """Draw each machine once for each of its faces: most look the same in list after list."""
+        kept, at = snapshot.machine, snapshot.at
+        face = (
+            *(kept.id, snapshot.status, kept.name, kept.error(at)),
+            *(kept.spot_status(at), kept.spot_reclaim_time(at), id(kept.proxy_ports)),
+        )
+        known = self._faces.get(face)
+        if known is None:
+            known = self._faces[face] = super()._shown(snapshot)
+        return known
+
+
+class BreakingCloud:
+    """Any cloud behind a circuit breaker, as the transport to Novita has one."""
+
+    def __init__(self, cloud: Any, clock: Clock):
+        self._cloud = cloud
+        self.breaker = CircuitBreaker(clock, threshold=BREAKER_THRESHOLD, recovery_s=BREAKER_RECOVERY_S)
+        self.refused = 0
+
+    def __getattr__(self, attribute: str) -> Any:
+        method = getattr(self._cloud, attribute)
+        # What costs money must not be what tests a sick cloud.
+        may_probe = attribute != "create_machine"
+
+        async def call(*args: Any) -> Any:
+            try:
+                permit = self.breaker.acquire(probe_allowed=may_probe)
+            except BreakerOpen as refused:
+                self.refused += 1
+                raise CircuitOpen("not asked", retry_after_s=refused.retry_after_s) from None
+            with permit:
+                try:
+                    return await method(*args)
+                except RateLimited:
+                    permit.neutral()
+                    raise
+                except (CloudUnavailable, OutcomeUnknown):
+                    raise
+                except Exception:
+                    # A clear no is a sign of health.
+                    permit.success()
+                    raise
+
+        self.__dict__[attribute] = call
+        return call

@@ -1,0 +1,94 @@
+"""Writes a `Change` into memory, inside a transaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.quota import NOTHING, Usage, check_quota, usage_of
+from gpuherd.ports.store import Change
+from tests.support.memory import job_rows
+from tests.support.memory.tables import Clash, InstanceRow, Tables
+
+
+def add_instance(tables: Tables, change: Change, now: datetime) -> None:
+    """Remember a new instance."""
+    new = change.instance
+    _check_limits(tables, change)
+    tables.insert(tables.instances, new.id, InstanceRow(new))
+    _bind(tables, new)
+    _write_rest(tables, change, now)
+
+
+def update_instance(tables: Tables, change: Change, token: str | None, now: datetime) -> int:
+    """Write a change over the version it was made from, and return the new version."""
+    it = change.instance
+    if it.settled and change.finished_job and job_rows.was_woken(tables, change.finished_job):
+        raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
+    row = tables.instances.get(it.id)
+    lost = token is not None and (row is None or row.lease_token != token)
+    if row is None or row.instance.version != it.version or lost:
+        raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
+    _check_limits(tables, change)
+    version = it.version + 1
+    _bind(tables, it, row.instance.cloud_id)
+    written = InstanceRow(replace(it, version=version), row.lease_token, row.lease_until)
+    tables.put(tables.instances, it.id, written)
+    _write_rest(tables, change, now)
+    return version
+
+
+def _bind(tables: Tables, it: Instance, before: str | None = None) -> None:
+    """Keep the index that allows a machine one instance."""
+    if it.cloud_id == before:
+        return
+    if before is not None:
+        tables.drop(tables.bound, before)
+    if it.cloud_id is not None:
+        tables.insert(tables.bound, it.cloud_id, it.id)
+
+
+def _check_limits(tables: Tables, change: Change) -> None:
+    """Raise `QuotaExceeded` if this change would take its owner over the limit."""
+    if change.limits is None or not change.limits.on_rentals:
+        return
+    it = change.instance
+    others = (row.instance for row in tables.instances.values() if row.instance.id != it.id)
+    held = [usage_of(other) for other in others if other.owner == it.owner]
+    used = Usage(sum(each.gpus for each in held), sum((each.hourly_usd for each in held), NOTHING))
+    check_quota(change.limits, used, usage_of(it))
+
+
+def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
+    if change.deed is not None:
+        tables.append_deed(change.deed)
+    if change.attempt is not None:
+        _write_attempt(tables, change.attempt)
+    for event in change.events:
+        tables.insert(tables.events, (event.instance_id, event.sequence), event)
+    for delivery in change.deliveries:
+        tables.insert(tables.deliveries, delivery.id, delivery)
+    for operation in change.operations:
+        tables.put(tables.operations, operation.id, (operation, change.instance.id))
+    if change.finished_job is not None:
+        job_rows.finish_job(tables, change.finished_job, now)
+    job_rows.insert_jobs(tables, change.jobs, now)
+
+
+def _write_attempt(tables: Tables, it: Attempt) -> None:
+    key = (it.instance_id, it.n)
+    before = tables.attempts.get(key)
+    others = (known for known in tables.attempts.values() if known.instance_id == it.instance_id)
+    doubled = it.is_open and any(known.is_open and known.n != it.n for known in others)
+    taken = tables.tags.get(it.tag, key) != key
+    if before is None and (doubled or taken):
+        raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")
+    if doubled or taken:
+        raise Clash("one open attempt an instance, one attempt a tag")
+    if before is not None and before.tag != it.tag:
+        tables.drop(tables.tags, before.tag)
+    tables.put(tables.tags, it.tag, key)
+    tables.put(tables.attempts, key, it)

@@ -1,0 +1,171 @@
+"""The book of jobs, in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuherd.adapters.sql.job_book import QUARANTINE
+from gpuherd.clock import Clock
+from gpuherd.domain.delivery import DeliveryState
+from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.jobs.job import Job, JobStatus, NewJob
+from gpuherd.ports.store import JobPage, JobQuery, JobStats, Unattended
+from tests.support.memory import job_rows
+from tests.support.memory.tables import COMPLETED, FAILED, LIVE, PICKED, QUEUED, JobRow, Tables
+
+
+class MemoryJobBook:
+    """The port `JobBook`."""
+
+    def __init__(self, tables: Tables, clock: Clock):
+        self._tables = tables
+        self._clock = clock
+
+    async def get(self, job_id: str) -> Job:
+        if job_id not in self._tables.jobs:
+            raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
+        return self._shown(self._tables.jobs[job_id])
+
+    async def page(self, query: JobQuery) -> JobPage:
+        newest_first = (self._tables.jobs[job_id] for job_id in sorted(self._tables.jobs, reverse=True))
+        owned = (row for row in newest_first if self._is_of(row, query.owner))
+        matching = [job for row in owned if _matches(job := self._shown(row), query)]
+        after = [it for it in matching if query.cursor is None or it.id < query.cursor]
+        shown = tuple(after[: query.limit])
+        more = len(after) > query.limit
+        return JobPage(shown, len(matching), shown[-1].id if more else None)
+
+    async def stats(self, owner: str | None = None) -> JobStats:
+        jobs = [self._shown(row) for row in self._tables.jobs.values() if self._is_of(row, owner)]
+        by_status = {**dict.fromkeys(JobStatus, 0), **Counter(it.status for it in jobs)}
+        due = [row.execute_after for row in self._tables.queue.values() if row.status == QUEUED]
+        waited_s = (self._clock.now() - min(due)).total_seconds() if due else 0.0
+        return JobStats(by_status, Counter(it.kind for it in jobs), max(0.0, waited_s))
+
+    def _is_of(self, row: JobRow, owner: str | None) -> bool:
+        instance = self._tables.instances.get(row.new.instance_id or "")
+        return owner is None or (instance is not None and instance.instance.owner == owner)
+
+    async def started(self, job_id: str) -> Job | None:
+        row = self._tables.jobs.get(job_id)
+        if row is None or row.state != LIVE:
+            return None
+        begun = replace(row, processed_at=self._clock.now(), woken=False)
+        with self._tables as tables:
+            tables.put(tables.jobs, job_id, begun)
+        return _job(begun, JobStatus.PROCESSING)
+
+    async def finished(self, job_id: str) -> None:
+        with self._tables as tables:
+            job_rows.finish_job(tables, job_id, self._clock.now())
+
+    async def stumbled(self, job_id: str, error: str) -> Job:
+        row = self._tables.jobs[job_id]
+        counted = replace(row, attempts=row.attempts + 1, error=error)
+        with self._tables as tables:
+            tables.put(tables.jobs, job_id, counted)
+            if counted.state == LIVE and counted.attempts >= counted.new.max_attempts:
+                job_rows.finish_job(tables, job_id, self._clock.now(), FAILED, error)
+                return _job(tables.jobs[job_id], JobStatus.FAILED)
+        return _job(counted, JobStatus.PENDING)
+
+    async def gave_up(self, job_id: str, error: str) -> None:
+        row = self._tables.jobs[job_id]
+        with self._tables as tables:
+            tables.put(tables.jobs, job_id, replace(row, attempts=row.attempts + 1))
+            job_rows.finish_job(tables, job_id, self._clock.now(), FAILED, error)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> int:
+        with self._tables as tables:
+            return job_rows.insert_jobs(tables, jobs, self._clock.now())
+
+    async def ring(self, jobs: Sequence[NewJob]) -> None:
+        now = self._clock.now()
+        with self._tables as tables:
+            for new in jobs:
+                if not job_rows.wake_job(tables, new.key, now):
+                    job_rows.insert_job(tables, new, now)
+
+    async def revive(self, job_id: str) -> Job:
+        with self._tables as tables:
+            if not job_rows.revive_job(tables, job_id, self._clock.now()):
+                raise Conflict("another job is doing this work already", code="JOB_NOT_RETRYABLE")
+        return await self.get(job_id)
+
+    async def unattended(self, limit: int) -> Unattended:
+        since = self._clock.now() - QUARANTINE
+        instances = [
+            row.instance
+            for instance_id, row in self._tables.instances.items()
+            if not row.instance.settled
+            and not self._has_job(f"turn:{instance_id}")
+            and not self._is_ill(instance_id, since)
+        ]
+        deliveries = [
+            it
+            for it in self._tables.deliveries.values()
+            if it.state is DeliveryState.PENDING and not self._has_job(f"delivery:{it.id}")
+        ]
+        return Unattended(tuple(instances[:limit]), tuple(deliveries[:limit]))
+
+    async def prune(self, before: datetime) -> int:
+        with self._tables as tables:
+            old = [
+                job_id
+                for job_id, row in tables.jobs.items()
+                if row.completed_at is not None and row.completed_at < before
+            ]
+            for job_id in old:
+                tables.drop(tables.jobs, job_id)
+        return len(old)
+
+    def _has_job(self, key: str) -> bool:
+        job_id = self._tables.live_jobs.get(key)
+        return job_id is not None and self._tables.jobs[job_id].queue_id in self._tables.queue
+
+    def _is_ill(self, instance_id: str, since: datetime) -> bool:
+        return any(
+            row.state == FAILED
+            and row.completed_at is not None
+            and row.completed_at > since
+            and row.new.instance_id == instance_id
+            and row.new.key.startswith("turn:")
+            for row in self._tables.jobs.values()
+        )
+
+    def _shown(self, row: JobRow) -> Job:
+        waiting = self._tables.queue.get(row.queue_id)
+        if row.state != LIVE:
+            return _job(row, JobStatus.COMPLETED if row.state == COMPLETED else JobStatus.FAILED)
+        if waiting is not None and waiting.status == PICKED:
+            return _job(row, JobStatus.PROCESSING)
+        return _job(row, JobStatus.PENDING, waiting.execute_after if waiting else None)
+
+
+def _matches(job: Job, query: JobQuery) -> bool:
+    return (
+        query.kind in (None, job.kind)
+        and query.status in (None, job.status)
+        and query.instance_id in (None, job.instance_id)
+    )
+
+
+def _job(row: JobRow, status: JobStatus, next_retry_at: datetime | None = None) -> Job:
+    return Job(
+        id=row.new.id,
+        kind=row.new.kind,
+        status=status,
+        priority=row.new.priority,
+        attempts=row.attempts,
+        max_attempts=row.new.max_attempts,
+        created_at=row.created_at,
+        instance_id=row.new.instance_id,
+        payload=row.new.payload,
+        processed_at=row.processed_at,
+        completed_at=row.completed_at,
+        next_retry_at=next_retry_at,
+        error=row.error,
+    )

@@ -1,0 +1,91 @@
+"""What our lists of the cloud showed, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpuherd.adapters.sql.sightings import LISTS_KEPT
+from gpuherd.domain.instance import ID_PREFIX, Instance, Status
+from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.domain.tag import owner_tag, tag_on
+from tests.support.memory import job_rows
+from tests.support.memory.tables import SightingRow, Tables
+
+IN_USE = frozenset({Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED})
+
+
+class MemorySightings:
+    """The port `Sightings`."""
+
+    def __init__(self, tables: Tables, announce: Callable[[Sequence[str]], None] = lambda _: None):
+        self._tables = tables
+        self._announce = announce
+
+    async def all_known(self) -> Mapping[str, Sighting]:
+        return {cloud_id: row.sighting for cloud_id, row in self._tables.sightings.items()}
+
+    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
+        found = [
+            cloud_id
+            for cloud_id, instance_id in self._tables.bound.items()
+            if self._tables.instances[instance_id].instance.status in IN_USE
+            and self._is_old_and_listed(cloud_id, older_than)
+        ]
+        return found[:limit]
+
+    async def record(
+        self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+    ) -> tuple[Instance, ...]:
+        with self._tables as tables:
+            old = [n for n, it in tables.lists.items() if it.started_at < record.started_at - LISTS_KEPT]
+            for n in old:
+                tables.drop(tables.lists, n)
+            tables.insert(tables.lists, tables.number(), record)
+            rows = [sighting_row(it) for it in changed]
+            for cloud_id in (*forgotten, *(it.machine.cloud_id for it in changed)):
+                tables.drop(tables.sightings, cloud_id)
+            for row in rows:
+                tables.insert(tables.sightings, row.sighting.machine.cloud_id, row)
+            concerned = _unsettle(tables, rows) if rows else ()
+        self._announce([it.id for it in concerned])
+        return concerned
+
+    async def anything_moves(self) -> bool:
+        return any(not row.instance.settled for row in self._tables.instances.values())
+
+    async def last_list(self) -> ListRecord | None:
+        return max(self._tables.lists.values(), key=lambda it: it.started_at, default=None)
+
+    def _is_old_and_listed(self, cloud_id: str, older_than: datetime) -> bool:
+        row = self._tables.sightings.get(cloud_id)
+        if row is None or row.sighting.missing_since is not None:
+            return False
+        return row.sighting.first_seen_at <= older_than
+
+
+def sighting_row(it: Sighting) -> SightingRow:
+    """Return a sighting under its tag."""
+    owner = owner_tag(it.machine)
+    return SightingRow(it, tag_on(it.machine), None if owner is None else ID_PREFIX + owner.instance_key)
+
+
+def _unsettle(tables: Tables, rows: Sequence[SightingRow]) -> tuple[Instance, ...]:
+    """Mark every instance whose machine looks different now, so that a turn must look at it."""
+    concerned = set()
+    for row in rows:
+        if (instance_id := tables.bound.get(row.sighting.machine.cloud_id)) is not None:
+            concerned.add(instance_id)
+        if row.tag is not None and (attempt := tables.tags.get(row.tag)) is not None:
+            concerned.add(attempt[0])
+    job_rows.wake_turns(tables, concerned)
+    found = []
+    for instance_id in sorted(concerned):
+        known = tables.instances[instance_id]
+        it = known.instance
+        if it.settled:
+            it = replace(it, settled=False, version=it.version + 1)
+            tables.put(tables.instances, instance_id, replace(known, instance=it))
+        found.append(it)
+    return tuple(found)

@@ -1,0 +1,93 @@
+"""The store in memory in the shape in which the contract suite knows a store, SQL statements and all."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.clock import Ids
+from tests.support.fake_clock import FakeClock
+from tests.support.memory.instances import MemoryInstances
+from tests.support.memory.job_book import MemoryJobBook
+from tests.support.memory.orphans import MemoryOrphans
+from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
+from tests.support.memory.sightings import MemorySightings
+from tests.support.memory.tables import Tables
+from tests.support.memory.turns import MemoryTurns
+
+
+class MemoryStore:
+    """All ports on one set of tables, as one process has them."""
+
+    # Like SQLite it has one writer, so nothing is ever just being written.
+    database = SimpleNamespace(is_sqlite=True)
+
+    def __init__(self, tables: Tables, clock: FakeClock, seed: int = 1):
+        self.tables = tables
+        self.clock = clock
+        self.instances = MemoryInstances(tables, clock)
+        self.turns = MemoryTurns(tables, clock, Ids(clock, random.Random(seed)))
+        self.sightings = MemorySightings(tables)
+        self.outbox = MemoryOutbox(tables)
+        self.jobs = MemoryJobBook(tables, clock)
+        self.flags = MemoryFlags(tables)
+        self.orphans = MemoryOrphans(tables, clock)
+
+    async def rows(self, table: sa.Table) -> list[Any]:
+        """Return a whole table, with those columns by name that tests ask for."""
+        return self._rows()[table.name]
+
+    async def run(self, statement: sa.Update | sa.Delete) -> None:
+        """Do something to the queue behind the ports' back; this is all the SQL that memory understands."""
+        assert statement.table.name == "pgqueuer", "only the queue is changed behind our back"
+        wanted = [condition.right.value.decode() for condition in statement._where_criteria]
+        values = {}
+        if isinstance(statement, sa.Update):
+            values = {str(name): it.value for name, it in (statement._values or {}).items()}
+        with self.tables as tables:
+            for queue_id, row in list(tables.queue.items()):
+                if wanted and row.job_id not in wanted:
+                    continue
+                if isinstance(statement, sa.Delete):
+                    tables.drop(tables.queue, queue_id)
+                else:
+                    tables.put(tables.queue, queue_id, replace(row, **values))
+
+    async def everything(self) -> dict[str, list[Any]]:
+        """Return every row of every table, to see that nothing has changed."""
+        return {name: sorted(rows, key=repr) for name, rows in self._rows().items()}
+
+    def _rows(self) -> dict[str, list[Any]]:
+        it = self.tables
+        return {
+            "installation": list(it.flags.items()),
+            "instance": list(it.instances.values()),
+            "claim": list(it.claims.items()),
+            "attempt": list(it.attempts.values()),
+            "event": list(it.events.values()),
+            "delivery": list(it.deliveries.values()),
+            "operation": list(it.operations.values()),
+            "audit": list(it.audit.values()),
+            "orphan": list(it.orphans.values()),
+            "sighting": list(it.sightings.values()),
+            "list_record": list(it.lists.values()),
+            "job": [
+                SimpleNamespace(id=job_id, woken=row.woken, state=row.state, row=row)
+                for job_id, row in it.jobs.items()
+            ],
+            "pgqueuer": [
+                SimpleNamespace(
+                    id=row.id,
+                    payload=row.job_id.encode(),
+                    entrypoint=row.kind,
+                    status=row.status,
+                    priority=row.priority,
+                    execute_after=row.execute_after,
+                )
+                for row in it.queue.values()
+            ],
+        }

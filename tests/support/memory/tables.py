@@ -1,0 +1,163 @@
+"""The tables as dicts, and transactions on them: all of it is written, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import IntegrityError
+
+from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, sealed
+from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.operation import Operation
+from gpuherd.domain.orphan import Orphan
+from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.jobs.job import NewJob
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+LIVE, COMPLETED, FAILED = "live", "completed", "failed"
+QUEUED, PICKED = "queued", "picked"
+
+
+class Clash(IntegrityError):
+    """Two rows want the same key. It is what the databases raise, so that one suite fits all stores."""
+
+    def __init__(self, what: str):
+        super().__init__(what, None, Exception(what))
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """An instance and who is having a turn on it."""
+
+    instance: Instance
+    lease_token: str | None = None
+    lease_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """Whose claim it is, and for what."""
+
+    fingerprint: str
+    instance_id: str
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SightingRow:
+    """A sighting under the tag that its machine carries."""
+
+    sighting: Sighting
+    tag: str | None
+    # The instance that the tag names, whether or not we have it.
+    tagged_instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in the book."""
+
+    new: NewJob
+    created_at: datetime
+    queue_id: int
+    state: str = LIVE
+    attempts: int = 0
+    processed_at: datetime | None = None
+    completed_at: datetime | None = None
+    error: str = ""
+    woken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A job in the queue."""
+
+    id: int
+    job_id: str
+    kind: str
+    priority: int
+    execute_after: datetime
+    status: str = QUEUED
+
+
+_ABSENT: Any = object()
+
+
+class Tables:
+    """Everything that survives a crash. Use as a context manager around each write."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, str] = {}
+        self.instances: dict[str, InstanceRow] = {}
+        self.bound: dict[str, str] = {}
+        self.claims: dict[tuple[str, str], ClaimRow] = {}
+        self.attempts: dict[tuple[str, int], Attempt] = {}
+        self.tags: dict[str, tuple[str, int]] = {}
+        self.events: dict[tuple[str, int], Event] = {}
+        self.deliveries: dict[str, Delivery] = {}
+        self.operations: dict[str, tuple[Operation, str]] = {}
+        self.sightings: dict[str, SightingRow] = {}
+        self.lists: dict[int, ListRecord] = {}
+        self.orphans: dict[str, Orphan] = {}
+        self.audit: dict[int, AuditEntry] = {}
+        self.jobs: dict[str, JobRow] = {}
+        self.live_jobs: dict[str, str] = {}
+        self.queue: dict[int, QueueRow] = {}
+        # Called after each commit that has put something into the queue, or moved it there.
+        self.rings: Callable[[], None] = lambda: None
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._number = 0
+
+    def number(self) -> int:
+        """Return a number that no row has had."""
+        self._number += 1
+        return self._number
+
+    def put(self, table: dict[K, V], key: K, row: V) -> None:
+        """Insert a row, or write over it."""
+        self._undo.append((table, key, table.get(key, _ABSENT)))
+        table[key] = row
+
+    def insert(self, table: dict[K, V], key: K, row: V) -> None:
+        """Insert a row under a key that must be free."""
+        if key in table:
+            raise Clash(f"{key!r} is taken")
+        self.put(table, key, row)
+
+    def drop(self, table: dict[K, V], key: K) -> None:
+        """Delete a row. Quiet when there is none."""
+        if key in table:
+            self._undo.append((table, key, table.pop(key)))
+
+    def append_deed(self, deed: Deed) -> None:
+        """Seal a deed with the entry before it, and write it down."""
+        last = self.audit[max(self.audit)] if self.audit else None
+        entry = sealed(deed, last.n if last else 0, last.hash if last else NO_HASH)
+        self.put(self.audit, entry.n, entry)
+
+    def __enter__(self) -> Tables:
+        assert not self._undo, "a transaction is open already"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        done, self._undo = self._undo, []
+        if error is None:
+            if any(table is self.queue for table, _, _ in done):
+                self.rings()
+            return
+        for table, key, before in reversed(done):
+            if before is _ABSENT:
+                del table[key]
+            else:
+                table[key] = before
