@@ -15,6 +15,8 @@ from gpuherd.resilience.cache import Cache
 
 OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
+# Whoever has set a limit to the price is not sent to buy with an older list than this.
+PRICES_TTL_S = 30.0
 
 T = TypeVar("T")
 AtHand = tuple[tuple[Region, ...], tuple[Offer, ...]]
@@ -39,6 +41,13 @@ class Catalogue:
 
     async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
         return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode))
+
+    async def prices(self, mode: BillingMode) -> tuple[Offer, ...]:
+        """Return offers that are young enough to hold a price against a limit."""
+        kept = self._offers.get_stale(mode)
+        if kept is not None and kept[1] > PRICES_TTL_S:
+            self._offers.invalidate(mode)
+        return await self.offers(mode)
 
     async def regions(self) -> tuple[Region, ...]:
         return await self._regions.get_or_load("all", self._cloud.list_regions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from gpuherd.clock import Chance, Clock
 from gpuherd.domain.health import (
@@ -22,18 +22,23 @@ from gpuherd.domain.health import (
 )
 from gpuherd.domain.machine import PortMapping
 from gpuherd.ports.probe import Prober
+from gpuherd.usecases.clock_steps import ClockSteps
 
 # A quick retry that could end later than this is left to the next round: whoever runs a round holds a lease.
 ROUND_MAX_S = 40.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckHealth:
     """Asks everything that must answer; quick retries inside the round, long waits left to the caller."""
 
     prober: Prober
     clock: Clock
     chance: Chance
+    _steps: ClockSteps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = ClockSteps(self.clock)
 
     async def __call__(
         self, check: HealthCheck, health: Health | None, ports: tuple[PortMapping, ...]
@@ -47,7 +52,15 @@ class CheckHealth:
         if health is None or health.status is HealthStatus.PENDING:
             health = begin(check, ports, self.clock.now())
         endpoints = await self._round(check, health, targets(check, ports))
-        return conclude(check, health, endpoints, self.clock.now(), self.chance.random())
+        after, wait_s = conclude(
+            check, self._timed(health), endpoints, self.clock.now(), self.chance.random()
+        )
+        return replace(after, started_at=health.started_at), wait_s
+
+    def _timed(self, health: Health) -> Health:
+        """Return the check as if begun by the clock as it is now: one that was set ahead ends no wait."""
+        begun = health.started_at
+        return health if begun is None else replace(health, started_at=begun + self._steps.ahead_since(begun))
 
     async def _round(
         self, check: HealthCheck, health: Health, chosen: tuple[PortMapping, ...]
@@ -65,7 +78,7 @@ class CheckHealth:
         """Probe until the endpoint is healthy, or no quick retry is left, useful or in time."""
         failures = 0
         while True:
-            fitting = within(check, time_left_s(check, health, self.clock.now()))
+            fitting = within(check, time_left_s(check, self._timed(health), self.clock.now()))
             seen = await self.prober.probe(port, fitting)
             failures += 1
             curable = seen.category is not None and seen.category.retryable
@@ -73,6 +86,6 @@ class CheckHealth:
                 return seen
             wait_s = retry_wait_s(check, failures, self.chance.random())
             too_long = self.clock.monotonic() + wait_s + check.timeout_s > round_end
-            if too_long or wait_s >= time_left_s(check, health, self.clock.now()):
+            if too_long or wait_s >= time_left_s(check, self._timed(health), self.clock.now()):
                 return seen
             await self.clock.sleep(wait_s)

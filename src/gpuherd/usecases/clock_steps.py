@@ -1,0 +1,51 @@
+"""Clock steps: notice when the wall clock is set, by comparing it with the seconds that really passed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.instance import Instance
+from gpuherd.domain.lifecycle import is_starting_again
+
+log = structlog.get_logger()
+
+# Less is drift, or a machine that was busy between the two readings.
+NOTICEABLE = timedelta(seconds=30)
+# As many as anybody will ever ask about: what they concern has long ended.
+KEPT = 20
+
+
+class ClockSteps:
+    """The steps of the wall clock in the life of this process; one that sleeps wakes up with a step, too."""
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self._wall, self._passed_s = clock.now(), clock.monotonic()
+        self._ahead: list[tuple[datetime, timedelta]] = []
+
+    def look(self) -> timedelta:
+        """Return by how much the wall clock was set since the last look."""
+        wall, passed_s = self._clock.now(), self._clock.monotonic()
+        expected = self._wall + timedelta(seconds=passed_s - self._passed_s)
+        self._wall, self._passed_s = wall, passed_s
+        step = wall - expected
+        if abs(step) < NOTICEABLE:
+            return timedelta(0)
+        log.warning("clock.was_set", seconds=round(step.total_seconds(), 1))
+        if step > timedelta(0):
+            self._ahead = [*self._ahead[1 - KEPT :], (expected, step)]
+        return step
+
+    def ahead_since(self, moment: datetime) -> timedelta:
+        """Return how much of the time since `moment` has passed on the wall clock only."""
+        self.look()
+        return sum((step for before, step in self._ahead if moment <= before), timedelta(0))
+
+    def deadline_of(self, instance: Instance) -> datetime:
+        """Return the deadline by the clock as it is now: what was promised is a span of time, not a date."""
+        start = instance.operation if is_starting_again(instance) else None
+        set_at = start.requested_at if start is not None else instance.created_at
+        return instance.deadline + self.ahead_since(set_at)

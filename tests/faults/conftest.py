@@ -1,0 +1,47 @@
+"""A herd on a calm simulated cloud, for one fault at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from gpuherd.simulator.world import World
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(auto=True)
+
+
+@pytest.fixture
+def world(clock: FakeClock) -> World:
+    return World(clock, random.Random(7))
+
+
+@pytest.fixture
+def herd(tmp_path: Path, world: World, clock: FakeClock) -> Iterator[Herd]:
+    herd = Herd(tmp_path / "herd.db", world, clock)
+    yield herd
+    herd.close()
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """Everything that is logged, as events."""
+    before = structlog.get_config()
+    capture = LogCapture()
+    structlog.configure(
+        processors=[capture],
+        wrapper_class=structlog.make_filtering_bound_logger(0),
+        cache_logger_on_first_use=False,
+    )
+    yield capture.entries
+    structlog.configure(**before)
