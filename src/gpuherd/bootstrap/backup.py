@@ -1,0 +1,143 @@
+"""`gpuherd backup` and `restore`: which file is meant, who may touch it now, and what to do afterwards."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from gpuherd.adapters.sql import backup as files
+from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
+from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
+from gpuherd.entrypoints.cli.backup import BackupMade, Restored
+from gpuherd.entrypoints.cli.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.settings import Settings
+
+
+def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
+    """Copy the database as it is at this moment, whether a server is using it or not."""
+    source = _database(settings, "pg_dump --format=custom --file={file} {url}", target)
+    if not source.exists():
+        raise Refusal(
+            ExitCode.NOT_FOUND,
+            "NO_DATABASE",
+            f"there is no database at {source}",
+            suggestion="check GPUHERD_DATA_DIR and GPUHERD_DATABASE_URL",
+        )
+    target = target.absolute()
+    if target.exists() and target.samefile(source):
+        raise Refusal(ExitCode.USAGE, "SAME_FILE", f"{target} is the database itself")
+    if target.exists() and not force:
+        raise _taken(target)
+    try:
+        with files.copied(source, target) as copy:
+            files.keep(copy.path, target, overwrite=force)
+    except FileExistsError:
+        # Somebody was faster.
+        raise _taken(target) from None
+    except DatabaseUnusable as error:
+        raise _unusable(error) from error
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    return BackupMade(target, copy.size_bytes, copy.schema, copy.installation)
+
+
+def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bool) -> Restored:
+    """Put a copy in the place of the database, which is kept under another name."""
+    database = _database(settings, "pg_restore --clean --if-exists --dbname={url} {file}", source)
+    if not source.is_file():
+        raise Refusal(ExitCode.NOT_FOUND, "NO_BACKUP", f"there is no file {source}")
+    if database.exists() and source.samefile(database):
+        raise Refusal(ExitCode.USAGE, "SAME_FILE", f"{source} is the database itself")
+    try:
+        lock = ProcessLock(database.parent)
+    except CannotStart as taken:
+        raise Refusal(
+            ExitCode.CONFLICT,
+            "SERVER_RUNNING",
+            taken.message,
+            suggestion="stop the server, then say it again",
+        ) from taken
+    try:
+        return _restore(database, source, now, force=force)
+    except DatabaseUnusable as error:
+        raise _unusable(error) from error
+    except OSError as error:
+        raise _unwritable(database, error) from error
+    finally:
+        lock.release()
+
+
+def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Restored:
+    aside = database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}")
+    with files.copied(source, database) as copy:
+        _refuse_newer(copy)
+        if not force:
+            _refuse_another_installation(database, copy)
+        replaced = files.put_in_place(copy.path, database, aside)
+    return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
+
+
+def _refuse_newer(copy: files.Copy) -> None:
+    # Takes a while to load, and a backup has no need of it.
+    from gpuherd.adapters.sql.migrate import HEAD  # noqa: PLC0415
+
+    if copy.schema > HEAD:
+        raise DatabaseUnusable(
+            f"the copy was written by a newer gpuherd (schema {copy.schema}, this version knows up to {HEAD})"
+        )
+
+
+def _refuse_another_installation(database: Path, copy: files.Copy) -> None:
+    """The tags of all our machines hold the installation's id: with another one, none would be ours."""
+    # A damaged one may not be able to say whose it is, which is why somebody wants the copy.
+    ours = files.installation_of(database)
+    if ours and ours != copy.installation:
+        raise Refusal(
+            ExitCode.CONFLICT,
+            "ANOTHER_INSTALLATION",
+            f"the copy is of installation {copy.installation}, the database here is of {ours}",
+            suggestion="with --force the machines of the present database become foreign to gpuherd",
+        )
+
+
+def _database(settings: Settings, command: str, file: Path) -> Path:
+    path = settings.sqlite_path
+    if path is not None:
+        return path.absolute()
+    said = command.format(file=shlex.quote(str(file)), url=shlex.quote(_without_password(settings.database)))
+    raise Refusal(
+        ExitCode.USAGE,
+        "NOT_SQLITE",
+        "the database is on PostgreSQL, which has tools of its own for this",
+        suggestion=said,
+    )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = urlencode([it for it in parse_qsl(parts.query) if it[0] != "password"], safe="/,")
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    plain = urlunsplit(("postgresql", netloc, parts.path, query, ""))
+    # Without a host the empty one has to be said all the same.
+    return plain if "://" in plain else plain.replace("postgresql:", "postgresql://", 1)
+
+
+def _taken(target: Path) -> Refusal:
+    return Refusal(
+        ExitCode.CONFLICT,
+        "FILE_EXISTS",
+        f"{target} is there already",
+        suggestion="choose another name, or say --force if the old one may go",
+    )
+
+
+def _unusable(error: DatabaseUnusable) -> Refusal:
+    return Refusal(ExitCode.CONFIGURATION, error.code, error.message, suggestion="try an older copy")
+
+
+def _unwritable(path: Path, error: OSError) -> Refusal:
+    return Refusal(ExitCode.FAILED, "CANNOT_WRITE", f"{path} cannot be written: {error.strerror or error}")

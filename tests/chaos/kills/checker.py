@@ -1,0 +1,139 @@
+"""Holds a run to its promises: the truth of the cloud, the database file, what the receiver got, our log."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from gpuherd.domain.tag import Tag, read_tag
+from tests.chaos.kills.drive import Evidence
+from tests.chaos.kills.plan import Life
+from tests.support.processes import KEY
+
+SECRETS = ("sk_test_canary_novita_key", "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3", KEY)
+WEBHOOK_SECRET = f"whsec_{SECRETS[1]}"
+LAST_WORDS = {
+    Life.KEEP: ("instance.created", "instance.ready"),
+    Life.STOP: ("instance.created", "instance.ready", "instance.exited"),
+    Life.RESTART: ("instance.created", "instance.ready", "instance.exited"),
+    Life.DELETE: ("instance.created", "instance.ready", "instance.deleted"),
+    Life.DELETE_AT_ONCE: ("instance.created", "instance.deleted"),
+}
+GONE = (Life.DELETE, Life.DELETE_AT_ONCE)
+
+Row = dict[str, Any]
+
+
+def check(run: Evidence) -> list[str]:
+    """Return every broken promise, as `kind: what`."""
+    with closing(sqlite3.connect(run.database)) as database:
+        database.row_factory = sqlite3.Row
+        tables = {
+            name: [dict(row) for row in database.execute(f"SELECT * FROM {name}")]
+            for name in ("installation", "instance", "attempt", "delivery", "event", "job")
+        }
+        verdicts = [row[0] for row in database.execute("PRAGMA integrity_check")]
+        strays = database.execute("PRAGMA foreign_key_check").fetchall()
+    found = [f"unended: {it}" for it in run.problems]
+    found += [f"integrity: {it}" for it in (*verdicts, *map(tuple, strays)) if it != "ok"]
+    found += _machines(run, tables)
+    found += _records(run, tables)
+    found += _webhooks(run, tables)
+    found += _secrets(run)
+    if run.exit_code != 0:
+        found.append(f"unended: a polite end gave the exit code {run.exit_code}")
+    return found
+
+
+def our_machines(run: Evidence, installation: str) -> list[tuple[Tag, Row]]:
+    """Return what this run has ever rented, by the tag in its name."""
+    tagged = [(read_tag(it["name"]), it) for it in run.machines]
+    return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
+
+
+def _machines(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
+    installation = next(it["value"] for it in tables["installation"] if it["key"] == "installation")
+    ours = our_machines(run, installation)
+    alive = {it["id"] for _, it in ours if it["alive"]}
+    bound = {it["cloud_id"] for it in tables["instance"] if it["goal"] != "deleted" and it["cloud_id"]}
+    yield from (f"orphan: {it} is alive and belongs to no instance" for it in sorted(alive - bound))
+    yield from (f"lost: {it} is gone, and nobody asked for that" for it in sorted(bound - alive))
+    rented = Counter(tag.instance_key for tag, _ in ours)
+    yield from (f"duplicate: {n} machines were rented for {key}" for key, n in rented.items() if n > 1)
+    intents = {it["tag"] for it in tables["attempt"]}
+    yield from (f"orphan: {tag} was rented without an intent" for tag, _ in ours if str(tag) not in intents)
+
+
+def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
+    known = Counter(it["name"] for it in tables["instance"])
+    wanted = {run.plan.name(n) for n in range(len(run.plan.lives))}
+    for name in sorted(wanted):
+        if known[name] != 1:
+            yield f"duplicate: one request made {known[name]} instances"
+    for it in tables["instance"]:
+        if not it["settled"]:
+            yield f"unended: {it['name']} is {it['status']} and not at rest"
+    for it in tables["attempt"]:
+        if it["state"] in ("sent", "unknown"):
+            yield f"unended: {it['tag']} is {it['state']}"
+    statuses = {it["id"]: it["status"] for it in tables["instance"]}
+    for n, life in enumerate(run.plan.lives):
+        status = statuses.get(run.instance_ids[n])
+        expected = "deleted" if life in GONE else "exited" if life is Life.STOP else "running"
+        if status != expected:
+            yield f"unended: {run.plan.name(n)} is {status} in the end, not {expected}"
+
+
+def _webhooks(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
+    bodies: dict[str, set[bytes]] = defaultdict(set)
+    verifier = Webhook(WEBHOOK_SECRET)
+    for event_id, headers, body in run.hooks.got:
+        bodies[event_id].add(body)
+        try:
+            verifier.verify(body, {name.lower(): value for name, value in headers.items()})
+        except WebhookVerificationError as error:
+            yield f"webhook: {event_id} does not verify: {error}"
+    for event_id, versions in bodies.items():
+        if len(versions) > 1:
+            yield f"webhook: {event_id} came with {len(versions)} bodies"
+    stored = {it["id"]: it for it in tables["delivery"]}
+    for event_id in bodies.keys() - stored.keys():
+        yield f"webhook: {event_id} was sent and never committed"
+    for event_id, it in stored.items():
+        if bodies.get(event_id) != {bytes(it["body"])}:
+            yield f"webhook: {event_id} ({it['type']}) did not come as it was written down"
+    ids = Counter((it["instance_id"], it["sequence"]) for it in stored.values())
+    yield from (f"webhook: {key} has {n} ids" for key, n in ids.items() if n > 1)
+    yield from _last_words(run)
+
+
+def _last_words(run: Evidence) -> Iterator[str]:
+    for n, life in enumerate(run.plan.lives):
+        if not (instance_id := run.instance_ids[n]):
+            continue
+        came = run.hooks.types(instance_id)
+        missing = [it for it in LAST_WORDS[life] if it not in came]
+        if missing:
+            yield f"webhook: nobody heard {', '.join(missing)} of {run.plan.name(n)}"
+        if life is Life.RESTART and _count(run, instance_id, "instance.ready") != 2:
+            yield f"webhook: {run.plan.name(n)} was ready twice, and said so another number of times"
+
+
+def _count(run: Evidence, instance_id: str, type_: str) -> int:
+    """Count different events, not arrivals."""
+    told: Iterable[tuple[str, Row]] = ((event_id, json.loads(body)) for event_id, _, body in run.hooks.got)
+    return len({i for i, it in told if it["type"] == type_ and it["data"]["instanceId"] == instance_id})
+
+
+def _secrets(run: Evidence) -> Iterator[str]:
+    stored = b"".join(it.read_bytes() for it in run.database.parent.rglob("*") if it.is_file())
+    for where, content in (("the log", run.said), ("the data directory", stored)):
+        for secret in SECRETS:
+            if secret.encode() in content:
+                yield f"secret: one of them is in {where}"

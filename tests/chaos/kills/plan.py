@@ -1,0 +1,88 @@
+"""What one run does, drawn from its seed: whose lives, which deaths, which troubles of the cloud."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tests.chaos.kills.points import MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
+
+CREATE_TROUBLES = ("lost_reply_after_commit", "error_after_commit", "garbage", "lost_reply_before_commit")
+
+
+class Life(StrEnum):
+    """What a user does with one instance."""
+
+    KEEP = "keep"
+    STOP = "stop"
+    RESTART = "restart"
+    DELETE = "delete"
+    # Before anybody can know whether there is a machine.
+    DELETE_AT_ONCE = "delete_at_once"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    # Where the first death is; empty for any moment.
+    point: str
+    lives: tuple[Life, ...]
+    kills: tuple[Kill, ...]
+    faults: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+
+    @property
+    def label(self) -> str:
+        """Under which line of the table it counts."""
+        return self.point or "random moments"
+
+    def name(self, n: int) -> str:
+        return f"k{self.seed}-{n}"
+
+
+def draw_plan(seed: int, point: str = "") -> Plan:
+    """Draw a run. With a point, the first death is there."""
+    chance = random.Random(f"{seed}/{point}")
+    first = Kill(point, _times(point, chance)) if point else _any_moment(chance)
+    kills = [first]
+    if not point:
+        kills += [_any_kill(chance) for _ in range(chance.randint(0, 2))]
+    lives = [*_needed_for(point), *chance.choices(list(Life), k=2)]
+    chance.shuffle(lives)
+    faults: tuple[dict[str, Any], ...] = ()
+    if chance.random() < 0.4:
+        kind = chance.choice(CREATE_TROUBLES)
+        faults = ({"kind": kind, "count": 1, "nameContains": f"k{seed}-", "endpoints": ["create"]},)
+    return Plan(seed, point, tuple(lives), tuple(kills), faults)
+
+
+def _any_kill(chance: random.Random) -> Kill:
+    if chance.random() < 0.5:
+        return _any_moment(chance)
+    return Kill(chance.choice([it for it in POINTS if it != MID_MIGRATION]), chance.randint(1, 2))
+
+
+def _any_moment(chance: random.Random) -> Kill:
+    if chance.random() < 0.2:
+        return Kill(after_s=chance.uniform(0.3, 2.0))
+    # Most of what can go wrong happens in the first second.
+    return Kill(after_s=chance.choice((0.3, 1.0, 3.0)) * chance.random(), when_ready=True)
+
+
+def _times(point: str, chance: random.Random) -> int:
+    return chance.randint(1, MIGRATION_STEPS if point == MID_MIGRATION else 1)
+
+
+def _needed_for(point: str) -> list[Life]:
+    """Return lives that come past a point."""
+    if point == MID_BATCH:
+        # Many at once, so that some share a commit.
+        return [Life.KEEP] * 6
+    if "goal" in point or "_st" in point:
+        return [Life.RESTART]
+    if point.endswith("_delete"):
+        return [Life.DELETE]
+    return [Life.KEEP]

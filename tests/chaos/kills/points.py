@@ -1,0 +1,42 @@
+"""The named points at which a process can be told to kill itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# In the writer's transaction, just before it is committed, and just after.
+COMMITS = ("accept", "goal", "intent", "bind")
+# Around one call to the outside.
+CALLS = ("post", "delete", "stop", "start", "webhook")
+MID_BATCH = "mid_batch"
+MID_MIGRATION = "mid_migration"
+
+POINTS = (
+    *(f"{when}_{what}_commit" for what in COMMITS for when in ("before", "after")),
+    *(f"{when}_{what}" for what in CALLS for when in ("before", "after")),
+    MID_BATCH,
+    MID_MIGRATION,
+)
+# How many statements change the schema on the way from nothing to now; any of them may be the last.
+MIGRATION_STEPS = 20
+
+VARIABLE = "GPUHERD_CRASH_AT"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One death: at the n-th time that a point is reached, or so many seconds after a start."""
+
+    point: str = ""
+    n: int = 1
+    after_s: float = 0.0
+    # From when the seconds count: from the first request that is taken, or from the very beginning.
+    when_ready: bool = False
+
+    @property
+    def word(self) -> str:
+        """What the process is told; empty if it does not know of its death."""
+        return f"{self.point}:{self.n}" if self.point else ""
+
+    def __str__(self) -> str:
+        return self.word or f"{self.after_s:.2f}s{' of service' if self.when_ready else ''}"

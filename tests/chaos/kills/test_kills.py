@@ -1,0 +1,92 @@
+"""Real processes die at every named point and at random moments; nothing is lost, doubled or left undone."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.kills.campaign import DECOYS, run_plan, run_plans, shared_cloud
+from tests.chaos.kills.checker import SECRETS, check
+from tests.chaos.kills.plan import Life, Plan, draw_plan
+from tests.chaos.kills.points import POINTS, Kill
+
+pytestmark = pytest.mark.processes
+
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+# Besides the tours; `python -m tests.chaos.kills` makes as many as there is time for.
+RUNS = 2
+
+# Each is one run with several deaths, one after the other: every named point is in one of them.
+TOURS: dict[str, tuple[tuple[str, ...], tuple[Life, ...]]] = {
+    "accepting": (
+        ("mid_migration", "before_accept_commit", "after_accept_commit", "mid_batch"),
+        (Life.KEEP,) * 8,
+    ),
+    "renting": (
+        ("before_intent_commit", "after_intent_commit", "before_post", "after_post"),
+        (Life.KEEP,) * 5,
+    ),
+    "binding and telling": (
+        ("before_bind_commit", "after_bind_commit", "before_webhook", "after_webhook"),
+        (Life.KEEP,) * 4,
+    ),
+    "stopping and starting": (
+        (
+            "before_goal_commit",
+            "after_goal_commit",
+            "before_stop",
+            "after_stop",
+            "before_start",
+            "after_start",
+        ),
+        (Life.RESTART,) * 4,
+    ),
+    "deleting": (("before_delete", "after_delete"), (Life.DELETE, Life.DELETE_AT_ONCE, Life.DELETE)),
+}
+
+
+def test_the_tours_come_past_every_point() -> None:
+    assert sorted(point for points, _ in TOURS.values() for point in points) == sorted(POINTS)
+
+
+@pytest.mark.parametrize("name", TOURS)
+async def test_a_death_at_each_named_point_breaks_nothing(name: str, tmp_path: Path) -> None:
+    points, lives = TOURS[name]
+    plan = Plan(1, points[0], lives, tuple(Kill(point, 1) for point in points))
+    async with shared_cloud(tmp_path) as novita:
+        run, broken = await run_plan(plan, novita, tmp_path / "run")
+    assert broken == [], run.said[-2000:].decode(errors="replace")
+    died = dict(zip(points, run.reached, strict=True))
+    assert all(died.values()), died
+
+
+async def test_the_checker_sees_what_is_broken(tmp_path: Path) -> None:
+    plan = Plan(1, "", (Life.KEEP,), ())
+    async with shared_cloud(tmp_path) as novita:
+        run, broken = await run_plan(plan, novita, tmp_path / "run")
+    assert broken == []
+    (ours,) = [it for it in run.machines if it["name"].startswith(plan.name(0)) and it["name"] not in DECOYS]
+    event_id, headers, body = run.hooks.got[-1]
+    cases = {
+        "orphan": lambda it: it.machines.append({**ours, "id": "another"}),
+        "duplicate": lambda it: it.machines.append({**ours, "id": "another", "alive": False}),
+        "lost": lambda it: it.machines.remove(ours),
+        "webhook": lambda it: it.hooks.got.append((event_id, headers, body + b" ")),
+        "unended": lambda it: it.problems.append("a request never came to its end"),
+        "secret": lambda it: setattr(it, "said", it.said + SECRETS[0].encode()),
+    }
+    for kind, spoil in cases.items():
+        spoilt = replace(run, machines=[*run.machines], hooks=copy.deepcopy(run.hooks), problems=[])
+        spoil(spoilt)
+        assert kind in {it.partition(":")[0] for it in check(spoilt)}, kind
+
+
+async def test_deaths_at_random_moments_break_nothing(tmp_path: Path) -> None:
+    plans = [draw_plan(seed) for seed in range(SEED, SEED + RUNS)]
+    report = await run_plans(plans, tmp_path, at_once=2)
+    assert report.violations == [], f"python -m tests.chaos.kills --runs {RUNS} --seed {SEED} --point random"

@@ -1,0 +1,1 @@
+"""Take away one guard at a time, and see whether anybody notices."""
