@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types imports unit bench lock clean
+.PHONY: help setup demo test check format lint types imports unit bench chaos lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,13 @@ format: setup ## rewrite the code in the house format
 
 bench: setup ## measure speed and size beside bare baselines (about 6 minutes) into bench/results.md
 	@$(BIN)/python -m bench
+
+SEEDS ?= 2000
+RUNS ?= 50
+chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
+	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS)
+	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS)
+	@$(BIN)/python -m tests.chaos.mutants
 
 lock: ## renew the hashed locks (needs uv)
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 pyproject.toml -o requirements.lock

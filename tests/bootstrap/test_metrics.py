@@ -87,8 +87,9 @@ async def test_every_metric_moves_when_an_instance_is_rented(
                 while "instance.ready" not in hooks.types(instance_id):
                     await asyncio.sleep(0.05)
                 # A run is counted a moment after its job is finished.
-                while is_busy(page := await metrics(api)) or sent(page) < 4:
+                while is_busy(page := await metrics(api)) or sent(page) < len(hooks.types(instance_id)):
                     await asyncio.sleep(0.05)
+                told = len(hooks.types(instance_id))
     finally:
         await service.stop()
     empty = {name for name, family in page.families.items() if not family.samples}
@@ -97,8 +98,10 @@ async def test_every_metric_moves_when_an_instance_is_rented(
     assert page.value("gpuherd_novita_call_duration_seconds_count", endpoint="/gpu/instance/create") == 1
     assert page.value("gpuherd_create_attempts_total", state="bound") == 1
     assert page.value("gpuherd_instance_status_duration_seconds_count", status="creating") == 1
-    assert sent(page) == 4
-    assert page.value("gpuherd_webhook_tries_total", outcome="ok") == 4
+    # A machine that boots between two looks is never seen starting.
+    assert told in (3, 4)
+    assert sent(page) == told
+    assert page.value("gpuherd_webhook_tries_total", outcome="ok") == told
     assert page.value("gpuherd_instances", status="running") == 1
     assert page.value("gpuherd_breaker_state", state="CLOSED") == 1
     assert page.value("gpuherd_rate_limiter_calls_per_second", limiter="novita") == 5

@@ -31,7 +31,12 @@ def test_history_is_read_at_its_upper_quartile(history_s: list[float], seconds: 
     assert time_to_ready(history_s) == timedelta(seconds=seconds)
 
 
-histories = st.lists(st.floats(0, 3600), min_size=3, max_size=60)
+def test_adopted_machines_tell_nothing_about_those_that_have_to_boot() -> None:
+    assert time_to_ready([0.0, 30, 0.0, 10, 20, 0.0]) == timedelta(seconds=30)
+    assert time_to_ready([0.0] * 50) == timedelta(minutes=4)
+
+
+histories = st.lists(st.floats(0.001, 3600), min_size=3, max_size=60)
 
 
 @settings(deadline=None)

@@ -94,9 +94,7 @@ async def test_statistics_add_up(cache: Cache[str, str], clock: FakeClock) -> No
     assert stats.hit_ratio == pytest.approx(4 / 6)
 
 
-async def test_a_peek_counts_what_it_finds_and_nothing_else(
-    cache: Cache[str, str], clock: FakeClock
-) -> None:
+async def test_a_peek_counts_what_it_finds_and_nothing_else(cache: Cache[str, str], clock: FakeClock) -> None:
     assert cache.peek("a") is None
     cache.put("a", "1")
     assert cache.peek("a") == "1"

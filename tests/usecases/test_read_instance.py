@@ -48,7 +48,7 @@ class Memory:
             raise NotFound("there is no such instance", code="INSTANCE_NOT_FOUND")
         return found
 
-    async def find_named(self, name: str) -> tuple[Instance, ...]:
+    async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
         self.reads["named"] += 1
         return (self.instance,) if name == self.instance.name else ()
 

@@ -1,7 +1,8 @@
-"""What lives in the data directory besides the database: the lock of the process, and the admin key."""
+"""What lives in the data directory besides the database: the lock of the process, and its keys."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -12,6 +13,7 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.secret import Secret
 
 ADMIN_KEY_FILE = "admin.key"
+WEBHOOK_KEY_FILE = "webhook.key"
 LOCK_FILE = "gpuherd.lock"
 
 
@@ -26,7 +28,10 @@ class ProcessLock:
 
     def __init__(self, directory: Path):
         _make(directory)
-        self._file = (directory / LOCK_FILE).open("a")
+        try:
+            self._file = (directory / LOCK_FILE).open("a")
+        except OSError as error:
+            raise _unwritable(directory, error) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -42,27 +47,56 @@ class ProcessLock:
 
 def admin_key(directory: Path, configured: Secret | None) -> Secret:
     """Return the admin key: the configured one, else the stored one, else a new one that is stored."""
-    if configured is not None:
-        return configured
-    _make(directory)
-    if (known := stored_admin_key(directory)) is not None:
-        return known
-    fresh = Secret(f"ghk_{secrets.token_urlsafe(32)}")
-    handle = os.open(directory / ADMIN_KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(fresh.reveal() + "\n")
-    return fresh
+    return configured if configured is not None else _kept(directory, ADMIN_KEY_FILE, "ghk_")
+
+
+def webhook_key(directory: Path) -> Secret:
+    """Return the key from which the secrets of webhook endpoints are derived; made at the first call."""
+    return _kept(directory, WEBHOOK_KEY_FILE, "ghw_")
 
 
 def stored_admin_key(directory: Path) -> Secret | None:
     """Return the key that a server on this machine has made, if this user may read it."""
-    path = directory / ADMIN_KEY_FILE
+    return _stored(directory / ADMIN_KEY_FILE)
+
+
+def stored_webhook_key(directory: Path) -> Secret | None:
+    """Return the key from which secrets of webhook endpoints may have been derived here."""
+    return _stored(directory / WEBHOOK_KEY_FILE)
+
+
+def _kept(directory: Path, name: str, prefix: str) -> Secret:
+    _make(directory)
+    path = directory / name
+    if (known := _stored(path)) is not None:
+        return known
+    # Written aside and linked when it is whole: of two processes that start together, one has its way.
+    aside = directory / f".{name}.{secrets.token_hex(4)}"
+    try:
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(f"{prefix}{secrets.token_urlsafe(32)}\n")
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(aside)
+        aside.unlink()
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    if (kept := _stored(path)) is None:
+        raise CannotStart(f"{path} belongs to somebody else and cannot be read")
+    return kept
+
+
+def _stored(path: Path) -> Secret | None:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise CannotStart(f"{path} can be read by others; run: chmod 600 {path}")
-        return Secret(path.read_text().strip())
+        key = path.read_text().strip()
     except (FileNotFoundError, PermissionError):
         return None
+    if not key:
+        # Everybody knows the empty key.
+        raise CannotStart(f"{path} is empty, so a crash must have cut it short; remove it")
+    return Secret(key)
 
 
 def _make(directory: Path) -> None:
@@ -70,3 +104,7 @@ def _make(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise CannotStart(f"the data directory {directory} cannot be made: {error.strerror}") from error
+
+
+def _unwritable(directory: Path, error: OSError) -> CannotStart:
+    return CannotStart(f"the data directory {directory} cannot be written: {error.strerror}")

@@ -17,11 +17,12 @@ from pathlib import Path
 from aiohttp import web
 
 from gpuherd.adapters.logs import configure_logs
-from gpuherd.adapters.webhooks.signing import verify
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
-from gpuherd.bootstrap.serve import HttpServer, listening, running_service
+from gpuherd.bootstrap.http_server import HttpServer
+from gpuherd.bootstrap.serve import listening, running_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.secret import Secret
+from gpuherd.domain.signing import verify
 from gpuherd.settings import Settings, load_settings
 
 SPEED = 5.0

@@ -13,9 +13,10 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.clock import Clock
-from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.instance import Instance
 from gpuherd.ports.meter import Meter
-from gpuherd.ports.store import Change, InstanceQuery, Instances, JobBook
+from gpuherd.ports.orphans import Orphans
+from gpuherd.ports.store import Change, Claim, Instances, JobBook
 from gpuherd.resilience.cache import Cache
 
 
@@ -28,8 +29,8 @@ class MeteredInstances(SqlInstances):
         super().__init__(database, clock, announce)
         self._times = StatusTimes(self, meter)
 
-    async def update(self, change: Change) -> Instance:
-        updated = await super().update(change)
+    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+        updated = await super().update(change, claim)
         await self._times.saved(change)
         return updated
 
@@ -40,12 +41,12 @@ def metrics_page(
     book: JobBook,
     instances: Instances,
     caches: Sequence[Cache[Any, Any]],
+    orphans: Orphans,
 ) -> PrometheusPage:
     """Return the page that shows what `meter` counted and how everything else stands."""
 
     async def by_status() -> dict[str, int]:
-        pages = {it.value: await instances.page(InstanceQuery((it,), limit=1)) for it in Status}
-        return {status: page.total for status, page in pages.items()}
+        return {status.value: count for status, count in (await instances.count_by_status()).items()}
 
     sources = Sources(
         job_stats=book.stats,
@@ -53,5 +54,6 @@ def metrics_page(
         breaker_state=link.breaker_state,
         caches=lambda: [it.stats for it in caches],
         limiters=link.limiters,
+        orphans=orphans.open,
     )
     return PrometheusPage(meter.registry, sources)

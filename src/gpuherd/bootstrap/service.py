@@ -12,13 +12,14 @@ from prometheus_client import CollectorRegistry
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.data_dir import admin_key
+from gpuherd.bootstrap.keys import lay_out_keys
 from gpuherd.bootstrap.metrics import metrics_page
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.work import Work, lay_out_work
 from gpuherd.clock import Chance, Clock, Ids
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.plane import KeyDesk, Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS
@@ -26,7 +27,10 @@ from gpuherd.usecases.change_goal import ChangeGoal
 from gpuherd.usecases.find_instance import FindInstance
 from gpuherd.usecases.launch_instance import LaunchInstance, RegionRules
 from gpuherd.usecases.list_comprehensive import ListComprehensive
+from gpuherd.usecases.list_instances import ListInstances
+from gpuherd.usecases.look_up import LookUp
 from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.prune_records import PruneRecords
 from gpuherd.usecases.read_instance import ReadInstance
 from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.sweep import Sweep
@@ -36,7 +40,13 @@ from gpuherd.usecases.tend_caches import TendCaches
 log = structlog.get_logger()
 
 SWEEP_S = 5.0
+COLLECT_MIN_S, COLLECT_MAX_S = 0.25, 10.0
 PRUNE_S = 600.0
+# So long another replica may not know of an endpoint that was made here.
+ENDPOINTS_S = 2.0
+# So long another replica may still accept a key that was revoked here.
+KEYS_S = 2.0
+KEYS_USED_S = 60.0
 CLEANUP_S = 60.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOKS_AT_ONCE = 16
@@ -86,16 +96,24 @@ class Service:
 
 
 async def build_service(
-    settings: Settings, link: CloudLink, clock: Clock, chance: Chance | None = None
+    settings: Settings,
+    link: CloudLink,
+    clock: Clock,
+    chance: Chance | None = None,
+    check: FileCheck | None = None,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
     chance = chance or random.SystemRandom()
     ids = Ids(clock, chance)
     meter = PrometheusMeter(CollectorRegistry())
     link.report_to(meter)
-    stores = await open_stores(settings, clock, ids, meter)
+    stores = await open_stores(settings, clock, ids, meter, check)
     work = lay_out_work(settings, stores, link, clock, chance, ids, meter)
-    plane = _plane(settings, stores, work, link, clock, ids, meter, lambda: service.running)
+    # Before anything can happen that somebody wants to hear of.
+    await work.webhooks.directory.refresh()
+    keys = lay_out_keys(settings, stores, clock, chance)
+    await keys.registry.refresh()
+    plane = _plane(settings, stores, work, link, clock, ids, meter, keys, lambda: service.running)
     service = Service(
         plane=plane,
         database=stores.database,
@@ -108,13 +126,25 @@ async def build_service(
         loops=[
             Loop("observe", settings.fast_poll_interval_s, work.observer.tick, clock),
             Loop("sweep", SWEEP_S, work.sweep, clock),
+            Loop("collect", _collect_interval_s(settings), work.orphans.collect.tick, clock),
+            Loop("prune-orphans", PRUNE_S, work.orphans.collect.forget, clock),
             Loop("prune", PRUNE_S, work.sweep.prune, clock),
+            Loop("prune-deliveries", PRUNE_S, work.webhooks.prune, clock),
+            Loop("endpoints", ENDPOINTS_S, work.webhooks.directory.refresh, clock),
+            Loop("keys", KEYS_S, keys.registry.refresh, clock),
+            Loop("keys-used", KEYS_USED_S, keys.registry.write_down_use, clock),
+            Loop("prune-records", PRUNE_S, PruneRecords(stores.retention, clock), clock),
             Loop("prune-queue-log", PRUNE_S, stores.prune_queue_log, clock),
             Loop("cleanup", CLEANUP_S, plane.tend_caches.cleanup, clock),
         ],
         closers=[*work.closers, link.close, *stores.closers],
     )
     return service
+
+
+def _collect_interval_s(settings: Settings) -> float:
+    """Return how often to look for something to collect; like all waits it scales with the settling time."""
+    return min(COLLECT_MAX_S, max(COLLECT_MIN_S, settings.create_settle_s / 18))
 
 
 def _plane(
@@ -125,6 +155,7 @@ def _plane(
     clock: Clock,
     ids: Ids,
     meter: PrometheusMeter,
+    keys: KeyDesk,
     is_ready: Callable[[], bool],
 ) -> Plane:
     instances, catalogue, max_wait = stores.instances, work.catalogue, settings.instance_max_wait
@@ -149,8 +180,11 @@ def _plane(
             max_wait,
             link.breaker_state,
         ),
-        retry_job=RetryJob(stores.book, stores.outbox),
+        retry_job=RetryJob(stores.book, stores.outbox, clock),
+        webhooks=work.webhooks.plane,
+        orphans=work.orphans,
         read_instance=reader,
+        list_instances=ListInstances(instances),
         list_comprehensive=comprehensive,
         sync_cloud=SyncCloud(work.observer, comprehensive.forget),
         tend_caches=TendCaches(caches, instances),
@@ -160,12 +194,13 @@ def _plane(
         flags=stores.flags,
         catalogue=catalogue,
         targets=settings.allow_private_targets,
-        admin_key=admin_key(settings.data_dir, settings.admin_key),
+        look_up=LookUp(instances, stores.book, stores.outbox),
+        keys=keys,
         clock=clock,
         ids=ids,
         breaker_state=link.breaker_state,
         meter=meter,
-        metrics=metrics_page(meter, link, stores.book, instances, caches),
+        metrics=metrics_page(meter, link, stores.book, instances, caches, stores.orphans),
         is_ready=is_ready,
     )
 

@@ -9,26 +9,40 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import structlog
 from pgqueuer.ports import RepositoryPort
 from sqlalchemy import make_url
 
 from gpuherd.adapters.metrics.metered_turns import MeteredTurns
-from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
+from gpuherd.adapters.sql.api_keys import SqlApiKeys
+from gpuherd.adapters.sql.audit_log import SqlAuditLog
+from gpuherd.adapters.sql.claims import SqlClaims
+from gpuherd.adapters.sql.crash_count import count_crashes
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.clock import Clock, Ids
+from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, Retention
 from gpuherd.ports.meter import Meter
+from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.store import Flags, Instances, JobBook, Outbox, Sightings, Turns
+from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints
 from gpuherd.settings import Settings
 from gpuherd.usecases.change_hub import ChangeHub
+
+log = structlog.get_logger()
 
 LOG_KEPT = timedelta(hours=24)
 
@@ -47,17 +61,26 @@ class Stores:
     turns: Turns
     book: JobBook
     outbox: Outbox
+    deliveries: DeliveryLog
+    endpoints: WebhookEndpoints
+    orphans: Orphans
+    keys: ApiKeys
+    audit: AuditLog
+    claims: Claims
+    retention: Retention
     # PGQueuer's own log would grow for ever.
     prune_queue_log: Callable[[], Awaitable[object]]
     # In the order in which they are to be called.
     closers: tuple[Callable[[], object], ...]
 
 
-async def open_stores(settings: Settings, clock: Clock, ids: Ids, meter: Meter) -> Stores:
+async def open_stores(
+    settings: Settings, clock: Clock, ids: Ids, meter: Meter, check: FileCheck | None = None
+) -> Stores:
     """Open and migrate the database, and take over what an earlier process left in it."""
     lock = _lock(settings)
     database = Database(settings.database)
-    migrate(database)
+    migrate(database, check)
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
@@ -77,6 +100,13 @@ async def open_stores(settings: Settings, clock: Clock, ids: Ids, meter: Meter) 
         turns=MeteredTurns(turns, instances, meter),
         book=SqlJobBook(database, clock),
         outbox=SqlOutbox(database),
+        deliveries=SqlDeliveryLog(database, clock),
+        endpoints=SqlWebhookEndpoints(database),
+        orphans=SqlOrphans(database, clock, hub.changed),
+        keys=SqlApiKeys(database),
+        audit=SqlAuditLog(database),
+        claims=SqlClaims(database, clock),
+        retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,
         closers=(close_repository, database.close, lock),
     )
@@ -96,8 +126,13 @@ async def _repository(
     if database.is_sqlite:
         embedded = SqliteRepository(database, clock)
         database.doorbell = embedded.driver.ring
+        for job_id in database.write_now(lambda c: count_crashes(c, clock.now())):
+            log.error("job.ends_the_process", job_id=job_id)
         await embedded.recover()
         return embedded, _nothing, lambda: None
+    # Its driver takes a while to load, and few need it.
+    from gpuherd.adapters.queue.postgres_repository import PostgresRepository  # noqa: PLC0415
+
     shared = await PostgresRepository.open(settings.database_url, clock)
     await shared.ensure_schema()
     return shared, partial(shared.prune_log, LOG_KEPT), shared.close

@@ -9,12 +9,13 @@ from datetime import timedelta
 from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.adapters.outbound.resolver import SystemResolver
 from gpuherd.adapters.probes.prober import GuardedProber
-from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.adapters.webhooks.signing import Signer
 from gpuherd.bootstrap.cloud import CloudLink
+from gpuherd.bootstrap.orphans import lay_out_orphans
 from gpuherd.bootstrap.stores import Stores
+from gpuherd.bootstrap.webhooks import WebhookWork, lay_out_webhooks
 from gpuherd.clock import Chance, Clock, Ids
 from gpuherd.domain.sighting import Patience
+from gpuherd.entrypoints.plane import OrphanDesk
 from gpuherd.ports.meter import Meter
 from gpuherd.settings import Settings
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
@@ -22,9 +23,8 @@ from gpuherd.usecases.advance_instance import AdvanceInstance
 from gpuherd.usecases.catalogue import Catalogue
 from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle
-from gpuherd.usecases.deliver_webhook import DeliverWebhook
 from gpuherd.usecases.observe_cloud import ObserveCloud
-from gpuherd.usecases.rent_machine import RentMachine
+from gpuherd.usecases.rent_machine import UNKNOWN_MAX, RentMachine
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.run_job import Handler, RunJob
 from gpuherd.usecases.sweep import Sweep
@@ -42,6 +42,8 @@ class Work:
     run_job: RunJob
     observer: ObserveCloud
     sweep: Sweep
+    webhooks: WebhookWork
+    orphans: OrphanDesk
     closers: tuple[Callable[[], object], ...]
 
 
@@ -51,16 +53,10 @@ def lay_out_work(
     """Return the background work, ready to be run."""
     patience = Patience(timedelta(seconds=settings.create_settle_s))
     activities = Activities(ids, settings.max_retry_attempts)
-    chronicle = Chronicle(clock, ids, activities)
+    webhooks = lay_out_webhooks(settings, stores, activities, clock, chance, ids, meter)
+    chronicle = Chronicle(clock, ids, activities, webhooks.directory.current)
     catalogue = Catalogue(link.cloud, clock)
     probe_door = GuardedDoor(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
-    advance = _advance(
-        stores, link, chronicle, catalogue, activities, probe_door, clock, chance, ids, patience
-    )
-    hook_door = GuardedDoor(settings.allow_private_targets, SystemResolver(), clock)
-    signer = Signer([settings.webhook_secret]) if settings.webhook_secret else None
-    sender = HttpWebhookSender(hook_door, clock, signer)
-    deliver = DeliverWebhook(stores.outbox, sender, clock, chance, meter)
     observer = ObserveCloud(
         link.cloud,
         stores.sightings,
@@ -71,7 +67,24 @@ def lay_out_work(
         timedelta(seconds=settings.instance_poll_interval_s),
         link.breaker_state,
     )
-    handlers: dict[str, Handler] = {**dict.fromkeys(TURN_KINDS, advance), SEND_WEBHOOK: deliver}
+    advance = _advance(
+        settings,
+        stores,
+        link,
+        observer,
+        chronicle,
+        catalogue,
+        activities,
+        probe_door,
+        clock,
+        chance,
+        ids,
+        patience,
+    )
+    orphans = lay_out_orphans(
+        settings, stores, link, observer, chronicle, catalogue, activities, clock, ids, patience
+    )
+    handlers: dict[str, Handler] = {**dict.fromkeys(TURN_KINDS, advance), SEND_WEBHOOK: webhooks.deliver}
     return Work(
         activities=activities,
         chronicle=chronicle,
@@ -79,13 +92,17 @@ def lay_out_work(
         run_job=RunJob(stores.book, handlers, clock, meter),
         observer=observer,
         sweep=Sweep(stores.book, activities, clock),
-        closers=(probe_door.close, hook_door.close),
+        webhooks=webhooks,
+        orphans=orphans,
+        closers=(probe_door.close, webhooks.close),
     )
 
 
 def _advance(
+    settings: Settings,
     stores: Stores,
     link: CloudLink,
+    observer: ObserveCloud,
     chronicle: Chronicle,
     catalogue: Catalogue,
     activities: Activities,
@@ -97,7 +114,16 @@ def _advance(
 ) -> AdvanceInstance:
     turns, cloud = stores.turns, link.cloud
     rent = RentMachine(
-        turns, cloud, catalogue, chronicle, stores.flags, clock, stores.installation, boot_id=ids.new("boot_")
+        turns,
+        cloud,
+        catalogue,
+        chronicle,
+        stores.flags,
+        clock,
+        stores.installation,
+        boot_id=ids.new("boot_"),
+        has_looked=observer.has_looked,
+        unknown_max=UNKNOWN_MAX if settings.on_unknown == "retry" else 1,
     )
     resolve = ResolveAttempt(turns, chronicle, rent, clock, patience)
     check_health = CheckHealth(GuardedProber(probe_door, probe_door, clock), clock, chance)

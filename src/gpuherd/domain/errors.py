@@ -3,6 +3,7 @@
 GpuherdError
 ├── InvalidRequest · NotFound · Conflict     the user can fix it
 ├── ClaimMismatch                            the same Idempotency-Key was used for another request
+├── QuotaExceeded                            the key's limit is reached: end something first
 ├── NoCapacity                               no offer is left: wait, or wish for something else
 ├── StoreUnavailable                         our own memory cannot be written now: try again
 ├── StaleWrite                               somebody else changed it first: look again
@@ -72,6 +73,12 @@ class ClaimMismatch(GpuherdError):
     """One Idempotency-Key, two different requests: one of them is a mistake."""
 
     code = "IDEMPOTENCY_KEY_REUSED"
+
+
+class QuotaExceeded(GpuherdError):
+    """The key may not use more than it does; details say what is used and what is allowed."""
+
+    code = "QUOTA_EXCEEDED"
 
 
 class NoCapacity(GpuherdError):

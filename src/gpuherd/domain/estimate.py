@@ -11,8 +11,9 @@ SAMPLES_NEEDED = 3
 
 def time_to_ready(history_s: Sequence[float]) -> timedelta:
     """Return the time that three of four earlier rentals of this kind did not exceed."""
-    if len(history_s) < SAMPLES_NEEDED:
+    # An adopted machine was ready in no time, and tells nothing about those that have to boot.
+    ordered = sorted(seconds for seconds in history_s if seconds > 0)
+    if len(ordered) < SAMPLES_NEEDED:
         return FIRST_GUESS
-    ordered = sorted(history_s)
     # Upper quartile, not median: a promise that is kept is worth more than a short one.
     return timedelta(seconds=ordered[(3 * len(ordered) - 1) // 4])

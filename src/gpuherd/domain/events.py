@@ -20,6 +20,15 @@ FAILED = "instance.failed"
 TIMEOUT = "instance.timeout"
 DELETING = "instance.deleting"
 START_REFUSED = "instance.start_refused"
+RECLAIM_NOTICE = "instance.reclaim_notice"
+ORPHAN_DETECTED = "instance.orphan_detected"
+ADOPTED = "instance.adopted"
+
+# Sent on request only, to see whether a receiver can be reached and verifies.
+WEBHOOK_TEST = "webhook.test"
+
+# The subject of events that belong to no instance; it has a sequence of its own.
+ACCOUNT = "account"
 
 # The event that announces a status, where its name is not simply the status.
 STATUS_EVENTS = {
@@ -29,6 +38,7 @@ STATUS_EVENTS = {
     Status.READY: READY,
     Status.STOPPING: "instance.stopping",
     Status.EXITED: "instance.exited",
+    Status.MIGRATING: "instance.migrating",
     Status.DELETED: "instance.deleted",
     Status.FAILED: FAILED,
 }
@@ -52,8 +62,8 @@ WEBHOOK_TYPES = frozenset(
         "instance.stopping",
         "instance.exited",
         "instance.deleted",
-        "instance.reclaim_notice",
-        "instance.orphan_detected",
+        RECLAIM_NOTICE,
+        ORPHAN_DETECTED,
     }
 )
 

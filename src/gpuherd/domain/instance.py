@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.api_key import ADMIN_ID
 from gpuherd.domain.failure import Failure
 from gpuherd.domain.health import Health, HealthCheck
 from gpuherd.domain.machine import NO_CONNECTION, Connection, PortMapping
@@ -65,6 +66,8 @@ class Wish:
     billing_mode: BillingMode = BillingMode.SPOT
     hourly_usd_max: Decimal | None = None
     optimize: Optimize = Optimize.REGION
+    # How long to wait for an offer that fits, if there is none now.
+    capacity_wait_s: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,10 @@ class Instance:
     # Until then it must be usable.
     deadline: datetime
     estimated_ready_at: datetime
+    # The id of the key that it was made with; others do not see it.
+    owner: str = ADMIN_ID
+    # What the whole of it was expected to cost when it was accepted, if that was known.
+    expected_hourly_usd: Decimal | None = None
     reason: str = ""
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
@@ -105,6 +112,9 @@ class Instance:
     started_at: datetime | None = None
     ready_at: datetime | None = None
     stopped_at: datetime | None = None
+    # The cloud has announced that it will take the spot machine back, and when, if it says so.
+    reclaim_told: bool = False
+    reclaim_at: datetime | None = None
     # The machine must be given back, and is not yet proven to be gone.
     releasing: bool = False
     # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps

@@ -7,18 +7,63 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.networks import TargetPolicy
-from gpuherd.domain.secret import Secret
+from gpuherd.ports.keys import AuditLog, Claims
 from gpuherd.ports.meter import Meter, MetricsPage
-from gpuherd.ports.store import Flags, Instances, JobBook, Sightings
+from gpuherd.ports.orphans import Orphans
+from gpuherd.ports.store import Flags, Instances, JobBook, Outbox, Sightings
+from gpuherd.ports.webhooks import DeliveryLog
+from gpuherd.usecases.adopt_orphan import AdoptOrphan
 from gpuherd.usecases.catalogue import Catalogue
 from gpuherd.usecases.change_goal import ChangeGoal
+from gpuherd.usecases.collect_orphans import CollectOrphans
 from gpuherd.usecases.find_instance import FindInstance
+from gpuherd.usecases.find_orphan import FindOrphan
+from gpuherd.usecases.key_registry import KeyRegistry
 from gpuherd.usecases.launch_instance import LaunchInstance
 from gpuherd.usecases.list_comprehensive import ListComprehensive
+from gpuherd.usecases.list_instances import ListInstances
+from gpuherd.usecases.look_up import LookUp
+from gpuherd.usecases.manage_endpoints import ManageEndpoints
+from gpuherd.usecases.manage_keys import ManageKeys
+from gpuherd.usecases.order_orphan import OrderOrphan
 from gpuherd.usecases.read_instance import ReadInstance
+from gpuherd.usecases.replay_webhooks import ReplayWebhooks
 from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.sync_cloud import SyncCloud
 from gpuherd.usecases.tend_caches import TendCaches
+from gpuherd.usecases.try_webhook import TryWebhook
+
+
+@dataclass(frozen=True)
+class Webhooks:
+    """What the outside may ask about webhooks."""
+
+    endpoints: ManageEndpoints
+    outbox: Outbox
+    log: DeliveryLog
+    replay: ReplayWebhooks
+    test: TryWebhook
+
+
+@dataclass(frozen=True)
+class OrphanDesk:
+    """What the outside may ask about machines that no instance has."""
+
+    ledger: Orphans
+    collect: CollectOrphans
+    find: FindOrphan
+    order: OrderOrphan
+    adopt: AdoptOrphan
+
+
+@dataclass(frozen=True)
+class KeyDesk:
+    """What the outside may ask about keys, about what was done with them, and about requests made twice."""
+
+    registry: KeyRegistry
+    manage: ManageKeys
+    audit: AuditLog
+    claims: Claims
 
 
 @dataclass(frozen=True)
@@ -28,18 +73,22 @@ class Plane:
     launch_instance: LaunchInstance
     find_instance: FindInstance
     read_instance: ReadInstance
+    list_instances: ListInstances
     list_comprehensive: ListComprehensive
     sync_cloud: SyncCloud
     tend_caches: TendCaches
     change_goal: ChangeGoal
     retry_job: RetryJob
+    webhooks: Webhooks
+    orphans: OrphanDesk
     instances: Instances
     sightings: Sightings
     jobs: JobBook
     flags: Flags
     catalogue: Catalogue
     targets: TargetPolicy
-    admin_key: Secret
+    look_up: LookUp
+    keys: KeyDesk
     clock: Clock
     ids: Ids
     breaker_state: Callable[[], str]

@@ -10,13 +10,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from gpuherd.domain.api_key import Limits
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.audit import Deed
 from gpuherd.domain.delivery import Delivery
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.operation import Operation
 from gpuherd.domain.sighting import ListRecord, Sighting
 from gpuherd.jobs.job import Job, JobStatus, NewJob
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
+
+    # The id of the caller's key: two callers may use the same word.
+    scope: str
+    key: str
+    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,18 @@ class Change:
     finished_job: str | None = None
     # Operations that this change makes, moves or ends.
     operations: tuple[Operation, ...] = ()
+    # Who asks for this, for the audit log; None for what gpuherd does by itself.
+    deed: Deed | None = None
+    # Nothing is written (`QuotaExceeded`) if with this the owner's instances would use more.
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The webhooks of an event and the jobs that send them, to be written in one transaction with it."""
+
+    deliveries: tuple[Delivery, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +66,8 @@ class Turn:
 
     instance: Instance
     attempts: tuple[Attempt, ...]
-    # Of the machine that is bound, or of the one that carries the open attempt's tag.
+    # Of the machine that is bound, or of those that carry a tag of this instance; while none is bound also
+    # where no attempt has that tag, because this database may be older than the machine.
     sightings: tuple[Sighting, ...]
     # Lists made since the open attempt was sent, or since the removal was asked for, oldest first.
     lists: tuple[ListRecord, ...]
@@ -60,6 +85,7 @@ class InstanceQuery:
     statuses: tuple[Status, ...] = ()
     name: str | None = None
     label: tuple[str, str] | None = None
+    owner: str | None = None
     limit: int = 50
     cursor: str | None = None
 
@@ -81,15 +107,6 @@ class Live:
     open_tag: str | None
 
 
-@dataclass(frozen=True)
-class Claim:
-    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
-
-    scope: str
-    key: str
-    fingerprint: str
-
-
 class Instances(Protocol):
     """Instances and what happened to them."""
 
@@ -101,11 +118,20 @@ class Instances(Protocol):
         """
         ...
 
-    async def update(self, change: Change) -> Instance:
+    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
         """Write a change that somebody outside of a turn has made, and return the instance as it is now.
 
-        `StaleWrite` if the instance has changed since it was read: nothing was written.
+        `StaleWrite` if the instance has changed since it was read, or the claim is taken: nothing was
+        written. The claim then stands for the instance's present operation.
         """
+        ...
+
+    async def claim_operation(self, claim: Claim, instance: Instance) -> None:
+        """Let the claim stand for the operation that the instance has; quiet if it is taken."""
+        ...
+
+    async def claimed_operation(self, claim: Claim) -> tuple[Instance, Operation] | None:
+        """Return what this claim stands for, if it was made; `ClaimMismatch` if for something else."""
         ...
 
     async def operation(self, operation_id: str) -> tuple[Operation, str]:
@@ -120,16 +146,20 @@ class Instances(Protocol):
         """Return one; `NotFound` (INSTANCE_NOT_FOUND) if there is none."""
         ...
 
-    async def find_named(self, name: str) -> tuple[Instance, ...]:
-        """Return all that have this name and are not deleted, newest first."""
+    async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
+        """Return all (of an owner) that have this name and are not deleted, newest first."""
         ...
 
     async def page(self, query: InstanceQuery) -> InstancePage:
         """Return one page of a list."""
         ...
 
-    async def all_live(self) -> Sequence[Live]:
-        """Return all that are not deleted, newest first."""
+    async def count_by_status(self) -> Mapping[Status, int]:
+        """Return how many there are in each status, also where there are none."""
+        ...
+
+    async def all_live(self, owner: str | None = None) -> Sequence[Live]:
+        """Return all (of an owner) that are not deleted, newest first."""
         ...
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
@@ -160,7 +190,7 @@ class Turns(Protocol):
         ...
 
     async def refresh(self, turn: Turn) -> Turn:
-        """Return the turn with the instance and its attempts as they are now; `StaleWrite` if it was lost."""
+        """Return the turn with everything in it as it is now; `StaleWrite` if it was lost."""
         ...
 
     async def end(self, turn: Turn) -> None:
@@ -206,7 +236,35 @@ class Outbox(Protocol):
         ...
 
     async def is_next(self, delivery: Delivery) -> bool:
-        """Tell whether every earlier delivery of the same instance has at least been tried."""
+        """Tell whether every earlier delivery of the same instance to the same receiver has been tried.
+
+        A receiver is an endpoint, or the URL that the instance brought along.
+        """
+        ...
+
+    async def waiting_before(self, delivery: Delivery) -> Delivery | None:
+        """Return the earliest of those before it that wait for another try.
+
+        Of the same instance, to the same receiver.
+        """
+        ...
+
+    async def next_after(self, delivery: Delivery) -> Delivery | None:
+        """Return the earliest pending one after it, of the same instance, to the same receiver."""
+        ...
+
+    async def waiting_with(self, delivery: Delivery, limit: int) -> Sequence[Delivery]:
+        """Return other deliveries to the same receiver, of any instance, that wait for another try.
+
+        Oldest first.
+        """
+        ...
+
+    async def is_gone(self, delivery: Delivery) -> bool:
+        """Tell whether the URL that the instance brought along has said 410 and accepted nothing since.
+
+        Never of an endpoint: that is disabled instead.
+        """
         ...
 
     async def save(self, delivery: Delivery) -> None:
@@ -221,6 +279,8 @@ class JobQuery:
     kind: str | None = None
     status: JobStatus | None = None
     instance_id: str | None = None
+    # Only jobs of this owner's instances.
+    owner: str | None = None
     limit: int = 50
     cursor: str | None = None
 
@@ -263,8 +323,8 @@ class JobBook(Protocol):
         """Return one page of a list."""
         ...
 
-    async def stats(self) -> JobStats:
-        """Count."""
+    async def stats(self, owner: str | None = None) -> JobStats:
+        """Count all jobs, or those of one owner's instances."""
         ...
 
     async def started(self, job_id: str) -> Job | None:
@@ -309,4 +369,4 @@ class Flags(Protocol):
 
     async def get(self, key: str) -> str | None: ...
 
-    async def put(self, key: str, value: str | None) -> None: ...
+    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None: ...

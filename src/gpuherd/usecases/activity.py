@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gpuherd.clock import Ids
 from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.events import ACCOUNT
 from gpuherd.domain.instance import Goal, Instance
 from gpuherd.domain.lifecycle import is_starting_again
-from gpuherd.jobs.job import NewJob, Priority
+from gpuherd.jobs.job import Job, NewJob, Priority
 from gpuherd.usecases.describe import usd
 
 CREATE_INSTANCE = "create_instance"
@@ -38,14 +39,27 @@ class Activities:
             max_attempts=self._max_attempts,
         )
 
+    def same_turn(self, job: Job) -> NewJob:
+        """Return a job like this one, for whoever wants to wake it."""
+        return NewJob(
+            id=self._ids.new("job_"),
+            kind=job.kind,
+            key=f"turn:{job.instance_id}",
+            payload=job.payload,
+            instance_id=job.instance_id,
+            priority=job.priority,
+            max_attempts=job.max_attempts,
+        )
+
     def sending(self, delivery: Delivery) -> NewJob:
         """Return the job that sends this webhook."""
+        instance_id = None if delivery.instance_id == ACCOUNT else delivery.instance_id
         return NewJob(
             id=self._ids.new("job_"),
             kind=SEND_WEBHOOK,
             key=f"delivery:{delivery.id}",
-            payload={"deliveryId": delivery.id, "instanceId": delivery.instance_id, "event": delivery.type},
-            instance_id=delivery.instance_id,
+            payload={"deliveryId": delivery.id, "instanceId": instance_id, "event": delivery.type},
+            instance_id=instance_id,
             priority=Priority.NORMAL,
             max_attempts=WEBHOOK_TRIES,
         )

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuherd.clock import Clock
+from gpuherd.domain.caller import HOUSE, Caller
 from gpuherd.domain.instance import Instance
 from gpuherd.domain.waiting import WaitFor, reached
 from gpuherd.ports.store import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.change_hub import ChangeHub
 from gpuherd.usecases.describe import compact, describe
-from gpuherd.usecases.find_instance import FindInstance, is_id
+from gpuherd.usecases.find_instance import FindInstance, is_id, unknown, visible
 
 DETAILS_TTL_S = 30.0
 STATES_TTL_S = 60.0
@@ -41,7 +42,8 @@ class ReadInstance:
         self._hub = hub
         self._clock = clock
         self._is_stale = is_stale
-        self._details: Cache[str, bytes] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
+        # With whose they are.
+        self._details: Cache[str, tuple[str, bytes]] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
         self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
         hub.add_listener(self._forget)
 
@@ -49,25 +51,34 @@ class ReadInstance:
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         return (self._details, self._states)
 
-    def kept(self, instance_id: str) -> bytes | None:
-        """Return the details if they can be had without waiting for anything."""
-        return None if self._is_stale() else self._details.peek(instance_id)
+    def kept(self, instance_id: str, caller: Caller = HOUSE) -> bytes | None:
+        """Return the details if they can be had without waiting for anything, and by this caller."""
+        if self._is_stale() or (found := self._details.peek(instance_id)) is None:
+            return None
+        owner, body = found
+        return body if caller.may_see(owner) else None
 
-    async def details(self, id_or_name: str) -> bytes:
+    async def details(self, id_or_name: str, caller: Caller = HOUSE) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
         if not is_id(id_or_name):
-            return self._encode(await self._find.named(id_or_name))
+            return self._encode(await self._find.named(id_or_name, caller))
         if self._is_stale():
-            return _json(await self._state(id_or_name), stale=True)
-        return await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
+            return _json(visible(await self._state(id_or_name), caller), stale=True)
+        owner, body = await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
+        if not caller.may_see(owner):
+            raise unknown(id_or_name)
+        return body
 
-    async def wait_for(self, id_or_name: str, what: WaitFor, timeout_s: float) -> tuple[bytes, bool]:
+    async def wait_for(
+        self, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = HOUSE
+    ) -> tuple[bytes, bool]:
         """Return the details as soon as `what` is reached or can no longer be, and whether time ran out."""
         end_s = self._clock.monotonic() + min(timeout_s, WAIT_MAX_S)
-        instance_id = id_or_name if is_id(id_or_name) else (await self._find.named(id_or_name)).id
+        named = None if is_id(id_or_name) else await self._find.named(id_or_name, caller)
+        instance_id = id_or_name if named is None else named.id
         async with self._hub.subscribe(instance_id) as changes:
             while True:
-                instance = await self._recent_state(instance_id)
+                instance = visible(await self._recent_state(instance_id), caller)
                 if reached(instance, what) is not None:
                     return self._encode(instance), False
                 left_s = end_s - self._clock.monotonic()
@@ -75,8 +86,9 @@ class ReadInstance:
                     return self._encode(instance), True
                 await changes.wait(min(left_s, LOOK_AGAIN_S))
 
-    async def _fresh_details(self, instance_id: str) -> bytes:
-        return _json(await self._state(instance_id), stale=False)
+    async def _fresh_details(self, instance_id: str) -> tuple[str, bytes]:
+        instance = await self._state(instance_id)
+        return instance.owner, _json(instance, stale=False)
 
     async def _state(self, instance_id: str) -> Instance:
         return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gpuherd.domain.delivery import DeliveryState
+from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict
 from gpuherd.jobs.job import Job, JobStatus
 from gpuherd.ports.store import JobBook, Outbox
@@ -17,6 +17,7 @@ class RetryJob:
 
     book: JobBook
     outbox: Outbox
+    clock: Clock
 
     async def __call__(self, job_id: str) -> Job:
         job = await self.book.get(job_id)
@@ -28,5 +29,5 @@ class RetryJob:
             )
         if job.kind == SEND_WEBHOOK:
             delivery = await self.outbox.get(job.payload["deliveryId"])
-            await self.outbox.save(replace(delivery, state=DeliveryState.PENDING, tries=0, next_at=None))
+            await self.outbox.save(delivery.again(self.clock.now()))
         return await self.book.revive(job_id)

@@ -16,10 +16,14 @@ from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.world import World
+from gpuherd.usecases.list_instances import ListInstances
+from gpuherd.usecases.look_up import LookUp
 from gpuherd.usecases.retry_job import RetryJob
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.keys import keys_of
 from tests.support.scraping import page_of
+from tests.support.webhooks import webhooks_of
 
 KEY = "ghk_a_key_that_only_tests_know"
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
@@ -48,18 +52,22 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         launch_instance=herd.launch_instance,
         find_instance=herd.find_instance,
         read_instance=herd.reader,
+        list_instances=ListInstances(herd.instances),
         list_comprehensive=herd.comprehensive,
         sync_cloud=herd.sync_cloud,
         tend_caches=herd.tend_caches,
         change_goal=herd.change_goal,
-        retry_job=RetryJob(herd.book, herd.outbox),
+        retry_job=RetryJob(herd.book, herd.outbox, herd.clock),
+        webhooks=webhooks_of(herd),
+        orphans=herd.orphan_desk,
         instances=herd.instances,
         sightings=herd.sightings,
         jobs=herd.book,
         flags=herd.flags,
         catalogue=herd.catalogue,
         targets=TargetPolicy(),
-        admin_key=Secret(KEY),
+        look_up=LookUp(herd.instances, herd.book, herd.outbox),
+        keys=keys_of(herd, Secret(KEY)),
         clock=herd.clock,
         ids=herd.ids,
         breaker_state=lambda: herd.breaker_state,

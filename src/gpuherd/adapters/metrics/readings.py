@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from gpuherd import __version__
 from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.domain.orphan import Orphan, OrphanVerdict
 from gpuherd.ports.store import JobStats
 from gpuherd.resilience.cache import CacheStats
 from gpuherd.resilience.circuit_breaker import BreakerState
@@ -35,6 +36,7 @@ class Sources:
     limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
     # How many transactions wait for the database's writer, where there is one that can tell.
     write_queue: Callable[[], int] | None = None
+    orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class _Stored:
 
     jobs: JobStats
     instances: Mapping[str, int]
+    orphans: Sequence[Orphan]
 
 
 class Readings(Collector):
@@ -60,7 +63,9 @@ class Readings(Collector):
         try:
             async with asyncio.timeout(STORE_LIMIT_S):
                 jobs = await self._sources.job_stats()
-                return _Stored(jobs, await self._sources.instances_by_status())
+                instances = await self._sources.instances_by_status()
+                orphans = self._sources.orphans
+                return _Stored(jobs, instances, () if orphans is None else await orphans())
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("metrics.store_unavailable", error=type(error).__name__)
             return None
@@ -92,6 +97,16 @@ def _stored(stored: _Stored) -> Iterator[Metric]:
         stored.jobs.oldest_due_s,
     )
     yield _gauges("gpuherd_instances", "Instances.", "status", stored.instances)
+    yield from _orphans(stored.orphans)
+
+
+def _orphans(orphans: Sequence[Orphan]) -> Iterator[Metric]:
+    by_verdict = {it.value: [orphan for orphan in orphans if orphan.verdict is it] for it in OrphanVerdict}
+    counts = {verdict: len(some) for verdict, some in by_verdict.items()}
+    yield _gauges("gpuherd_orphans", "Machines on the account that no instance has.", "verdict", counts)
+    prices = {verdict: float(sum(it.hourly_usd or 0 for it in some)) for verdict, some in by_verdict.items()}
+    about = "What they cost an hour, as far as prices are known."
+    yield _gauges("gpuherd_orphans_usd_per_hour", about, "verdict", prices)
 
 
 def _cloud(breaker: str, limiters: Mapping[str, RateLimiter]) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
+from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
 from gpuherd.adapters.sql.mapping import (
     attempt_row,
     delivery_row,
@@ -16,6 +17,7 @@ from gpuherd.adapters.sql.mapping import (
     operation_doc,
 )
 from gpuherd.adapters.sql.prepared import PreparedInsert
+from gpuherd.adapters.sql.quota import check_limits
 from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.domain.attempt import Attempt
@@ -34,6 +36,9 @@ _INSERT_INSTANCE = PreparedInsert(
     "product_name",
     "created_at",
     "ready_at",
+    "owner",
+    "gpus",
+    "micro_usd",
     "version",
     "doc",
 )
@@ -53,6 +58,8 @@ _INSERT_DELIVERIES = sa.insert(delivery)
 def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
     """Remember a new instance."""
     new = change.instance
+    begin_deed(connection, change.deed)
+    check_limits(connection, change)
     _INSERT_INSTANCE.run(connection, {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
@@ -63,6 +70,8 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
 def update_instance(connection: sa.Connection, change: Change, token: str | None, now: datetime) -> int:
     """Write a change over the version it was made from, and return the new version."""
     it = change.instance
+    begin_deed(connection, change.deed)
+    check_limits(connection, change)
     if it.settled and change.finished_job and job_rows.was_woken(connection, change.finished_job):
         raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
     version = it.version + 1
@@ -79,6 +88,8 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
 
 
 def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> None:
+    if change.deed is not None:
+        append_deed(connection, change.deed)
     if change.attempt is not None:
         _write_attempt(connection, change.attempt)
     for it in change.events:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.audit_rows import append_deed
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import installation
 from gpuherd.adapters.sql.upsert import insert_into
+from gpuherd.domain.audit import Deed
 
 
 class SqlFlags:
@@ -19,8 +21,10 @@ class SqlFlags:
         query = sa.select(installation.c.value).where(installation.c.key == key)
         return await self._database.read(lambda c: c.execute(query).scalar())
 
-    async def put(self, key: str, value: str | None) -> None:
+    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None:
         def work(connection: sa.Connection) -> None:
+            if deed is not None:
+                append_deed(connection, deed)
             if value is None:
                 connection.execute(sa.delete(installation).where(installation.c.key == key))
                 return

@@ -53,7 +53,7 @@ class SqlJobBook:
         return await self._database.read(work)
 
     async def page(self, query: JobQuery) -> JobPage:
-        where: list[sa.ColumnElement[bool]] = []
+        where = _of(query.owner)
         if query.kind is not None:
             where.append(job.c.kind == query.kind)
         if query.instance_id is not None:
@@ -78,9 +78,10 @@ class SqlJobBook:
 
         return await self._database.read(work)
 
-    async def stats(self) -> JobStats:
+    async def stats(self, owner: str | None = None) -> JobStats:
         now = self._clock.now()
         groups = sa.select(job.c.kind, _STATUS, sa.func.count().label("jobs")).select_from(_BOOK)
+        groups = groups.where(*_of(owner))
         due = sa.select(sa.func.min(queue.c.execute_after)).where(queue.c.status == "queued")
 
         def work(connection: sa.Connection) -> JobStats:
@@ -187,6 +188,12 @@ class SqlJobBook:
     async def prune(self, before: datetime) -> int:
         old = sa.delete(job).where(job.c.state != LIVE, job.c.completed_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+def _of(owner: str | None) -> list[sa.ColumnElement[bool]]:
+    if owner is None:
+        return []
+    return [job.c.instance_id.in_(sa.select(instance.c.id).where(instance.c.owner == owner))]
 
 
 def _has_job(prefix: str, owner: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:

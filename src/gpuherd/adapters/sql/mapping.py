@@ -12,7 +12,7 @@ from sqlalchemy import Row
 
 from gpuherd.adapters.sql.schema import from_micros, to_micros
 from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.domain.delivery import Delivery, DeliveryState, Try
 from gpuherd.domain.events import Event
 from gpuherd.domain.failure import Failure
 from gpuherd.domain.health import Health, HealthCheck
@@ -20,9 +20,12 @@ from gpuherd.domain.instance import Goal, Instance, OnFailure, Optimize, Rental,
 from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
 from gpuherd.domain.offer import BillingMode
 from gpuherd.domain.operation import Operation, OperationKind, OperationPhase, OperationState
+from gpuherd.domain.quota import usage_of
 from gpuherd.domain.sighting import ListRecord, Sighting, Witness
 
 Doc = dict[str, Any]
+# Prices are summed up by the database, and exactly.
+MICROS = 1_000_000
 
 
 # `json.dumps` with any option makes a new encoder at each call, which costs as much as the encoding.
@@ -39,7 +42,7 @@ def _moment(micros: int | None) -> datetime | None:
 
 def instance_row(it: Instance) -> Doc:
     """Return the columns of an instance, without the lease and the version."""
-    wish, rental, error = it.wish, it.rental, it.last_error
+    wish, rental, error, used = it.wish, it.rental, it.last_error, usage_of(it)
     doc: Doc = {
         "wish": {
             "template_id": wish.template_id,
@@ -49,9 +52,11 @@ def instance_row(it: Instance) -> Doc:
             "billing_mode": wish.billing_mode,
             "hourly_usd_max": None if wish.hourly_usd_max is None else str(wish.hourly_usd_max),
             "optimize": wish.optimize,
+            "capacity_wait_s": wish.capacity_wait_s,
         },
         "deadline": _at(it.deadline),
         "estimated_ready_at": _at(it.estimated_ready_at),
+        "expected_usd": None if it.expected_hourly_usd is None else str(it.expected_hourly_usd),
         "reason": it.reason,
         "webhook_url": it.webhook_url,
         "labels": it.labels,
@@ -72,6 +77,8 @@ def instance_row(it: Instance) -> Doc:
         "started_at": _at(it.started_at),
         "stopped_at": _at(it.stopped_at),
         "releasing": it.releasing,
+        "reclaim_told": it.reclaim_told,
+        "reclaim_at": _at(it.reclaim_at),
         "asked_at": _at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -89,6 +96,9 @@ def instance_row(it: Instance) -> Doc:
         "product_name": wish.product_name,
         "created_at": it.created_at,
         "ready_at": it.ready_at,
+        "owner": it.owner,
+        "gpus": used.gpus,
+        "micro_usd": int(used.hourly_usd * MICROS),
         "doc": dumps(doc),
     }
 
@@ -97,7 +107,8 @@ def instance_of(row: Row[Any]) -> Instance:
     """Return the instance that a row remembers."""
     doc = json.loads(row.doc)
     wish, rental, error = doc["wish"], doc["rental"], doc["last_error"]
-    price_max = wish["hourly_usd_max"]
+    # Rows of an older version do not have it.
+    price_max, expected = wish["hourly_usd_max"], doc.get("expected_usd")
     return Instance(
         id=row.id,
         name=row.name,
@@ -110,12 +121,15 @@ def instance_of(row: Row[Any]) -> Instance:
             billing_mode=BillingMode(wish["billing_mode"]),
             hourly_usd_max=None if price_max is None else Decimal(price_max),
             optimize=Optimize(wish["optimize"]),
+            capacity_wait_s=wish.get("capacity_wait_s", 0),
         ),
         goal=Goal(row.goal),
         status=Status(row.status),
         created_at=row.created_at,
         deadline=from_micros(doc["deadline"]),
         estimated_ready_at=from_micros(doc["estimated_ready_at"]),
+        owner=row.owner,
+        expected_hourly_usd=None if expected is None else Decimal(expected),
         reason=doc["reason"],
         webhook_url=doc["webhook_url"],
         labels=doc["labels"],
@@ -131,6 +145,9 @@ def instance_of(row: Row[Any]) -> Instance:
         ready_at=row.ready_at,
         stopped_at=_moment(doc["stopped_at"]),
         releasing=doc["releasing"],
+        # Rows of the first version have no word about it.
+        reclaim_told=doc.get("reclaim_told", False),
+        reclaim_at=_moment(doc.get("reclaim_at")),
         asked_at=_moment(doc["asked_at"]),
         operation=None if doc["operation"] is None else operation_of(doc["operation"]),
         health_check=None if doc["health_check"] is None else HealthCheck.from_doc(doc["health_check"]),
@@ -239,11 +256,15 @@ def event_of(row: Row[Any]) -> Event:
 
 
 def delivery_row(it: Delivery) -> Doc:
-    return {**vars(it), "state": it.state.value}
+    log = [[to_micros(one.at), one.outcome, one.status, one.duration_ms] for one in it.log]
+    return {**vars(it), "state": it.state.value, "log": dumps(log) if log else None}
 
 
 def delivery_of(row: Row[Any]) -> Delivery:
-    return Delivery(**{**row._mapping, "state": DeliveryState(row.state)})
+    log = tuple(Try(from_micros(at), *rest) for at, *rest in json.loads(row.log or "[]"))
+    return Delivery(
+        **{**row._mapping, "state": DeliveryState(row.state), "replays": row.replays or 0, "log": log}
+    )
 
 
 def machine_doc(it: Machine) -> str:

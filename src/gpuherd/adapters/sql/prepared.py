@@ -34,7 +34,8 @@ class PreparedInsert:
             ready = self._ready[dialect.name] = self._prepare(dialect)
         sql, bind = ready
         if dialect.name == "sqlite":
-            return _run_in_sqlite(connection, sql, bind(row))
+            given = _run_in_sqlite(connection, sql, bind(row))
+            return None if given is None else given[0]
         result = connection.exec_driver_sql(sql, bind(row))
         return result.scalar() if result.returns_rows else None
 
@@ -55,13 +56,21 @@ class PreparedInsert:
         ]
 
 
-def _run_in_sqlite(connection: sa.Connection, sql: str, values: list[Any]) -> Any:
+def first_row(connection: sa.Connection, sql: str) -> tuple[Any, ...] | None:
+    """Return the first row of a query without parameters, as the driver gives it."""
+    if connection.dialect.name == "sqlite":
+        return _run_in_sqlite(connection, sql, [])
+    row = connection.exec_driver_sql(sql).first()
+    return None if row is None else tuple(row)
+
+
+def _run_in_sqlite(connection: sa.Connection, sql: str, values: list[Any]) -> tuple[Any, ...] | None:
     driver: Any = connection.connection.dbapi_connection
     try:
-        row = driver.execute(sql, values).fetchone()
+        row: tuple[Any, ...] | None = driver.execute(sql, values).fetchone()
     except sqlite3.Error as error:
         # In SQLAlchemy's words, as from every other statement; the values stay out of them.
         raise sa.exc.DBAPIError.instance(
             sql, None, error, sqlite3.Error, hide_parameters=True, dialect=connection.dialect
         ) from error
-    return None if row is None else row[0]
+    return row

@@ -81,7 +81,21 @@ instance = sa.Table(
     sa.Column("lease_until", Moment),
     # Everything that is only ever read together with the row.
     sa.Column("doc", sa.Text, nullable=False),
+    # The id of the key that it was made with.
+    sa.Column("owner", sa.Text, nullable=False, server_default="admin"),
+    # What it holds now and costs an hour, so that a key's use can be summed up.
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("micro_usd", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("instance_by_name", "name"),
+    sa.Index("instance_by_owner", "owner", "id"),
+    sa.Index(
+        "instance_holding",
+        "owner",
+        "gpus",
+        "micro_usd",
+        sqlite_where=sa.text("gpus > 0"),
+        postgresql_where=sa.text("gpus > 0"),
+    ),
     sa.Index("instance_by_status", "status", "id"),
     sa.Index(
         "instance_unsettled",
@@ -117,9 +131,45 @@ claim = sa.Table(
     sa.Column("scope", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id"), nullable=False),
+    sa.Column("instance_id", sa.Text, sa.ForeignKey("instance.id")),
     sa.Column("created_at", Moment, nullable=False),
+    # What the claim stands for: the making of the instance, an operation on it, or any other request.
+    sa.Column("operation_id", sa.Text),
+    sa.Column("reply", sa.Text),
     sa.Index("claim_by_age", "created_at"),
+    sa.Index("claim_by_instance", "instance_id"),
+)
+
+api_key = sa.Table(
+    "api_key",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    # SHA-256 of the key: the key itself is nowhere.
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("scopes", sa.Text, nullable=False),
+    sa.Column("requests_per_minute", sa.Integer),
+    sa.Column("max_gpus", sa.Integer),
+    sa.Column("max_hourly_usd", sa.Text),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment),
+    sa.Column("last_used_at", Moment),
+    sa.Column("revoked_at", Moment),
+)
+
+# Triggers of the migration forbid to change or delete a row.
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("n", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("before", sa.Text, nullable=False),
+    sa.Column("after", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
 )
 
 _OPEN = sa.text("state IN ('sent', 'unknown')")
@@ -169,13 +219,39 @@ delivery = sa.Table(
     sa.Column("delivered_at", Moment),
     sa.Column("last_status", sa.Integer),
     sa.Column("last_error", sa.Text, nullable=False),
+    sa.Column("endpoint_id", sa.Text),
+    sa.Column("tried_at", Moment),
+    sa.Column("expires_at", Moment),
+    # These two are empty in rows of an older version.
+    sa.Column("replays", sa.Integer),
+    sa.Column("log", sa.Text),
     sa.Index("delivery_by_instance", "instance_id", "sequence"),
+    sa.Index("delivery_by_state", "state", "id"),
+    sa.Index("delivery_by_endpoint", "endpoint_id", "id"),
     sa.Index(
         "delivery_pending",
         "id",
         sqlite_where=sa.text("state = 'pending'"),
         postgresql_where=sa.text("state = 'pending'"),
     ),
+)
+
+webhook_endpoint = sa.Table(
+    "webhook_endpoint",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    # No secret: it is derived from a root key that is not in the database, of which this is a fingerprint.
+    sa.Column("root", sa.Text, nullable=False),
+    # Types in alphabetical order with blanks between; empty for all.
+    sa.Column("events", sa.Text, nullable=False),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("rotated_at", Moment),
+    sa.Column("previous_root", sa.Text, nullable=False),
+    sa.Column("disabled_at", Moment),
+    sa.Column("disabled_reason", sa.Text, nullable=False),
 )
 
 sighting = sa.Table(
@@ -188,7 +264,29 @@ sighting = sa.Table(
     sa.Column("missing_since", Moment),
     sa.Column("missing_lists", sa.Integer, nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
+    # The instance that the tag names, of whichever installation.
+    sa.Column("tagged_instance_id", sa.Text),
     sa.Index("sighting_by_tag", "tag"),
+    sa.Index("sighting_by_tagged_instance", "tagged_instance_id"),
+)
+
+orphan = sa.Table(
+    "orphan",
+    metadata,
+    sa.Column("cloud_id", sa.Text, primary_key=True),
+    sa.Column("verdict", sa.Text, nullable=False),
+    sa.Column("first_seen_at", Moment, nullable=False),
+    sa.Column("judged_at", Moment, nullable=False),
+    sa.Column("confirmed_at", Moment),
+    sa.Column("ordered", sa.Text),
+    sa.Column("ordered_at", Moment),
+    sa.Column("ordered_by", sa.Text, nullable=False),
+    sa.Column("asked_at", Moment),
+    # When it left the ledger: gone from the cloud, adopted, or claimed by its instance.
+    sa.Column("gone_at", Moment),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("orphan_by_end", "gone_at"),
 )
 
 list_record = sa.Table(

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.changes import update_instance
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import attempt_of, instance_of, list_record_of, sighting_of
-from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, sighting
+from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, orphan, sighting
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.domain.instance import Goal, Instance
+from gpuherd.domain.orphan import OrphanOrder
 from gpuherd.domain.sighting import ListRecord
 from gpuherd.ports.store import Change, Turn
 
@@ -37,10 +39,15 @@ class SqlTurns:
         self._clock = clock
         self._ids = ids
         self._announce = announce
+        # Turns of ours that have ended while the database could not be told, by instance.
+        self._unreleased: dict[str, str] = {}
 
     async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
-        now, token = self._clock.now(), self._ids.new()
-        return await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now))
+        now, token, left = self._clock.now(), self._ids.new(), self._unreleased.get(instance_id)
+        turn = await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now, left))
+        if turn is not None:
+            self._unreleased.pop(instance_id, None)
+        return turn
 
     async def save(self, turn: Turn, change: Change) -> Turn:
         now = self._clock.now()
@@ -62,7 +69,7 @@ class SqlTurns:
             row = connection.execute(held).first()
             if row is None:
                 raise StaleWrite(f"the turn of instance {turn.instance.id} was lost")
-            return replace(turn, instance=instance_of(row), attempts=_attempts(connection, row.id))
+            return _look(connection, row, turn.token)
 
         return await self._database.read(work)
 
@@ -72,7 +79,12 @@ class SqlTurns:
             .where(instance.c.id == turn.instance.id, instance.c.lease_token == turn.token)
             .values(lease_token=None, lease_until=None)
         )
-        await self._database.write(lambda c: c.execute(release).rowcount)
+        try:
+            await self._database.write(lambda c: c.execute(release).rowcount)
+        except StoreUnavailable:
+            # Nobody should have to wait for the end of the lease when the disk has room again.
+            self._unreleased[turn.instance.id] = turn.token
+            raise
 
     def forget_leases(self) -> None:
         """Free every instance: only for a start at which no other process can be using the database."""
@@ -83,13 +95,22 @@ class SqlTurns:
 
 
 def _begin(
-    connection: sa.Connection, instance_id: str, job_id: str | None, token: str, now: datetime
+    connection: sa.Connection,
+    instance_id: str,
+    job_id: str | None,
+    token: str,
+    now: datetime,
+    left: str | None,
 ) -> Turn | None:
     row = connection.execute(
         sa.update(instance)
         .where(
             instance.c.id == instance_id,
-            sa.or_(instance.c.lease_token.is_(None), instance.c.lease_until <= now),
+            sa.or_(
+                instance.c.lease_token.is_(None),
+                instance.c.lease_until <= now,
+                instance.c.lease_token == left if left else sa.false(),
+            ),
         )
         .values(lease_token=token, lease_until=now + LEASE)
         .returning(instance)
@@ -99,10 +120,16 @@ def _begin(
     if job_id is not None:
         # What rang before this look is answered by this look.
         connection.execute(sa.update(job).where(job.c.id == job_id, job.c.woken).values(woken=False))
-    attempts = _attempts(connection, instance_id)
-    seen = sa.select(sighting).where(
-        sa.or_(sighting.c.cloud_id == row.cloud_id, sighting.c.tag.in_([it.tag for it in attempts]))
-    )
+    return _look(connection, row, token)
+
+
+def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> Turn:
+    """Return all that a decision about this instance needs, as it is now."""
+    attempts = _attempts(connection, row.id)
+    # Either way with an index for each part, or the whole table would be read at each turn.
+    own = _forgotten(row.id) if row.cloud_id is None else sighting.c.cloud_id == row.cloud_id
+    tagged = sighting.c.tag.in_([it.tag for it in attempts])
+    seen = sa.select(sighting).where(sa.or_(own, tagged) if attempts else own)
     return Turn(
         instance=instance_of(row),
         attempts=attempts,
@@ -110,6 +137,16 @@ def _begin(
         lists=_lists_since(connection, _evidence_needed_since(instance_of(row), attempts)),
         token=token,
     )
+
+
+def _forgotten(instance_id: str) -> sa.ColumnElement[bool]:
+    """Select machines that carry a tag of this instance, recorded or not, and that nobody wants removed."""
+    unwanted = sa.exists().where(
+        orphan.c.cloud_id == sighting.c.cloud_id,
+        orphan.c.gone_at.is_(None),
+        orphan.c.ordered == OrphanOrder.DELETE.value,
+    )
+    return sa.and_(sighting.c.tagged_instance_id == instance_id, ~unwanted)
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -10,9 +10,13 @@ import typer
 from gpuherd import __version__
 from gpuherd.clock import Chance, Clock
 from gpuherd.entrypoints.cli import catalogue, exit_codes, instances, operations
+from gpuherd.entrypoints.cli.audit import build_audit
 from gpuherd.entrypoints.cli.connection import Connection
 from gpuherd.entrypoints.cli.jobs import build_jobs
+from gpuherd.entrypoints.cli.keys import build_keys
+from gpuherd.entrypoints.cli.orphans import build_orphans
 from gpuherd.entrypoints.cli.session import Surroundings
+from gpuherd.entrypoints.cli.webhooks import build_webhooks
 
 Command = Callable[..., None]
 
@@ -45,11 +49,13 @@ def build_app(
     serve: Command,
     simulator: Command,
     demo: Command,
+    more: Mapping[str, Command] | None = None,
 ) -> typer.Typer:
     """Return the whole of `gpuherd`.
 
     `connect` is asked once by each command that needs the server; it may raise BadConfiguration. `serve`,
-    `simulator` and `demo` are functions with signatures for typer: they build what entrypoints must not know.
+    `simulator`, `demo` and `more` are functions with signatures for typer: they build what entrypoints must
+    not know.
     """
     app = typer.Typer(
         name="gpuherd",
@@ -64,11 +70,15 @@ def build_app(
         },
     )
     app.callback()(_top)
-    for name, command in (("serve", serve), ("simulator", simulator), ("demo", demo)):
+    for name, command in {"serve": serve, "simulator": simulator, "demo": demo, **(more or {})}.items():
         app.command(name)(command)
     for command in _COMMANDS:
         app.command()(command)
     app.add_typer(build_jobs(), name="jobs")
+    app.add_typer(build_orphans(), name="orphans")
+    app.add_typer(build_webhooks(), name="webhooks")
+    app.add_typer(build_keys(), name="keys")
+    app.add_typer(build_audit(), name="audit")
     return app
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
     ExitCode.NOT_FOUND: "there is no such thing",
     ExitCode.CONFLICT: "it cannot be done in the present state",
     ExitCode.NO_CAPACITY: "no offer that fits is available",
-    ExitCode.BUDGET: "reserved: a budget forbids it",
+    ExitCode.BUDGET: "the key's limit forbids it",
     ExitCode.UNREACHABLE: "the gpuherd server cannot be reached",
     ExitCode.CONFIGURATION: "the configuration is wrong",
     ExitCode.TIMEOUT: "not ready in time; the work goes on",
@@ -49,6 +49,9 @@ NO_CAPACITY_CODES = frozenset(
 
 # Ours, for an answer that no gpuherd server gives: GPUHERD_URL leads to somebody else.
 UNEXPECTED_REPLY = "UNEXPECTED_REPLY"
+
+# Of a key that holds as many GPUs, or spends as much, as it may.
+QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
 _OF_STATUS = {
     400: ExitCode.USAGE,
@@ -69,6 +72,8 @@ def of_problem(code: str, status: int) -> ExitCode:
     """Return how a command ends that met this answer of the API."""
     if code in NO_CAPACITY_CODES:
         return ExitCode.NO_CAPACITY
+    if code == QUOTA_EXCEEDED:
+        return ExitCode.BUDGET
     if code == UNEXPECTED_REPLY and status not in (401, 403):
         # Somebody else's "not found" says nothing about our instances.
         return ExitCode.UNREACHABLE

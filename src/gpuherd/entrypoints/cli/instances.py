@@ -61,6 +61,10 @@ def up(
     on_failure: Annotated[
         OnFailure | None, typer.Option(help="What becomes of the machine when the create fails.")
     ] = None,
+    wait_for_capacity: Annotated[
+        int | None,
+        typer.Option(min=1, max=604_800, metavar="SECONDS", help="Wait so long for stock if there is none."),
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")] = False,
     timeout: Timeout = TIMEOUT_S,
     idempotency_key: IdempotencyKey = None,
@@ -84,6 +88,7 @@ def up(
         webhook_url=webhook_url,
         on_failure=on_failure,
         health_check=health_check_of(health_port, health_path, health_timeout),
+        capacity_wait_s=wait_for_capacity,
     )
     key = idempotency_key or new_key(world.chance)
     pursuit = Pursuit(output, world.clock, timeout, unanswered=_unanswered(key))

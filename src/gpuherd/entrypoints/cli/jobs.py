@@ -10,12 +10,11 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from gpuherd.domain.instance import ID_PREFIX
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.instance_views import when
 from gpuherd.entrypoints.cli.listing import pages, tell
-from gpuherd.entrypoints.cli.lookup import find
+from gpuherd.entrypoints.cli.lookup import find_id
 from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption
 from gpuherd.entrypoints.cli.output import as_json as json_of
 from gpuherd.entrypoints.cli.session import run, surroundings_of
@@ -58,7 +57,7 @@ def list_jobs(
         query = [("limit", str(limit))]
         query += [(key, value) for key, value in (("type", kind), ("status", status)) if value is not None]
         if instance is not None:
-            query.append(("instanceId", await _instance_id(api, instance)))
+            query.append(("instanceId", await find_id(api, instance)))
         listing = await pages(api, "/api/jobs", "jobs", query, everything=everything)
         nothing = "no jobs" if len(query) == 1 else "no job is like that"
         tell(output, listing, lambda rows: _job_table(rows, world.clock.now(), output.out.width), nothing)
@@ -101,10 +100,6 @@ def show_stats(context: typer.Context, as_json: JsonOption = False) -> None:
         output.show(pairs([(key, str(value)) for key, value in (*counts, *kinds)]))
 
     run(world, output, work)
-
-
-async def _instance_id(api: ApiClient, name_or_id: str) -> str:
-    return name_or_id if name_or_id.startswith(ID_PREFIX) else (await find(api, name_or_id)).id
 
 
 def _counted(value: object) -> str:

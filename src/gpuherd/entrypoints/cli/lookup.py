@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuherd.domain.instance import ID_PREFIX
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.follow import instance_path
@@ -18,6 +19,11 @@ async def find(api: ApiClient, name_or_id: str) -> Details:
         # No route can carry such a name, but the list can.
         name_or_id = await _id_of(api, name_or_id)
     return Details((await api.get(instance_path(name_or_id))).body)
+
+
+async def find_id(api: ApiClient, name_or_id: str) -> str:
+    """Return the id of the one instance that is called so."""
+    return name_or_id if name_or_id.startswith(ID_PREFIX) else (await find(api, name_or_id)).id
 
 
 async def _id_of(api: ApiClient, name: str) -> str:

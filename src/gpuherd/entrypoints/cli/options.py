@@ -59,6 +59,10 @@ Timeout = Annotated[
         parser=_duration, metavar="DURATION", show_default="30m", help="How long to wait: 90, 90s, 20m, 1h."
     ),
 ]
+Since = Annotated[
+    float | None,
+    typer.Option("--since", parser=_duration, metavar="DURATION", help="How long ago: 90s, 20m, 2h."),
+]
 MaxPrice = Annotated[
     Decimal | None,
     typer.Option(parser=_usd, metavar="USD", help="The most that the whole instance may cost an hour."),

@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.entrypoints.http.access import caller_of
+from gpuherd.entrypoints.http.noting import note
 from gpuherd.entrypoints.http.reading import read_optional_object
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 
@@ -32,19 +34,23 @@ CLEAR_SCHEMA = {
 @router.get("/stats")
 async def stats(request: Request) -> Response:
     """Show for each cache how much it holds and how often that helped."""
-    return json_reply(await plane_of(request).tend_caches.stats())
+    # The ids are those of everybody's instances.
+    with_ids = caller_of(request).sees_all
+    return json_reply(await plane_of(request).tend_caches.stats(with_ids=with_ids))
 
 
 @router.post("/clear", openapi_extra=CLEAR_SCHEMA)
 async def clear(request: Request) -> Response:
     """Forget everything, or what the cache `cacheName` holds."""
     name = _cache_name(await read_optional_object(request))
+    await note(request, "cache.clear", name or "all")
     return json_reply({"cleared": plane_of(request).tend_caches.clear(name)})
 
 
 @router.post("/cleanup")
 async def cleanup(request: Request) -> Response:
     """Forget what is no longer fresh."""
+    await note(request, "cache.cleanup", "all")
     return json_reply({"removed": await plane_of(request).tend_caches.cleanup()})
 
 

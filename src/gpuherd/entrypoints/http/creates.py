@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.entrypoints.http.access import acting
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
 
@@ -21,5 +22,8 @@ async def show(request: Request) -> Response:
 @router.post("/resume")
 async def resume(request: Request) -> Response:
     """Allow creates again, after somebody has looked at why they were blocked."""
-    await plane_of(request).flags.put(CREATES_BLOCKED, None)
+    plane = plane_of(request)
+    blocked = await plane.flags.get(CREATES_BLOCKED)
+    deed = acting(request).does("creates.resume", "creates", plane.clock.now(), blocked or "")
+    await plane.flags.put(CREATES_BLOCKED, None, deed)
     return json_reply({"blocked": None})

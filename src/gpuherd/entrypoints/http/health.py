@@ -11,6 +11,7 @@ from starlette.responses import Response
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
 
 router = APIRouter(tags=["health"])
@@ -43,6 +44,7 @@ async def health(request: Request) -> Response:
         return json_reply({"status": "unhealthy", "dependencies": {"database": database}}, status=503)
     stats = await plane.jobs.stats()
     blocked = await plane.flags.get(CREATES_BLOCKED)
+    braked = await plane.flags.get(COLLECTOR_BRAKED)
     dependencies = {
         "novita": await _novita(plane),
         "database": database,
@@ -51,12 +53,13 @@ async def health(request: Request) -> Response:
             "oldestDueSeconds": round(stats.oldest_due_s, 3),
         },
     }
-    healthy = not blocked and all(it["status"] == "up" for it in dependencies.values())
+    healthy = not (blocked or braked) and all(it["status"] == "up" for it in dependencies.values())
     return json_reply(
         {
             "status": "healthy" if healthy else "degraded",
             "dependencies": dependencies,
             "createsBlocked": blocked,
+            "collectorBraked": braked,
             "timestamp": plane.clock.now().isoformat(),
         }
     )

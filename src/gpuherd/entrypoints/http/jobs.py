@@ -6,6 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.entrypoints.http.access import acting, caller_of
+from gpuherd.entrypoints.http.noting import note
 from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.jobs.job import JobStatus
@@ -23,6 +25,7 @@ async def list_jobs(request: Request) -> Response:
         kind=query.text("type"),
         status=query.choice("status", JobStatus),
         instance_id=query.text("instanceId"),
+        owner=caller_of(request).owner,
         limit=query.limit(),
         cursor=query.text("cursor"),
     )
@@ -36,7 +39,7 @@ async def list_jobs(request: Request) -> Response:
 @router.get("/stats")
 async def stats(request: Request) -> Response:
     """Count the jobs by status and by type."""
-    counted = await plane_of(request).jobs.stats()
+    counted = await plane_of(request).jobs.stats(caller_of(request).owner)
     by_status = {status.value.lower(): count for status, count in counted.by_status.items()}
     return json_reply(
         {**by_status, "total": sum(by_status.values()), "byType": dict(counted.by_kind)},
@@ -46,10 +49,13 @@ async def stats(request: Request) -> Response:
 @router.post("/{job_id}/retry", status_code=202)
 async def retry(job_id: str, request: Request) -> Response:
     """Give a failed job another round of tries."""
-    return json_reply(describe_job(await plane_of(request).retry_job(job_id)), status=202)
+    plane, caller = plane_of(request), acting(request)
+    job = await plane.look_up.job(job_id, caller)
+    await note(request, "job.retry", job_id, before=job.status.value)
+    return json_reply(describe_job(await plane.retry_job(job_id)), status=202)
 
 
 @router.get("/{job_id}")
 async def show(job_id: str, request: Request) -> Response:
     """Return one job."""
-    return json_reply(describe_job(await plane_of(request).jobs.get(job_id)))
+    return json_reply(describe_job(await plane_of(request).look_up.job(job_id, caller_of(request))))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.caller import Caller
+from gpuherd.entrypoints.http.access import acting, caller_of
 from gpuherd.entrypoints.http.goal_body import parse_goal, parse_start
+from gpuherd.entrypoints.http.idempotency import REPLAYED, claim_of
 from gpuherd.entrypoints.http.reading import read_optional_object
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.ports.store import Claim
+from gpuherd.usecases.change_goal import Accepted
 from gpuherd.usecases.describe import describe_operation, iso
 
 router = APIRouter(tags=["operations"])
@@ -26,15 +30,21 @@ async def start_by_name(request: Request) -> Response:
 @router.post("/api/instances/stop", status_code=202)
 async def stop_by_name(request: Request) -> Response:
     """Stop the instance that is called `instanceName`."""
-    name = parse_goal(await read_optional_object(request), by_name=True).instance_name
-    return accepted(await plane_of(request).change_goal.stop(name or "", by_name=True))
+    body = await read_optional_object(request)
+    name = parse_goal(body, by_name=True).instance_name
+    return accepted(
+        await plane_of(request).change_goal.stop(name or "", by_name=True, **_asked(request, body))
+    )
 
 
 @router.post("/api/instances/delete", status_code=202)
 async def delete_by_name(request: Request) -> Response:
     """Delete the instance that is called `instanceName`."""
-    name = parse_goal(await read_optional_object(request), by_name=True).instance_name
-    return accepted(await plane_of(request).change_goal.delete(name or "", by_name=True))
+    body = await read_optional_object(request)
+    name = parse_goal(body, by_name=True).instance_name
+    return accepted(
+        await plane_of(request).change_goal.delete(name or "", by_name=True, **_asked(request, body))
+    )
 
 
 @router.post("/api/instances/{id_or_name}/start", status_code=202)
@@ -46,41 +56,57 @@ async def start(id_or_name: str, request: Request) -> Response:
 @router.post("/api/instances/{id_or_name}/stop", status_code=202)
 async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
-    parse_goal(await read_optional_object(request), by_name=False)
-    return accepted(await plane_of(request).change_goal.stop(id_or_name))
+    body = await read_optional_object(request)
+    parse_goal(body, by_name=False)
+    return accepted(await plane_of(request).change_goal.stop(id_or_name, **_asked(request, body)))
 
 
 @router.delete("/api/instances/{id_or_name}", status_code=202)
 async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
-    parse_goal(await read_optional_object(request), by_name=False)
-    return accepted(await plane_of(request).change_goal.delete(id_or_name))
+    body = await read_optional_object(request)
+    parse_goal(body, by_name=False)
+    return accepted(await plane_of(request).change_goal.delete(id_or_name, **_asked(request, body)))
 
 
 @router.get("/api/operations/{operation_id}")
 async def show(operation_id: str, request: Request) -> Response:
     """Return an operation with its phases and times."""
-    operation, instance_id = await plane_of(request).instances.operation(operation_id)
+    look_up = plane_of(request).look_up
+    operation, instance_id = await look_up.operation(operation_id, caller_of(request))
     return json_reply(describe_operation(operation, instance_id))
 
 
 async def _start(request: Request, id_or_name: str | None) -> Response:
     plane = plane_of(request)
     by_name = id_or_name is None
-    body = parse_start(await read_optional_object(request), plane.targets, by_name=by_name)
-    instance = await plane.change_goal.start(
-        id_or_name or body.instance_name or "",
-        health_check=body.health_check,
-        webhook_url=body.webhook_url,
-        by_name=by_name,
+    raw = await read_optional_object(request)
+    body = parse_start(raw, plane.targets, by_name=by_name)
+    return accepted(
+        await plane.change_goal.start(
+            id_or_name or body.instance_name or "",
+            health_check=body.health_check,
+            webhook_url=body.webhook_url,
+            by_name=by_name,
+            **_asked(request, raw),
+        )
     )
-    return accepted(instance)
 
 
-def accepted(instance: Instance) -> Response:
+class _Asked(TypedDict):
+    """Who asks, and by which word of his own he knows the request."""
+
+    caller: Caller
+    claim: Claim | None
+
+
+def _asked(request: Request, body: dict[str, Any]) -> _Asked:
+    return {"caller": acting(request), "claim": claim_of(request.scope, body)}
+
+
+def accepted(it: Accepted) -> Response:
     """Return that the goal is written down, and where to follow it."""
-    operation = instance.operation
-    assert operation is not None, "every change of goal is an operation"
+    instance, operation = it.instance, it.operation
     answer: dict[str, Any] = {
         "operationId": operation.id,
         "instanceId": instance.id,
@@ -91,4 +117,7 @@ def accepted(instance: Instance) -> Response:
         "message": instance.reason,
         "estimatedReadyTime": iso(instance.estimated_ready_at) if operation.kind == "start" else None,
     }
-    return json_reply(answer, status=202, headers={"Location": f"/api/operations/{operation.id}"})
+    headers = {"Location": f"/api/operations/{operation.id}"}
+    if it.replayed:
+        headers[REPLAYED] = "true"
+    return json_reply(answer, status=202, headers=headers)

@@ -20,6 +20,7 @@ from gpuherd.domain.errors import (
     NoCapacity,
     NotFound,
     OutOfStock,
+    QuotaExceeded,
     StaleWrite,
     StoreUnavailable,
 )
@@ -34,6 +35,22 @@ class Unauthorized(GpuherdError):
     code = "UNAUTHORIZED"
 
 
+class Forbidden(GpuherdError):
+    """The key is known, but may not do this."""
+
+    code = "FORBIDDEN"
+
+
+class TooManyRequests(GpuherdError):
+    """The key has used up its requests for now."""
+
+    code = "RATE_LIMIT_EXCEEDED"
+
+    def __init__(self, message: str, retry_after_s: float):
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class BodyTooLarge(GpuherdError):
     """More bytes came than any honest request has."""
 
@@ -43,6 +60,7 @@ class BodyTooLarge(GpuherdError):
 STATUS_OF: dict[type[GpuherdError], int] = {
     InvalidRequest: 400,
     Unauthorized: 401,
+    Forbidden: 403,
     BodyTooLarge: 413,
     TemplateUnusable: 400,
     NotFound: 404,
@@ -51,6 +69,8 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     NoCapacity: 409,
     OutOfStock: 409,
     ClaimMismatch: 422,
+    QuotaExceeded: 429,
+    TooManyRequests: 429,
     CloudUnavailable: 503,
     StoreUnavailable: 503,
     CloudError: 502,
@@ -111,7 +131,7 @@ def problem_of(error: GpuherdError) -> dict[str, Any]:
         error.message,
         errors=error.problems if isinstance(error, InvalidRequest) else (),
         details=error.details,
-        retry_after_s=(retry_after_s or RETRY_AFTER_S) if status == 503 else None,
+        retry_after_s=(retry_after_s or RETRY_AFTER_S) if status == 503 else retry_after_s,
     )
 
 

@@ -58,6 +58,22 @@ class Query:
             return default
         return float(value)
 
+    def whole_number(self, name: str, low: int, high: int) -> int | None:
+        value = self._params.get(name)
+        if value is None:
+            return None
+        digits = value.isascii() and value.isdigit() and len(value) <= len(str(high))
+        if not digits or not low <= int(value) <= high:
+            self._complain(name, f"must be a whole number from {low} to {high}")
+            return None
+        return int(value)
+
+    def one_of(self, name: str, *words: str) -> str | None:
+        value = self._params.get(name)
+        if value is not None and value not in words:
+            self._complain(name, f"must be one of {', '.join(words)}")
+        return value
+
     def flag(self, name: str, *, default: bool) -> bool:
         value = self._params.get(name)
         if value not in (None, "true", "false"):

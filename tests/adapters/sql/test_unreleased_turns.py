@@ -1,0 +1,60 @@
+"""A turn whose end could not be written down is over all the same, for whoever knows that it is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpuherd.adapters.sql.database import Database
+from gpuherd.domain.errors import StaleWrite, StoreUnavailable
+from gpuherd.ports.store import Change, Turn
+from tests.support.builders import an_instance, instance_id
+from tests.support.databases import Store, migrate_file
+from tests.support.fake_clock import FakeClock
+
+IMPATIENT_S = 0.01
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    migrate_file(tmp_path / "gpuherd.db")
+    return tmp_path / "gpuherd.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with closing(Database(f"sqlite:///{path}", busy_timeout_s=IMPATIENT_S)) as database:
+        yield Store(database, FakeClock())
+
+
+async def lost_end(store: Store, path: Path) -> Turn:
+    """Begin a turn, and end it while nothing can be written."""
+    await store.instances.add(Change(an_instance()))
+    turn = await store.turns.begin(instance_id(1), None)
+    assert turn is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            await store.turns.end(turn)
+        somebody.execute("ROLLBACK")
+    return turn
+
+
+async def test_the_next_turn_of_the_same_process_need_not_wait(store: Store, path: Path) -> None:
+    lost = await lost_end(store, path)
+    turn = await store.turns.begin(instance_id(1), None)
+    assert turn is not None
+    assert turn.token != lost.token
+    with pytest.raises(StaleWrite):
+        await store.turns.save(lost, Change(lost.instance))
+    assert await store.turns.begin(instance_id(1), None) is None, "only that one turn was known to be over"
+
+
+async def test_others_cannot_know_and_wait(store: Store, path: Path) -> None:
+    await lost_end(store, path)
+    with closing(Database(f"sqlite:///{path}")) as database:
+        assert await Store(database, FakeClock(), seed=2).turns.begin(instance_id(1), None) is None
