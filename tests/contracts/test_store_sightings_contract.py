@@ -83,6 +83,15 @@ class TestUnsettling:
         assert (await store.instances.get(instance_id(2))).settled
         assert await store.sightings.anything_moves()
 
+    async def test_only_what_has_a_machine_or_may_have_one_moves(self, store: Store) -> None:
+        await store.instances.add(Change(an_instance(1)))
+        assert not await store.sightings.anything_moves(), "it only waits for an offer"
+        refused = an_attempt(2, state=AttemptState.REJECTED)
+        await store.instances.add(Change(an_instance(2), attempt=refused))
+        assert not await store.sightings.anything_moves()
+        await store.instances.add(Change(an_instance(3), attempt=an_attempt(3, state=AttemptState.UNKNOWN)))
+        assert await store.sightings.anything_moves()
+
     async def test_an_instance_is_found_by_the_tag_of_any_of_its_attempts(self, store: Store) -> None:
         ended = an_instance(1, status=Status.FAILED, settled=True)
         await store.instances.add(Change(ended, attempt=an_attempt(1, state=AttemptState.ABANDONED)))

@@ -125,7 +125,8 @@ def test_an_event_is_told_to_who_asked_for_it(kind: str, url: str | None, told: 
 @pytest.mark.parametrize("status", STATUS_EVENTS)
 def test_every_status_that_is_announced_is_told_under_its_own_name(status: Status) -> None:
     assert STATUS_EVENTS[status] == f"instance.{status}"
-    assert STATUS_EVENTS[status] in WEBHOOK_TYPES
+    # The contract has no webhook for a move; its end is told as a start is.
+    assert (STATUS_EVENTS[status] in WEBHOOK_TYPES) is (status is not Status.MIGRATING)
 
 
 def test_an_order_is_told_under_the_name_of_the_status_that_it_brings() -> None:

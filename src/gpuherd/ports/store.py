@@ -220,7 +220,7 @@ class Sightings(Protocol):
         ...
 
     async def anything_moves(self) -> bool:
-        """Tell whether some instance is not settled."""
+        """Tell whether some instance is not settled, and has a machine or may have one."""
         ...
 
     async def last_list(self) -> ListRecord | None:

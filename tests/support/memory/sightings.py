@@ -53,7 +53,11 @@ class MemorySightings:
         return concerned
 
     async def anything_moves(self) -> bool:
-        return any(not row.instance.settled for row in self._tables.instances.values())
+        in_doubt = {it.instance_id for it in self._tables.attempts.values() if it.is_open}
+        return any(
+            not row.instance.settled and (row.instance.cloud_id is not None or row.instance.id in in_doubt)
+            for row in self._tables.instances.values()
+        )
 
     async def last_list(self) -> ListRecord | None:
         return max(self._tables.lists.values(), key=lambda it: it.started_at, default=None)

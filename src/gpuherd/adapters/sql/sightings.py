@@ -12,6 +12,7 @@ from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
 from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
+from gpuherd.domain.attempt import OPEN
 from gpuherd.domain.instance import ID_PREFIX, Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting
 from gpuherd.domain.tag import owner_tag, tag_on
@@ -56,7 +57,14 @@ class SqlSightings:
         return concerned
 
     async def anything_moves(self) -> bool:
-        query = sa.select(instance.c.id).where(sa.not_(instance.c.settled)).limit(1)
+        in_doubt = sa.exists().where(
+            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
+        )
+        query = (
+            sa.select(instance.c.id)
+            .where(sa.not_(instance.c.settled), sa.or_(instance.c.cloud_id.is_not(None), in_doubt))
+            .limit(1)
+        )
         return await self._database.read(lambda c: c.execute(query).first() is not None)
 
     async def last_list(self) -> ListRecord | None:
