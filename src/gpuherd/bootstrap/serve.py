@@ -29,7 +29,7 @@ from gpuherd.settings import Settings
 log = structlog.get_logger()
 
 SIMULATOR_KEY = Secret("sk_simulated")
-SWITCH_S = 0.0005
+SWITCH_S = 0.0002
 WORLD_FILE = "simulator.json"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -151,7 +151,7 @@ def run_serve(settings: Settings, *, simulator: bool, speed: float, check: FileC
     """Block until the service has ended. `check` of the database was begun by the caller."""
     # Whatever is written from here on is for this user only.
     os.umask(0o077)
-    # The writer gives the interpreter away at each statement and must not wait 5 ms to get it back.
+    # The writer lets go of the interpreter at each statement, and must not wait 5 ms to get it back.
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop) as runner:
         runner.run(serve(settings, simulator=simulator, speed=speed, check=check))
