@@ -58,12 +58,13 @@ async def test_no_key_is_in_any_file(tmp_path: Path) -> None:
         assert secret not in path.read_bytes(), path
 
 
-async def test_keys_are_learnt_used_and_pruned_in_the_background(tmp_path: Path) -> None:
+async def test_use_of_keys_is_written_down_and_records_are_pruned_in_the_background(tmp_path: Path) -> None:
     async with built(tmp_path) as (service, _):
         loops = {loop.name: loop.interval_s for loop in service.loops}
-        assert loops["keys"] <= 5
+        # Nobody else can change the keys in a file of our own; replicas learn of each other's every 2 s.
+        assert "keys" not in loops
         assert loops["keys-used"] >= 60
         assert "prune-records" in loops
         for loop in service.loops:
-            if loop.name in ("keys", "keys-used", "prune-records"):
+            if loop.name in ("keys-used", "prune-records"):
                 await loop.work()

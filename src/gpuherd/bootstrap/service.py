@@ -130,8 +130,7 @@ async def build_service(
             Loop("prune-orphans", PRUNE_S, work.orphans.collect.forget, clock),
             Loop("prune", PRUNE_S, work.sweep.prune, clock),
             Loop("prune-deliveries", PRUNE_S, work.webhooks.prune, clock),
-            Loop("endpoints", ENDPOINTS_S, work.webhooks.directory.refresh, clock),
-            Loop("keys", KEYS_S, keys.registry.refresh, clock),
+            *_learning(stores, work, keys, clock),
             Loop("keys-used", KEYS_USED_S, keys.registry.write_down_use, clock),
             Loop("prune-records", PRUNE_S, PruneRecords(stores.retention, clock), clock),
             Loop("prune-queue-log", PRUNE_S, stores.prune_queue_log, clock),
@@ -145,6 +144,16 @@ async def build_service(
 def _collect_interval_s(settings: Settings) -> float:
     """Return how often to look for something to collect; like all waits it scales with the settling time."""
     return min(COLLECT_MAX_S, max(COLLECT_MIN_S, settings.create_settle_s / 18))
+
+
+def _learning(stores: Stores, work: Work, keys: KeyDesk, clock: Clock) -> list[Loop]:
+    """Return the loops that learn what other replicas have changed; on a file of our own there are none."""
+    if stores.database.is_sqlite:
+        return []
+    return [
+        Loop("endpoints", ENDPOINTS_S, work.webhooks.directory.refresh, clock),
+        Loop("keys", KEYS_S, keys.registry.refresh, clock),
+    ]
 
 
 def _plane(

@@ -16,6 +16,8 @@ log = structlog.get_logger()
 
 STALL_S = 1.0
 FRAMES = 12
+# In the time after which a silence is a stall.
+BEATS = 2
 
 
 class StallWatch:
@@ -47,7 +49,7 @@ class StallWatch:
     def beat(self) -> None:
         """Show that the loop goes round, and do so again soon."""
         self._beat_s = self._clock.monotonic()
-        self._next = asyncio.get_running_loop().call_later(self._stall_s / 4, self.beat)
+        self._next = asyncio.get_running_loop().call_later(self._stall_s / BEATS, self.beat)
 
     def check(self) -> None:
         """Look once whether the loop still goes round."""
@@ -59,7 +61,7 @@ class StallWatch:
             log.warning("loop.stalled", seconds=round(late_s, 1), stack=self._stack())
 
     def _listen(self) -> None:
-        while not self._ended.wait(self._stall_s / 4):
+        while not self._ended.wait(self._stall_s / BEATS):
             self.check()
 
     def _stack(self) -> list[str]:
