@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types imports unit bench chaos lock clean
+.PHONY: help setup demo test check format lint types imports unit bench chaos sbom audit lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,12 @@ chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the
 	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS)
 	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS)
 	@$(BIN)/python -m tests.chaos.mutants
+
+sbom: setup ## write the bill of materials (CycloneDX) into sbom.json
+	@$(BIN)/python -m tools.sbom > sbom.json
+
+audit: setup ## check the locked packages: hashes, known-bad versions, and pip-audit where it can be asked
+	@$(BIN)/python -m tools.audit
 
 lock: ## renew the hashed locks (needs uv)
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 pyproject.toml -o requirements.lock

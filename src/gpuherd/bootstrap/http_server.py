@@ -5,31 +5,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
 
 import uvicorn
 
-from gpuherd.bootstrap.service import Service
+from gpuherd.bootstrap.http_protocol import SPARE_CONNECTIONS, DoorConfig, DoorLimits
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
+from gpuherd.entrypoints.plane import Plane
+
+# For the database, the cloud, webhooks and probes, whatever clients do.
+FILES_OF_OUR_OWN = 500
+
+
+class Behind(Protocol):
+    """What is behind the door."""
+
+    @property
+    def plane(self) -> Plane: ...
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn with limits on slow and idle clients. It leaves the end of the process to us."""
 
-    def __init__(self, service: Service, note_request: NoteRequest = log_request):
-        config = uvicorn.Config(
-            build_app(service.plane, note_request),
+    def __init__(
+        self, service: Behind, note_request: NoteRequest = log_request, limits: DoorLimits | None = None
+    ):
+        limits = limits or fitting(DoorLimits())
+        plane = service.plane
+        config = DoorConfig(
+            build_app(plane, note_request, body_timeout_s=limits.body_s),
+            limits,
+            plane.clock,
+            plane.ids,
             log_config=None,
             access_log=False,
             server_header=False,
             # Whoever writes such a header says what he likes.
             proxy_headers=False,
             lifespan="off",
-            timeout_keep_alive=60,
             timeout_graceful_shutdown=5,
-            limit_concurrency=2000,
         )
         super().__init__(config)
 
@@ -51,6 +70,23 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
 
-def open_door(service: Service, note_request: NoteRequest | None) -> HttpServer:
+def fitting(limits: DoorLimits) -> DoorLimits:
+    """Return the limits with as many connections as this process may have files open for.
+
+    Without that, clients could take the last one, and the cloud could not be called any more.
+    """
+    wanted = limits.connections + SPARE_CONNECTIONS + FILES_OF_OUR_OWN
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files >= wanted:
+        return limits
+    with contextlib.suppress(ValueError, OSError):
+        raised = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
+        files = raised
+    room = max(files - SPARE_CONNECTIONS - FILES_OF_OUR_OWN, files // 4)
+    return replace(limits, connections=min(limits.connections, room))
+
+
+def open_door(service: Behind, note_request: NoteRequest | None) -> HttpServer:
     """Return the server, with the given way to note requests or the usual one."""
     return HttpServer(service, note_request or log_request)

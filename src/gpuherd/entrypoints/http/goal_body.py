@@ -14,6 +14,26 @@ START_FIELDS = frozenset({"instanceName", "healthCheck", "healthCheckConfig", "t
 OTHER_FIELDS = frozenset({"instanceName"})
 
 
+def _schema(fields: frozenset[str], *required: str) -> dict[str, Any]:
+    properties = {name: _TYPES[name] for name in sorted(fields)}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = [*required]
+    body = {"required": bool(required), "content": {"application/json": {"schema": schema}}}
+    return {"requestBody": body}
+
+
+_TYPES: dict[str, dict[str, Any]] = {
+    "instanceName": {"type": "string", "minLength": 1},
+    "healthCheck": {"type": "object"},
+    "healthCheckConfig": {"type": "object"},
+    "targetPort": {"type": "integer", "minimum": 1, "maximum": 65535},
+    "webhookUrl": {"type": "string"},
+}
+START_SCHEMA, START_BY_NAME_SCHEMA = _schema(START_FIELDS), _schema(START_FIELDS, "instanceName")
+GOAL_SCHEMA, GOAL_BY_NAME_SCHEMA = _schema(OTHER_FIELDS), _schema(OTHER_FIELDS, "instanceName")
+
+
 @dataclass(frozen=True)
 class GoalBody:
     """What goes with a change of goal."""

@@ -26,7 +26,11 @@ WAIT_S = 30.0
 LAUNCH_SCHEMA = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": LaunchBody.model_json_schema()}},
+        "content": {
+            "application/json": {
+                "schema": LaunchBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            }
+        },
     }
 }
 

@@ -15,6 +15,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 
@@ -47,6 +48,14 @@ CODES = {
     "onFailure": "INVALID_ON_FAILURE",
     "healthCheck": "INVALID_HEALTH_CHECK",
     "waitForCapacity": "INVALID_WAIT_FOR_CAPACITY",
+}
+
+TEMPLATE_ID_SCHEMA = {
+    "title": "Templateid",
+    "anyOf": [
+        {"type": "string", "minLength": 1, "maxLength": 200},
+        {"type": "integer", "exclusiveMinimum": 0},
+    ],
 }
 
 
@@ -103,7 +112,7 @@ class LaunchBody(BaseModel):
 
     name: Name
     product_name: ShortText
-    template_id: Annotated[ShortText, BeforeValidator(_template_id)]
+    template_id: Annotated[ShortText, BeforeValidator(_template_id), WithJsonSchema(TEMPLATE_ID_SCHEMA)]
     gpu_num: Annotated[StrictInt, Field(ge=1, le=8)] = 1
     rootfs_size: Annotated[StrictInt, Field(ge=10, le=1000)] = 60
     region: ShortText | None = None

@@ -11,9 +11,9 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.caller import Caller
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.http.access import OPEN_PATHS
+from gpuherd.entrypoints.http.body_limits import limited
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
 from gpuherd.entrypoints.http.problems import (
-    BodyTooLarge,
     TooManyRequests,
     Unauthorized,
     problem_of,
@@ -26,7 +26,6 @@ from gpuherd.usecases.key_registry import KeyRegistry
 
 log = structlog.get_logger()
 
-BODY_MAX = 1024 * 1024
 # By the usual names of a parameter for it, or by its look.
 _KEY_IN_QUERY = re.compile(rb"(?:^|&)(?:api_?key|access_token|token|key)=|=ghk_", re.IGNORECASE)
 # What no route of ours answers: its path is anybody's invention.
@@ -36,8 +35,17 @@ NO_ROUTE = "other"
 class Surroundings:
     """The outermost layer: gives the request its ids and a limit, and takes note of how it went."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, ids: Ids, meter: Meter, note: NoteRequest):
+    def __init__(
+        self,
+        app: ASGIApp,
+        clock: Clock,
+        ids: Ids,
+        meter: Meter,
+        note: NoteRequest,
+        body_timeout_s: float,
+    ):
         self._app = app
+        self._body_timeout_s = body_timeout_s
         self._clock = clock
         self._ids = ids
         self._meter = meter
@@ -73,7 +81,7 @@ class Surroundings:
 
     async def _answer(self, scope: Scope, receive: Receive, reply: _Reply, declared: bytes) -> None:
         try:
-            await self._app(scope, _limited(receive, declared), reply)
+            await self._app(scope, limited(receive, declared, self._body_timeout_s), reply)
         except GpuherdError as error:
             await problem_response(problem_of(error))(scope, receive, reply)
         except Exception:
@@ -156,20 +164,3 @@ def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
 def _route(scope: Scope) -> str:
     """Return the template of the route that answered: the framework leaves it in the scope."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
-
-
-def _limited(receive: Receive, declared: bytes) -> Receive:
-    """Return `receive` with a limit, so that no body is read to its end just to be refused."""
-    seen = 0
-
-    async def limited() -> Message:
-        nonlocal seen
-        if declared.isdigit() and int(declared[:20]) > BODY_MAX:
-            raise BodyTooLarge(f"a request body may have at most {BODY_MAX} bytes")
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > BODY_MAX:
-            raise BodyTooLarge(f"a request body may have at most {BODY_MAX} bytes")
-        return message
-
-    return limited

@@ -10,7 +10,14 @@ from starlette.responses import Response
 
 from gpuherd.domain.caller import Caller
 from gpuherd.entrypoints.http.access import acting, caller_of
-from gpuherd.entrypoints.http.goal_body import parse_goal, parse_start
+from gpuherd.entrypoints.http.goal_body import (
+    GOAL_BY_NAME_SCHEMA,
+    GOAL_SCHEMA,
+    START_BY_NAME_SCHEMA,
+    START_SCHEMA,
+    parse_goal,
+    parse_start,
+)
 from gpuherd.entrypoints.http.idempotency import REPLAYED, claim_of
 from gpuherd.entrypoints.http.reading import read_optional_object
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
@@ -21,13 +28,13 @@ from gpuherd.usecases.describe import describe_operation, iso
 router = APIRouter(tags=["operations"])
 
 
-@router.post("/api/instances/start", status_code=202)
+@router.post("/api/instances/start", status_code=202, openapi_extra=START_BY_NAME_SCHEMA)
 async def start_by_name(request: Request) -> Response:
     """Start the instance that is called `instanceName`."""
     return await _start(request, None)
 
 
-@router.post("/api/instances/stop", status_code=202)
+@router.post("/api/instances/stop", status_code=202, openapi_extra=GOAL_BY_NAME_SCHEMA)
 async def stop_by_name(request: Request) -> Response:
     """Stop the instance that is called `instanceName`."""
     body = await read_optional_object(request)
@@ -37,7 +44,7 @@ async def stop_by_name(request: Request) -> Response:
     )
 
 
-@router.post("/api/instances/delete", status_code=202)
+@router.post("/api/instances/delete", status_code=202, openapi_extra=GOAL_BY_NAME_SCHEMA)
 async def delete_by_name(request: Request) -> Response:
     """Delete the instance that is called `instanceName`."""
     body = await read_optional_object(request)
@@ -47,13 +54,13 @@ async def delete_by_name(request: Request) -> Response:
     )
 
 
-@router.post("/api/instances/{id_or_name}/start", status_code=202)
+@router.post("/api/instances/{id_or_name}/start", status_code=202, openapi_extra=START_SCHEMA)
 async def start(id_or_name: str, request: Request) -> Response:
     """Start an exited instance; follow the operation, or give a `webhookUrl`."""
     return await _start(request, id_or_name)
 
 
-@router.post("/api/instances/{id_or_name}/stop", status_code=202)
+@router.post("/api/instances/{id_or_name}/stop", status_code=202, openapi_extra=GOAL_SCHEMA)
 async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
     body = await read_optional_object(request)
@@ -61,7 +68,7 @@ async def stop(id_or_name: str, request: Request) -> Response:
     return accepted(await plane_of(request).change_goal.stop(id_or_name, **_asked(request, body)))
 
 
-@router.delete("/api/instances/{id_or_name}", status_code=202)
+@router.delete("/api/instances/{id_or_name}", status_code=202, openapi_extra=GOAL_SCHEMA)
 async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
     body = await read_optional_object(request)

@@ -57,10 +57,17 @@ class BodyTooLarge(GpuherdError):
     code = "BODY_TOO_LARGE"
 
 
+class RequestTimeout(GpuherdError):
+    """The body did not come to its end in time."""
+
+    code = "REQUEST_TIMEOUT"
+
+
 STATUS_OF: dict[type[GpuherdError], int] = {
     InvalidRequest: 400,
     Unauthorized: 401,
     Forbidden: 403,
+    RequestTimeout: 408,
     BodyTooLarge: 413,
     TemplateUnusable: 400,
     NotFound: 404,
@@ -81,18 +88,23 @@ TITLES = {
     403: "This key may not do that",
     404: "Not found",
     405: "Method not allowed",
+    408: "The request did not arrive in time",
     409: "Not possible in this state",
     413: "The request is too large",
     415: "JSON is expected",
     422: "The request contradicts an earlier one",
     429: "Too many requests",
+    431: "The headers are too large",
     500: "Something went wrong inside gpuherd",
     502: "The cloud did not accept this",
     503: "Not available right now",
 }
-HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}}
+# After a body that may still be on its way, nothing else can be understood.
+HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}
 RETRY_AFTER_S = 1.0
 MEDIA_TYPE = "application/problem+json"
+# A reply does not repeat all of a megabyte that somebody sent.
+DETAIL_MAX, ERRORS_MAX, FIELD_MAX, MESSAGE_MAX = 1000, 50, 100, 300
 
 
 def problem(
@@ -109,11 +121,18 @@ def problem(
         "type": f"urn:gpuherd:problem:{code.lower().replace('_', '-')}",
         "title": TITLES.get(status, "Error"),
         "status": status,
-        "detail": detail,
+        "detail": _short(detail, DETAIL_MAX),
         "code": code,
     }
     if errors:
-        document["errors"] = [{"field": it.field, "code": it.code, "message": it.message} for it in errors]
+        document["errors"] = [
+            {
+                "field": _short(it.field, FIELD_MAX),
+                "code": it.code,
+                "message": _short(it.message, MESSAGE_MAX),
+            }
+            for it in errors[:ERRORS_MAX]
+        ]
     if details:
         document["details"] = dict(details)
     if retry_after_s is not None:
@@ -155,3 +174,7 @@ def problem_response(document: Mapping[str, Any]) -> Response:
         extra["Retry-After"] = str(document["retryAfter"])
     body = json.dumps(document, ensure_ascii=False, default=str)
     return Response(body, status_code=document["status"], media_type=MEDIA_TYPE, headers=extra)
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -11,6 +11,8 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.http.replies import header
 
 DEPTH_MAX = 20
+# Each unknown one is a problem of its own; thousands would keep everybody else waiting.
+FIELDS_MAX = 200
 
 
 def _invalid(code: str, message: str) -> InvalidRequest:
@@ -48,6 +50,8 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > FIELDS_MAX:
+        raise _invalid("INVALID_BODY", f"an object has more than {FIELDS_MAX} fields")
     found = dict(pairs)
     if len(found) != len(pairs):
         # Which of two prices was meant? Better to ask than to guess.

@@ -1,0 +1,59 @@
+"""How large a request body may be, and how long it may take to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Message, Receive
+
+from gpuherd.entrypoints.http.problems import BodyTooLarge, RequestTimeout
+
+BODY_MAX = 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+
+
+def limited(receive: Receive, declared: bytes, timeout_s: float) -> Receive:
+    """Return `receive` with limits, so that no body is read to its end just to be refused.
+
+    The time is for the body as a whole: one byte now and then does not prolong it. After the body there is
+    no limit, since a long poll then listens for the client's leaving.
+    """
+    return _Limited(receive, declared, timeout_s).receive
+
+
+class _Limited:
+    # One is made for every request.
+    __slots__ = ("_complete", "_deadline", "_declared", "_receive", "_size", "_timeout_s")
+
+    def __init__(self, receive: Receive, declared: bytes, timeout_s: float):
+        self._receive = receive
+        self._declared = declared
+        self._timeout_s = timeout_s
+        self._deadline: float | None = None
+        self._size = 0
+        self._complete = False
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        message = await self._next()
+        self._size += len(message.get("body", b""))
+        if self._size > BODY_MAX:
+            raise _too_large()
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _next(self) -> Message:
+        if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX:
+            raise _too_large()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            raise RequestTimeout(f"the body was not complete after {self._timeout_s:g} seconds") from None
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"a request body may have at most {BODY_MAX} bytes")

@@ -1,0 +1,166 @@
+"""The OpenAPI document, completed with what the framework cannot see: we read and answer by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from gpuherd.domain.instance import Status
+from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.orphan import OrphanVerdict
+from gpuherd.domain.waiting import WaitFor
+from gpuherd.entrypoints.http.access import ACCESS, OPEN
+from gpuherd.entrypoints.http.problems import MEDIA_TYPE, TITLES
+from gpuherd.entrypoints.http.query import LIMIT_MAX
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.webhooks import DeliveryFilter
+from gpuherd.usecases.read_instance import WAIT_MAX_S
+
+Json = dict[str, Any]
+
+OBJECT: Json = {"type": "object"}
+TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 200}
+FLAG: Json = {"type": "boolean"}
+PAGE: Json = {"limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}, "cursor": TEXT}
+
+
+def _one_of(words: type[StrEnum] | Iterable[str]) -> Json:
+    return {"type": "string", "enum": [str(it) for it in words]}
+
+
+QUERIES: dict[str, Json] = {
+    "/api/instances": {
+        "status": _one_of(Status),
+        "name": TEXT,
+        "label": {"type": "string", "pattern": "^[^=]+=", "description": "key=value"},
+        **PAGE,
+    },
+    "/api/instances/comprehensive": {"includeNovitaOnly": FLAG, "syncLocalState": FLAG},
+    "/api/instances/{id_or_name}": {
+        "wait": _one_of(WaitFor),
+        "timeout": {"type": "number", "minimum": 0, "maximum": WAIT_MAX_S, "default": 30},
+    },
+    "/api/jobs": {"type": TEXT, "status": _one_of(JobStatus), "instanceId": TEXT, **PAGE},
+    "/api/products": {"productName": TEXT, "billingMode": _one_of(BillingMode)},
+    "/api/orphans": {"verdict": _one_of(OrphanVerdict)},
+    "/api/webhooks/deliveries": {
+        "state": _one_of(DeliveryFilter),
+        "instanceId": TEXT,
+        "endpointId": TEXT,
+        "type": TEXT,
+        **PAGE,
+    },
+    "/api/audit": {
+        "limit": PAGE["limit"],
+        "cursor": {"type": "integer", "minimum": 0, "maximum": 2**53},
+        "order": _one_of(("asc", "desc")),
+    },
+}
+PROBLEM: Json = {
+    "type": "object",
+    "description": "A problem document, RFC 9457.",
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "for people"},
+        "code": {"type": "string", "description": "for programs"},
+        "requestId": {"type": "string"},
+        "correlationId": {"type": "string"},
+        "timestamp": {"type": "string", "format": "date-time"},
+        "retryAfter": {"type": "integer", "description": "seconds"},
+        "details": {"type": "object"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {it: {"type": "string"} for it in ("field", "code", "message")},
+                "required": ["field", "code", "message"],
+            },
+        },
+    },
+    "required": ["type", "title", "status", "detail", "code", "requestId", "correlationId", "timestamp"],
+}
+IDEMPOTENCY_KEY: Json = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same word means the same request: it is done once.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+}
+# Adopted already.
+ALSO_200 = "/api/orphans/{cloud_id}/adopt"
+# These say with their status how we are, and still say it as an answer.
+TELL_WITH_503 = ("/readyz", "/health")
+PLAIN_TEXT = "/metrics"
+
+
+def completed(document: Json) -> Json:
+    """Return the document with parameters, replies and problems of every operation."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM
+    for leftover in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(leftover, None)
+    for method, path in ACCESS:
+        operation = document["paths"][path][method.lower()]
+        _hoist(operation, schemas)
+        _add_parameters(operation, method, path)
+        _add_replies(operation, method, path)
+    return document
+
+
+def _hoist(operation: Json, schemas: Json) -> None:
+    """Move the parts of a body's schema to where references look for them."""
+    for media in operation.get("requestBody", {}).get("content", {}).values():
+        schemas.update(media["schema"].pop("$defs", {}))
+
+
+def _add_parameters(operation: Json, method: str, path: str) -> None:
+    found = [it for it in operation.get("parameters", []) if it["in"] == "path"]
+    if method == "GET":
+        found += [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in QUERIES.get(path, {}).items()
+        ]
+    else:
+        found.append(IDEMPOTENCY_KEY)
+    operation["parameters"] = found
+
+
+def _add_replies(operation: Json, method: str, path: str) -> None:
+    replies = operation["responses"]
+    # What the framework would say if it did the reading.
+    replies.pop("422", None)
+    good = {"text/plain": {"schema": {"type": "string"}}} if path == PLAIN_TEXT else _json(OBJECT)
+    for status in [it for it in replies if it.startswith("2")]:
+        replies[status]["content"] = good
+    if path == ALSO_200:
+        replies["200"] = {"description": "It was adopted before", "content": good}
+    for code in _problems(operation, method, path):
+        replies[str(code)] = {
+            "description": TITLES[code],
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    if path in TELL_WITH_503:
+        replies["503"] = {"description": TITLES[503], "content": _json(OBJECT)}
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _problems(operation: Json, method: str, path: str) -> Iterable[int]:
+    """Return the statuses with which an operation may be refused."""
+    if ACCESS[method, path] is OPEN:
+        return (500,)
+    found = {401, 403, 429, 500, 502, 503}
+    if operation["parameters"]:
+        found.add(400)
+    if "{" in path:
+        # 409 for a name that several have.
+        found |= {404, 409}
+    if method != "GET":
+        # 404 for what a body names.
+        found |= {404, 408, 409, 413, 422}
+    return sorted(found)

@@ -1,0 +1,84 @@
+"""HTTP by hand, over real sockets: for clients that no library would let us be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from gpuherd.bootstrap.http_protocol import DoorLimits
+from gpuherd.bootstrap.http_server import HttpServer
+from gpuherd.entrypoints.plane import Plane
+
+
+@dataclass(frozen=True)
+class RawReply:
+    """All that came until the server closed, or until the body was complete."""
+
+    raw: bytes
+
+    @property
+    def status(self) -> int | None:
+        return int(self.raw.split(b" ", 2)[1]) if self.raw.startswith(b"HTTP/1.1 ") else None
+
+    @property
+    def head(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[0].lower()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw.partition(b"\r\n\r\n")[2])
+
+
+@dataclass(frozen=True)
+class Door:
+    """A server that listens."""
+
+    port: int
+    server: HttpServer
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def send(self, raw: bytes) -> RawReply:
+        """Send bytes as they are, and read until the server closes."""
+        reader, writer = await self.connect()
+        try:
+            with contextlib.suppress(ConnectionError):
+                writer.write(raw)
+                await writer.drain()
+            return RawReply(await until_closed(reader))
+        finally:
+            writer.close()
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes until the other side closes, however it does."""
+    got = b""
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ConnectionError):
+            while part := await reader.read(65536):
+                got += part
+    return got
+
+
+@contextlib.asynccontextmanager
+async def open_to_all(plane: Plane, limits: DoorLimits) -> AsyncIterator[Door]:
+    """Serve a plane on a free port of this machine."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = HttpServer(SimpleNamespace(plane=plane), limits=limits)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        async with asyncio.timeout(10):
+            while not server.started:
+                await asyncio.sleep(0.01)
+        try:
+            yield Door(listening.getsockname()[1], server)
+        finally:
+            server.should_exit = True
+            await serving

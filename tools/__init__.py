@@ -1,0 +1,1 @@
+"""Small programs for people who build and release gpuherd; standard library only."""
