@@ -50,9 +50,13 @@ bench: setup ## measure speed and size beside bare baselines (about 6 minutes) i
 
 SEEDS ?= 2000
 RUNS ?= 50
+JOBS ?= 2
 chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
-	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS)
-	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS)
+	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS) --jobs $(JOBS)
+	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
+	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict
+	@$(BIN)/python -m tests.chaos points --jobs $(JOBS)
+	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS) --jobs $(JOBS)
 	@$(BIN)/python -m tests.chaos.mutants
 
 sbom: setup ## write the bill of materials (CycloneDX) into sbom.json
