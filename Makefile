@@ -24,7 +24,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: setup ## rent a simulated GPU from request to signed webhook, then show the service
 	@$(BIN)/python -m gpuherd demo
 
-test: setup check unit ## everything that must hold: checks, then all tests
+test: setup check unit ## everything that must hold: checks, then all tests but the long ones (make chaos)
 
 check: setup lint types imports ## format, lint, types, imports
 
@@ -39,7 +39,7 @@ imports: setup
 	@$(BIN)/lint-imports --no-cache
 
 unit: setup
-	@$(BIN)/python -m pytest -n 4
+	@$(BIN)/python -m pytest -n 4 -m "not long"
 
 format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff format .
@@ -52,6 +52,7 @@ SEEDS ?= 2000
 RUNS ?= 50
 JOBS ?= 2
 chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
+	@$(BIN)/python -m pytest -n 4 -m long
 	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS) --jobs $(JOBS)
 	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
 	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict

@@ -125,7 +125,8 @@ def test_whatever_went_before_the_last_goal_is_reached_once_the_cloud_behaves(
     life: Life, story: Story, phase: Phase
 ) -> None:
     tell(life, story)
-    settle(life, HonestCloud(life, phase))
+    # Where no machine was bound and no call is open, there is none to show.
+    settle(life, HonestCloud(life, phase if life.bound or life.is_open else None))
     instance = life.instance
     assert not life.is_open
     assert not instance.releasing
@@ -142,7 +143,7 @@ def test_whatever_went_before_the_last_goal_is_reached_once_the_cloud_behaves(
     assert not any(it.is_running for it in life.operations.values())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(
     st.sampled_from([None, CHECK]),
     st.sampled_from(

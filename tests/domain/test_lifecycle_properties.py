@@ -79,7 +79,7 @@ def situations(attempt: st.SearchStrategy[Attempt | None] = attempts, **fixed: A
     return st.builds(Situation, instances, attempt, sights, times)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(situations())
 def test_there_is_always_one_step_and_no_wait_is_endless_or_empty(it: Situation) -> None:
     step = it.step
@@ -95,7 +95,7 @@ def test_an_open_attempt_is_resolved_whatever_the_goal(it: Situation) -> None:
     assert isinstance(it.step, Fail if wanted and it.now >= DEADLINE else Resolve)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(situations(cloud_id=st.none(), stopped_at=st.none(), operation=st.none()))
 def test_renting_needs_a_wish_that_still_holds_and_no_call_that_is_open(it: Situation) -> None:
     if it.step == Rent():
@@ -112,7 +112,7 @@ def test_with_a_machine_nothing_is_ever_rented(it: Situation) -> None:
     assert it.step != Rent()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(situations(cloud_id=st.just("m-1")))
 def test_every_request_to_the_cloud_serves_the_goal(it: Situation) -> None:
     instance = it.instance
@@ -146,7 +146,7 @@ starting: dict[str, Any] = {
 }
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(
     st.sampled_from([leaving, going_down, starting]).flatmap(
         lambda road: situations(closed_attempts, cloud_id=st.just("m-1"), **road)
@@ -245,7 +245,7 @@ def test_what_has_ended_and_costs_nothing_rests(it: Situation) -> None:
     assert it.step == Rest()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(situations())
 def test_a_new_status_is_really_new_and_can_be_announced(it: Situation) -> None:
     step = it.step

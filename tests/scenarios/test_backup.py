@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import KEY, Novita, Process, Server
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
 BACKUPS = 3

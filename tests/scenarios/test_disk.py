@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.processes import Novita, Server, free_port
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 WISH = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
 

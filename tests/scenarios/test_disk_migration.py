@@ -19,7 +19,7 @@ from tests.chaos.kills.mortal_server import MortalServer
 from tests.chaos.kills.points import MID_MIGRATION, Kill
 from tests.support.processes import Novita
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 INSTANCE = "inst_01m7f8natehk96qv3bvs6f1z01"
 DELIVERY = "msg_1"

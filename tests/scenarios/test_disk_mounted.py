@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import Novita, Process, Server, free_port
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 SIZE = "4m"
 WISH = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}

@@ -63,6 +63,7 @@ async def test_killed_while_a_create_has_no_answer(
     await check(server, novita, hooks, [instance_id])
 
 
+@pytest.mark.long
 async def test_killed_again_and_again_at_random_moments(
     server: Server, novita: Novita, hooks: Receiver
 ) -> None:
@@ -74,7 +75,7 @@ async def test_killed_again_and_again_at_random_moments(
         "POST", "faults", {"kind": "error_after_commit", "probability": 0.2, "forSeconds": 20}
     )
     wanted = [await launch(server, f"job-{n}", hooks.url) for n in range(3)]
-    for round_ in range(5):
+    for round_ in range(3):
         await asyncio.sleep(chance.uniform(0.0, 0.8))
         await server.process.end()
         await server.start()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.processes import Novita, Server
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 INSTANCES = 100
 OUTAGE_S = 10.0

@@ -55,6 +55,7 @@ async def test_f40_a_wait_keeps_the_price_limit(herd: Herd, world: World) -> Non
     assert not world.alive()
 
 
+@pytest.mark.long
 async def test_f40_the_time_to_become_usable_begins_after_the_wait(herd: Herd, world: World) -> None:
     sell_out(world)
     instance = await herd.launch(capacity_wait_s=WAIT_S)

@@ -15,11 +15,11 @@ from tests.chaos.kills.checker import SECRETS, check
 from tests.chaos.kills.plan import Life, Plan, draw_plan
 from tests.chaos.kills.points import POINTS, Kill
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 # Besides the tours; `python -m tests.chaos.kills` makes as many as there is time for.
-RUNS = 2
+RUNS = 1
 
 # Each is one run with several deaths, one after the other: every named point is in one of them.
 TOURS: dict[str, tuple[tuple[str, ...], tuple[Life, ...]]] = {

@@ -30,6 +30,7 @@ def test_names_are_told_apart() -> None:
     assert max(Counter(it.name for it in GUARDS).values()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLE)
 def test_without_it_a_test_fails(name: str, tmp_path: Path) -> None:
     (guard,) = [it for it in GUARDS if it.name == name]
