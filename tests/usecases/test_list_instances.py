@@ -11,6 +11,7 @@ from gpuherd.usecases import list_instances
 from gpuherd.usecases.describe import describe
 from gpuherd.usecases.list_instances import ListInstances
 from tests.support.builders import a_running_instance
+from tests.support.fake_clock import FakeClock
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Shelf:
 
 async def test_a_page_holds_what_describe_says() -> None:
     shelf = Shelf((a_running_instance(1), a_running_instance(2, name='ü\n"')))
-    listed = json.loads(await ListInstances(shelf)(InstanceQuery()))  # type: ignore[arg-type]
+    listed = json.loads(await ListInstances(shelf, FakeClock())(InstanceQuery()))  # type: ignore[arg-type]
     assert listed == {
         "instances": [describe(it) for it in shelf.instances],
         "total": 7,
@@ -34,7 +35,7 @@ async def test_a_page_holds_what_describe_says() -> None:
 
 
 async def test_an_empty_page_is_valid_too() -> None:
-    assert json.loads(await ListInstances(Shelf(()))(InstanceQuery()))["instances"] == []  # type: ignore[arg-type]
+    assert json.loads(await ListInstances(Shelf(()), FakeClock())(InstanceQuery()))["instances"] == []  # type: ignore[arg-type]
 
 
 async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -47,7 +48,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
     monkeypatch.setattr(list_instances, "describe", counting)
     it = a_running_instance(1)
     shelf = Shelf((it,))
-    listing = ListInstances(shelf)  # type: ignore[arg-type]
+    listing = ListInstances(shelf, FakeClock())  # type: ignore[arg-type]
     for _ in range(3):
         await listing(InstanceQuery())
     shelf.instances = (replace(it, version=it.version + 1, status=Status.EXITED),)
@@ -58,6 +59,6 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
 
 async def test_what_is_kept_stays_bounded(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(list_instances, "KEPT_MAX", 3)
-    listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))))  # type: ignore[arg-type]
+    listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))), FakeClock())  # type: ignore[arg-type]
     assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9
-    assert len(listing._kept) == 3
+    assert listing._kept.stats.size == 3

@@ -193,7 +193,7 @@ def _plane(
         webhooks=work.webhooks.plane,
         orphans=work.orphans,
         read_instance=reader,
-        list_instances=ListInstances(instances),
+        list_instances=ListInstances(instances, clock),
         list_comprehensive=comprehensive,
         sync_cloud=SyncCloud(work.observer, comprehensive.forget),
         tend_caches=TendCaches(caches, instances),

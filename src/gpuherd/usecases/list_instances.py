@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+import math
 
+from gpuherd.clock import Clock
 from gpuherd.domain.instance import Instance
 from gpuherd.ports.store import InstanceQuery, Instances
+from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.describe import compact, describe
 
 KEPT_MAX = 1000
 
 
-@dataclass(frozen=True)
 class ListInstances:
     """The use case, with the entries that it showed last."""
 
-    instances: Instances
-    # By id: which version, and its bytes. A version never changes, so nothing here is ever out of date.
-    _kept: OrderedDict[str, tuple[int, bytes]] = field(default_factory=OrderedDict, init=False)
+    def __init__(self, instances: Instances, clock: Clock):
+        self._instances = instances
+        # By id: which version, and its bytes. A version never changes, so nothing here is ever out of date.
+        self._kept: Cache[str, tuple[int, bytes]] = Cache(clock, math.inf, KEPT_MAX, "entries")
 
     async def __call__(self, query: InstanceQuery) -> bytes:
         """Return the page."""
-        page = await self.instances.page(query)
+        page = await self._instances.page(query)
         entries = b",".join([self._entry(it) for it in page.instances])
         rest = compact({"total": page.total, "nextCursor": page.next_cursor})
         return b'{"instances":[' + entries + b"]," + rest[1:]
 
     def _entry(self, it: Instance) -> bytes:
-        kept = self._kept.get(it.id)
+        kept = self._kept.peek(it.id)
         if kept is None or kept[0] != it.version:
-            kept = self._kept[it.id] = (it.version, compact(describe(it)))
-        self._kept.move_to_end(it.id)
-        if len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+            kept = (it.version, compact(describe(it)))
+            self._kept.put(it.id, kept)
         return kept[1]

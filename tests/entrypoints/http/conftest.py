@@ -52,7 +52,7 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         launch_instance=herd.launch_instance,
         find_instance=herd.find_instance,
         read_instance=herd.reader,
-        list_instances=ListInstances(herd.instances),
+        list_instances=ListInstances(herd.instances, herd.clock),
         list_comprehensive=herd.comprehensive,
         sync_cloud=herd.sync_cloud,
         tend_caches=herd.tend_caches,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +23,7 @@ from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery, Live
+from gpuherd.resilience.cache import Cache
 
 HISTORY = 50
 ROWS_AT_ONCE = 500
@@ -42,7 +43,9 @@ class SqlInstances:
         self._database = database
         self._clock = clock
         self._announce = announce
-        self._recent = _Recent()
+        # The instances that were listed last: an unchanged one need not be read and understood again. What a
+        # version says never changes, so nothing here is ever too old.
+        self._recent: Cache[str, Instance] = Cache(clock, math.inf, RECENT_MAX, "recent")
 
     async def add(self, change: Change, claim: Claim | None = None) -> Instance:
         now = self._clock.now()
@@ -162,12 +165,14 @@ class SqlInstances:
 
     async def _at(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
         """Return instances at these versions or later ones: most of a list is as it was a moment ago."""
-        missing = [it for it, version in keys if self._recent.version(it) != version]
+        known = {it: self._recent.peek(it) for it, _ in keys}
+        missing = [it for it, version in keys if (kept := known[it]) is None or kept.version != version]
         if missing:
             query = sa.select(instance).where(instance.c.id.in_(missing))
             for fresh in await self._database.read(lambda c: list(map(instance_of, c.execute(query)))):
-                self._recent.put(fresh)
-        return tuple(known for it, _ in keys if (known := self._recent.instance(it)))
+                self._recent.put(fresh.id, fresh)
+                known[fresh.id] = fresh
+        return tuple(found for it, _ in keys if (found := known[it]) is not None)
 
     async def count_by_status(self) -> Mapping[Status, int]:
         query = sa.select(instance.c.status, sa.func.count()).group_by(instance.c.status)
@@ -207,30 +212,6 @@ class SqlInstances:
         return await self._database.read(
             lambda c: [(row.ready_at - row.created_at).total_seconds() for row in c.execute(query)]
         )
-
-
-class _Recent:
-    """The instances that were listed last, so that an unchanged one need not be read and understood again."""
-
-    def __init__(self) -> None:
-        self._instances: OrderedDict[str, Instance] = OrderedDict()
-
-    def version(self, instance_id: str) -> int | None:
-        """Return the version that is kept of an instance, if any."""
-        kept = self._instances.get(instance_id)
-        if kept is None:
-            return None
-        self._instances.move_to_end(instance_id)
-        return kept.version
-
-    def instance(self, instance_id: str) -> Instance | None:
-        return self._instances.get(instance_id)
-
-    def put(self, it: Instance) -> None:
-        self._instances[it.id] = it
-        self._instances.move_to_end(it.id)
-        if len(self._instances) > RECENT_MAX:
-            self._instances.popitem(last=False)
 
 
 def _claimed(connection: sa.Connection, claim: Claim) -> Instance | None:
