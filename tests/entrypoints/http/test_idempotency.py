@@ -250,3 +250,11 @@ def test_only_routes_of_instances_see_to_it_themselves() -> None:
     assert all(
         path.split("/")[-1] in ("instances", "start", "stop", "delete", "{id_or_name}") for path in native
     )
+
+
+async def test_what_there_is_not_is_said_before_the_key_is_looked_at(api: httpx.AsyncClient) -> None:
+    key = {"Idempotency-Key": "used"}
+    assert (await api.post("/api/sync", headers=key)).status_code == 200
+    assert (await api.put("/api/sync", headers=key)).status_code == 405
+    assert (await api.delete("/api/sync", headers=key)).status_code == 405
+    assert (await api.post("/api/nothing", headers=key)).status_code == 404

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
@@ -79,7 +79,9 @@ def build_app(
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)
     app.add_exception_handler(Exception, _unexpected)
-    inside = Once(HotPaths(app, plane.read_instance), plane.keys.claims)
+    inside = Once(
+        HotPaths(app, plane.read_instance), plane.keys.claims, lambda scope: scope["method"] in _methods(scope)
+    )
     guarded = KeyCheck(inside, plane.keys.registry)
     return Surroundings(guarded, plane.clock, plane.ids, plane.meter, note_request, body_timeout_s)
 
@@ -95,14 +97,14 @@ async def _theirs(request: Request, error: Exception) -> Response:
     code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "HTTP_ERROR")
     response = problem_response(problem(error.status_code, code, str(error.detail)))
     if error.status_code == 405:
-        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
+        response.headers["Allow"] = ", ".join(sorted(_methods(request.scope)))
     return response
 
 
-def _methods(request: Request) -> set[str]:
+def _methods(scope: Scope) -> set[str]:
     """Return the methods that the path has; the framework would tell those of its first route only."""
     routes = (route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute))
-    fitting = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    fitting = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
     return {method for route in fitting for method in route.methods or ()}
 
 

@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -87,9 +88,19 @@ def _price(value: Any) -> Any:
     return str(value)
 
 
-Text = Annotated[StrictStr, AfterValidator(_readable)]
-Name = Annotated[StrictStr, Field(max_length=100), AfterValidator(_readable), AfterValidator(_untagged)]
-ShortText = Annotated[StrictStr, Field(max_length=200), AfterValidator(_readable)]
+# What `_readable` asks for, as far as a schema can say it.
+NOT_BLANK: dict[str, JsonValue] = {"minLength": 1, "pattern": r"\S"}
+
+Text = Annotated[StrictStr, Field(json_schema_extra=NOT_BLANK), AfterValidator(_readable)]
+Name = Annotated[
+    StrictStr,
+    Field(max_length=100, json_schema_extra=NOT_BLANK),
+    AfterValidator(_readable),
+    AfterValidator(_untagged),
+]
+ShortText = Annotated[
+    StrictStr, Field(max_length=200, json_schema_extra=NOT_BLANK), AfterValidator(_readable)
+]
 Price = Annotated[Decimal, BeforeValidator(_price), Field(gt=0, le=10_000, max_digits=12, decimal_places=5)]
 LabelKey = Annotated[StrictStr, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._/-]+$")]
 LabelValue = Annotated[StrictStr, Field(max_length=255), AfterValidator(lambda v: _readable(v) if v else v)]

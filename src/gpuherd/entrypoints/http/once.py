@@ -7,6 +7,7 @@ between taking the claim and keeping the reply; if the process dies in between, 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -25,14 +26,15 @@ SHOWN_ONCE = ("key", "secret")
 
 
 class Once:
-    """Stands behind the key check."""
+    """Stands behind the key check. `has_route` tells whether a request is for something that there is."""
 
-    def __init__(self, app: ASGIApp, claims: Claims):
+    def __init__(self, app: ASGIApp, claims: Claims, has_route: Callable[[Scope], bool]):
         self._app = app
         self._claims = claims
+        self._has_route = has_route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _concerned(scope):
+        if not (_concerned(scope) and self._has_route(scope)):
             await self._app(scope, receive, send)
             return
         raw = await _read(receive)

@@ -13,7 +13,7 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 LIMIT_MAX = 100
 E = TypeVar("E", bound=StrEnum)
 # No sign, no exponent, no digits of other scripts: what a person writes for a number of seconds.
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,20})?")
 
 
 class Query:
