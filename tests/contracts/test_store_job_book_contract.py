@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql import queue_schema, schema
 from gpuherd.domain.errors import NotFound
 from gpuherd.jobs.job import Job, JobStatus, Priority
 from gpuherd.ports.store import JobQuery
@@ -21,13 +21,13 @@ MINUTE = timedelta(minutes=1)
 
 async def pick(store: Store, job_id: str) -> None:
     """Do as the engine does when it takes a job."""
-    mine = schema.queue.c.payload == job_id.encode()
-    await store.run(sa.update(schema.queue).where(mine).values(status="picked"))
+    mine = queue_schema.queue.c.payload == job_id.encode()
+    await store.run(sa.update(queue_schema.queue).where(mine).values(status="picked"))
 
 
 async def drop(store: Store, job_id: str) -> None:
     """Do as the engine does when it hears that a job is done."""
-    await store.run(sa.delete(schema.queue).where(schema.queue.c.payload == job_id.encode()))
+    await store.run(sa.delete(queue_schema.queue).where(queue_schema.queue.c.payload == job_id.encode()))
 
 
 async def listed(store: Store, **query: object) -> list[str]:
@@ -53,7 +53,7 @@ class TestTaking:
             payload={"a": [1, "ü"]},
             next_retry_at=START + MINUTE,
         )
-        (row,) = await store.rows(schema.queue)
+        (row,) = await store.rows(queue_schema.queue)
         assert (row.payload, row.entrypoint, row.status) == (new.id.encode(), new.kind, "queued")
         assert (row.priority, row.execute_after) == (int(Priority.HIGH), START + MINUTE)
 
@@ -67,7 +67,7 @@ class TestTaking:
         assert await store.jobs.enqueue([first, second, other]) == 2
         assert await store.jobs.enqueue([second]) == 0
         assert await listed(store) == [other.id, first.id]
-        assert len(await store.rows(schema.queue)) == 2
+        assert len(await store.rows(queue_schema.queue)) == 2
 
     @pytest.mark.parametrize("end", ["finished", "gave_up"])
     async def test_a_key_is_free_again_when_its_job_has_ended(self, store: Store, end: str) -> None:
@@ -90,7 +90,7 @@ class TestTaking:
                 lambda m: books[m % 2].enqueue([a_turn_job(n, name=f"-{m}")]),  # noqa: B023
             )
             assert sorted(answers) == [0] * 9 + [1]
-        assert len(await store.rows(schema.job)) == len(await store.rows(schema.queue)) == 5
+        assert len(await store.rows(schema.job)) == len(await store.rows(queue_schema.queue)) == 5
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         """Else its key would be taken for ever by a job that never runs."""
@@ -98,7 +98,7 @@ class TestTaking:
         await store.jobs.stumbled(a_turn_job().id, "once")
         await drop(store, a_turn_job().id)
         assert await store.jobs.enqueue([a_turn_job(name="again", delay=MINUTE)]) == 1
-        (row,) = await store.rows(schema.queue)
+        (row,) = await store.rows(queue_schema.queue)
         assert row.payload == a_turn_job().id.encode()
         found = await store.jobs.get(a_turn_job().id)
         assert (found.attempts, found.next_retry_at) == (1, START + MINUTE)

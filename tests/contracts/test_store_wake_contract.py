@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pgqueuer.domain.models import Job as QueueJob
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql import job_rows, schema
+from gpuherd.adapters.sql import job_rows, queue_schema, schema
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.job_book import QUARANTINE
 from gpuherd.domain.delivery import DeliveryState
@@ -24,12 +24,12 @@ HOUR = timedelta(hours=1)
 
 
 async def set_queue(store: Store, job_id: str, **values: object) -> None:
-    mine = schema.queue.c.payload == job_id.encode()
-    await store.run(sa.update(schema.queue).where(mine).values(**values))
+    mine = queue_schema.queue.c.payload == job_id.encode()
+    await store.run(sa.update(queue_schema.queue).where(mine).values(**values))
 
 
 async def queue_row(store: Store) -> sa.Row[tuple[object, ...]]:
-    (row,) = await store.rows(schema.queue)
+    (row,) = await store.rows(queue_schema.queue)
     return row
 
 
@@ -70,7 +70,7 @@ class TestRing:
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job()])
-        await store.run(sa.delete(schema.queue))
+        await store.run(sa.delete(queue_schema.queue))
         await store.jobs.ring([a_turn_job(name="other")])
         assert (await queue_row(store)).payload == a_turn_job().id.encode()
 
@@ -87,7 +87,7 @@ class TestRing:
         for n in range(5):
             answers = await all_at_once(10, lambda m: books[m % 2].ring([a_turn_job(n, name=f"-{m}")]))  # noqa: B023
             assert answers == [None] * 10
-        assert len(await store.rows(schema.job)) == len(await store.rows(schema.queue)) == 5
+        assert len(await store.rows(schema.job)) == len(await store.rows(queue_schema.queue)) == 5
 
 
 @pytest.mark.postgres
@@ -103,7 +103,7 @@ class TestRingDuringASnooze:
         try:
             for ring_first in (True, False):
                 await store.run(sa.delete(schema.job))
-                await store.run(sa.delete(schema.queue))
+                await store.run(sa.delete(queue_schema.queue))
                 await store.jobs.enqueue([a_turn_job()])
                 await set_queue(store, a_turn_job().id, status="picked")
                 await self.meet(store, repository, ring_first)
@@ -198,7 +198,7 @@ class TestUnattended:
                 an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
             )
         )
-        await store.run(sa.delete(schema.queue))
+        await store.run(sa.delete(queue_schema.queue))
         assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
         assert (
             await store.jobs.enqueue([a_turn_job(1, name="new"), a_sending_job(a_delivery(), name="new")])

@@ -23,7 +23,8 @@ from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
 from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.schema import metadata, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import metadata
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
 from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints

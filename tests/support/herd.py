@@ -22,7 +22,8 @@ from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
-from gpuherd.adapters.sql.schema import job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import job
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
 from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints

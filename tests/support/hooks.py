@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.schema import job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import job
 from gpuherd.domain.secret import Secret
 from gpuherd.ports.webhook_sender import DeliveryResult
 from tests.support.fake_clock import FakeClock

@@ -19,7 +19,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from gpuherd.adapters.queue.names import CHANNEL, table_changed
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql import queue_schema, schema
 from gpuherd.adapters.sql.database import Database
 from gpuherd.clock import SystemClock
 from tests.support.fake_clock import FakeClock
@@ -78,7 +78,7 @@ class SqlPlace:
         def work(connection: sa.Connection) -> None:
             job = schema.job
             queue_id = connection.execute(sa.select(job.c.queue_id).where(job.c.id == job_id)).scalar_one()
-            moved = sa.update(schema.queue).where(schema.queue.c.id == queue_id)
+            moved = sa.update(queue_schema.queue).where(queue_schema.queue.c.id == queue_id)
             connection.execute(moved.values(execute_after=self.now()))
             connection.execute(sa.update(job).where(job.c.id == job_id).values(woken=True))
 
@@ -92,13 +92,13 @@ class SqlPlace:
 
     async def rows(self) -> list[Any]:
         """Return every row of the queue."""
-        query = sa.select(schema.queue).order_by(schema.queue.c.id)
+        query = sa.select(queue_schema.queue).order_by(queue_schema.queue.c.id)
         return await self.database.read(lambda connection: list(connection.execute(query)))
 
     def _insert(self, connection: sa.Connection, kind: str, job_ids: tuple[str, ...], priority: int) -> None:
         now = self.now()
         for job_id in job_ids:
-            row = sa.insert(schema.queue).values(
+            row = sa.insert(queue_schema.queue).values(
                 priority=priority,
                 created=now,
                 updated=now,
@@ -109,7 +109,7 @@ class SqlPlace:
                 payload=job_id.encode(),
                 attempts=0,
             )
-            queue_id = connection.execute(row.returning(schema.queue.c.id)).scalar_one()
+            queue_id = connection.execute(row.returning(queue_schema.queue.c.id)).scalar_one()
             connection.execute(
                 sa.insert(schema.job).values(
                     id=job_id,
@@ -174,7 +174,7 @@ def memory_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPlace]:
 def sqlite_place(directory: Path) -> Iterator[SqlitePlace]:
     database = Database(f"sqlite:///{directory / 'gpuherd.db'}")
     database.migrate_with(schema.metadata.create_all)
-    database.migrate_with(schema.queue_metadata.create_all)
+    database.migrate_with(queue_schema.queue_metadata.create_all)
     try:
         yield SqlitePlace(database, FakeClock())
     finally:

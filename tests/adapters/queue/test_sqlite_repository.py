@@ -18,7 +18,7 @@ from gpuherd.adapters.queue.names import CHANNEL
 from gpuherd.adapters.queue.sqlite_picking import MANY
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.queue.sqlite_rows import from_micros, to_micros
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql import column_types, schema
 from tests.adapters.queue.places import CountingDatabase, SqlitePlace, Worker
 
 HOUR = timedelta(hours=1)
@@ -203,4 +203,4 @@ async def test_every_due_job_is_taken_once_and_in_order(
 @given(st.datetimes(timezones=st.just(from_micros(0).tzinfo)))
 def test_times_survive_the_table(moment: Any) -> None:
     assert from_micros(to_micros(moment)) == moment
-    assert to_micros(moment) == schema.to_micros(moment)
+    assert to_micros(moment) == column_types.to_micros(moment)

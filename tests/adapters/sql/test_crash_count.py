@@ -7,7 +7,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.crash_count import CRASHES_MAX, count_crashes
-from gpuherd.adapters.sql.schema import job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import job
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.store import Change
 from tests.support.builders import a_turn_job, an_instance

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql import queue_schema, schema
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.migrate import DatabaseUnusable, migrate
 from gpuherd.domain.errors import StoreUnavailable
@@ -102,7 +102,7 @@ async def test_a_spoilt_sector_is_refused_or_harmless(
         return
     with closing(database):
         store = Store(database, FakeClock())
-        for table in (*schema.metadata.sorted_tables, schema.queue):
+        for table in (*schema.metadata.sorted_tables, queue_schema.queue):
             found = await what_is_there(store, table)
             refused_aloud = found is None and table.name in HISTORY
             assert refused_aloud or found == everything[table.name], table.name

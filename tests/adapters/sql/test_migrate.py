@@ -17,14 +17,14 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.sql import queue_schema, schema
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.migrate import HEAD, MIGRATION_LOCK, DatabaseUnusable, migrate
 from tests.adapters.sql.blocked_writer import PATIENCE_S
 from tests.support.databases import install_queue, sqlalchemy_url
 
 OURS = set(schema.metadata.tables)
-QUEUE = set(schema.queue_metadata.tables)
+QUEUE = set(queue_schema.queue_metadata.tables)
 VERSION = "alembic_version"
 NOBODY = 65534
 
@@ -121,7 +121,7 @@ class TestFresh:
             closing(Database(f"sqlite:///{path}.described")) as described,
         ):
             migrate(migrated)
-            described.migrate_with(schema.queue_metadata.create_all)
+            described.migrate_with(queue_schema.queue_metadata.create_all)
             for database in (migrated, described):
                 assert tables(database) >= QUEUE
             assert query(migrated, columns) == query(described, columns)

@@ -13,11 +13,11 @@ from alembic import command
 from alembic.config import Config
 
 import gpuherd.adapters.sql.migrate as migrations
+from gpuherd.adapters.sql.column_types import to_micros
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.mapping import instance_row
 from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.adapters.sql.schema import to_micros
 from gpuherd.ports.store import Claim
 from tests.support.builders import an_instance
 from tests.support.databases import install_queue, sqlalchemy_url

@@ -12,7 +12,8 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.schema import installation, job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import installation, is_live, job
 from gpuherd.adapters.sql.upsert import insert_into
 
 CRASHES_MAX = 5
@@ -29,7 +30,7 @@ def count_crashes(connection: sa.Connection, now: datetime) -> tuple[str, ...]:
     under_way = (
         sa.select(job.c.id, job.c.key)
         .join(queue, queue.c.id == job.c.queue_id)
-        .where(queue.c.status == "picked", job.c.state == job_rows.LIVE)
+        .where(queue.c.status == "picked", is_live)
     )
     found = connection.execute(under_way).all()
     # By key, because the next job of the same work has another id. Whoever was not under way starts anew.

@@ -14,7 +14,8 @@ from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.job_rows import COMPLETED, FAILED, LIVE
 from gpuherd.adapters.sql.mapping import delivery_of, instance_of
-from gpuherd.adapters.sql.schema import delivery, instance, job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import delivery, instance, is_live, is_unsettled, job
 from gpuherd.clock import Clock
 from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.errors import Conflict, NotFound
@@ -100,7 +101,7 @@ class SqlJobBook:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
-            begun = sa.update(job).where(job.c.id == job_id, job.c.state == LIVE)
+            begun = sa.update(job).where(job.c.id == job_id, is_live)
             # Whoever rang before now is answered by this run, even if it finds the instance busy.
             row = connection.execute(begun.values(processed_at=now, woken=False).returning(job)).first()
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
@@ -172,7 +173,7 @@ class SqlJobBook:
             job.c.state == FAILED,
             job.c.completed_at > now - QUARANTINE,
         )
-        left = sa.select(instance).where(sa.not_(instance.c.settled), ~_has_job("turn:", instance.c.id), ~ill)
+        left = sa.select(instance).where(is_unsettled, ~_has_job("turn:", instance.c.id), ~ill)
         unsent = sa.select(delivery).where(
             delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id)
         )
@@ -199,7 +200,7 @@ def _of(owner: str | None) -> list[sa.ColumnElement[bool]]:
 def _has_job(prefix: str, owner: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return whether there is an unfinished job for it that the queue still knows."""
     return sa.exists().where(
-        job.c.key == sa.literal(prefix).concat(owner), job.c.state == LIVE, queue.c.id == job.c.queue_id
+        job.c.key == sa.literal(prefix).concat(owner), is_live, queue.c.id == job.c.queue_id
     )
 
 
@@ -210,9 +211,9 @@ def _with_status(status: JobStatus) -> list[sa.ColumnElement[bool]]:
         case JobStatus.FAILED:
             return [job.c.state == FAILED]
         case JobStatus.PROCESSING:
-            return [job.c.state == LIVE, _PICKED]
+            return [is_live, _PICKED]
         case JobStatus.PENDING:
-            return [job.c.state == LIVE, sa.or_(queue.c.id.is_(None), sa.not_(_PICKED))]
+            return [is_live, sa.or_(queue.c.id.is_(None), sa.not_(_PICKED))]
 
 
 def _job_of(row: sa.Row[Any], status: JobStatus | None = None) -> Job:

@@ -13,7 +13,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuherd.adapters.sql.mapping import dumps
 from gpuherd.adapters.sql.prepared import PreparedInsert
-from gpuherd.adapters.sql.schema import job, queue
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import is_live, job
 from gpuherd.jobs.job import NewJob, Priority
 
 LIVE, COMPLETED, FAILED = "live", "completed", "failed"
@@ -23,7 +24,7 @@ IS_LIVE = sa.text("state = 'live'")
 _KNOWN = (
     sa.select(job.c.id, queue.c.id.label("queue_row"))
     .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
-    .where(job.c.key == sa.bindparam("wanted"), job.c.state == LIVE)
+    .where(job.c.key == sa.bindparam("wanted"), is_live)
 )
 
 _INSERT_QUEUE_ROW = PreparedInsert(
@@ -116,7 +117,7 @@ def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: 
 def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
     """Open a failed job again, unless a newer one has its key; tell whether it was opened."""
     newer = job.alias()
-    taken = sa.exists().where(newer.c.key == job.c.key, newer.c.state == LIVE)
+    taken = sa.exists().where(newer.c.key == job.c.key, newer.c.state == sa.literal_column("'live'"))
     row = connection.execute(
         sa.update(job)
         .where(job.c.id == job_id, job.c.state == FAILED, ~taken)
@@ -142,10 +143,7 @@ def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
     Tell whether there is one: a job that the queue has lost is none.
     """
     woken = connection.execute(
-        sa.update(job)
-        .where(job.c.key == key, job.c.state == LIVE)
-        .values(woken=True)
-        .returning(job.c.queue_id)
+        sa.update(job).where(job.c.key == key, is_live).values(woken=True).returning(job.c.queue_id)
     ).first()
     if woken is None:
         return False
@@ -163,15 +161,13 @@ def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
     """Tell whether somebody rang since the job's turn began, and let nobody ring until we are done."""
-    row = sa.select(job.c.woken).where(job.c.id == job_id, job.c.state == LIVE).with_for_update()
+    row = sa.select(job.c.woken).where(job.c.id == job_id, is_live).with_for_update()
     return bool(connection.execute(row).scalar())
 
 
 def wake_turns(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
     """Note on the unfinished turns of these instances that there is news: whoever is at one looks again."""
-    turns = sa.update(job).where(
-        job.c.instance_id.in_(instance_ids), job.c.state == LIVE, job.c.key.like("turn:%")
-    )
+    turns = sa.update(job).where(job.c.instance_id.in_(instance_ids), is_live, job.c.key.like("turn:%"))
     connection.execute(turns.values(woken=True))
 
 
@@ -182,7 +178,7 @@ def finish_job(
     values: dict[str, Any] = {"state": state, "completed_at": now}
     if error is not None:
         values["error"] = error
-    connection.execute(sa.update(job).where(job.c.id == job_id, job.c.state == LIVE).values(**values))
+    connection.execute(sa.update(job).where(job.c.id == job_id, is_live).values(**values))
 
 
 def notify(connection: sa.Connection, now: datetime) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.schema import from_micros, to_micros
+from gpuherd.adapters.sql.column_types import from_micros, to_micros
 from gpuherd.domain.attempt import Attempt, AttemptState
 from gpuherd.domain.delivery import Delivery, DeliveryState, Try
 from gpuherd.domain.events import Event

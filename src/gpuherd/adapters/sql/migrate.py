@@ -17,7 +17,7 @@ MIGRATION_LOCK = 7_415_263
 
 
 # The last of the migrations.
-HEAD = "0004"
+HEAD = "0005"
 
 
 def migrate(database: Database, check: FileCheck | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy import Row
 
+from gpuherd.adapters.sql.column_types import from_micros, to_micros
 from gpuherd.adapters.sql.mapping import (
     Doc,
     attempt_of,
@@ -20,7 +21,7 @@ from gpuherd.adapters.sql.mapping import (
     machine_of,
     sighting_of,
 )
-from gpuherd.adapters.sql.schema import attempt, from_micros, instance, orphan, sighting, to_micros
+from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
 from gpuherd.domain.orphan import Ending, Finding, Orphan, OrphanOrder, OrphanVerdict, Records
 from gpuherd.ports.orphans import Line, Stray
 

@@ -2,58 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator, TypeEngine
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-
-
-def to_micros(moment: datetime) -> int:
-    """Return a moment as whole microseconds since 1970: sortable, exact, the same in every database."""
-    return (moment - EPOCH) // MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """Return the moment that `to_micros` wrote."""
-    return EPOCH + timedelta(microseconds=micros)
-
-
-class Moment(TypeDecorator[datetime]):
-    """An aware UTC time."""
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else to_micros(value)
-
-    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else from_micros(value)
-
-
-class QueueMoment(TypeDecorator[datetime]):
-    """A time in the queue's table: PGQueuer's own type on PostgreSQL, ours on SQLite."""
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
-        return dialect.type_descriptor(sa.BigInteger())
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | int | None:
-        return value if value is None or dialect.name == "postgresql" else to_micros(value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return value if value is None or isinstance(value, datetime) else from_micros(value)
-
+from gpuherd.adapters.sql.column_types import Moment
 
 metadata = sa.MetaData()
 
@@ -103,7 +54,13 @@ instance = sa.Table(
         sqlite_where=sa.text("NOT settled"),
         postgresql_where=sa.text("NOT settled"),
     ),
-    sa.Index("instance_ready_times", "product_name", "ready_at"),
+    sa.Index(
+        "instance_ready_times",
+        "product_name",
+        "ready_at",
+        sqlite_where=sa.text("ready_at IS NOT NULL"),
+        postgresql_where=sa.text("ready_at IS NOT NULL"),
+    ),
 )
 
 instance_label = sa.Table(
@@ -228,12 +185,6 @@ delivery = sa.Table(
     sa.Index("delivery_by_instance", "instance_id", "sequence"),
     sa.Index("delivery_by_state", "state", "id"),
     sa.Index("delivery_by_endpoint", "endpoint_id", "id"),
-    sa.Index(
-        "delivery_pending",
-        "id",
-        sqlite_where=sa.text("state = 'pending'"),
-        postgresql_where=sa.text("state = 'pending'"),
-    ),
 )
 
 webhook_endpoint = sa.Table(
@@ -325,62 +276,12 @@ job = sa.Table(
     sa.Column("queue_id", sa.BigInteger),
     sa.Index("one_live_job", "key", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
     sa.Index("job_by_queue_id", "queue_id"),
-    sa.Index("job_by_instance", "instance_id", "id"),
+    # The state too, or SQLite would rather go through all jobs in that state.
+    sa.Index("job_by_instance", "instance_id", "state"),
     sa.Index("job_by_state", "state", "id"),
 )
 
-# PGQueuer's table. It makes its own on PostgreSQL; on SQLite our first migration makes one of the same shape.
-queue_metadata = sa.MetaData()
-
-queue = sa.Table(
-    "pgqueuer",
-    queue_metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("queue_manager_id", sa.Text().with_variant(sa.Uuid, "postgresql")),
-    sa.Column("created", QueueMoment, nullable=False),
-    sa.Column("updated", QueueMoment, nullable=False),
-    sa.Column("heartbeat", QueueMoment, nullable=False),
-    sa.Column("execute_after", QueueMoment, nullable=False),
-    sa.Column(
-        "status",
-        sa.Text().with_variant(
-            sa.Enum(
-                "queued",
-                "picked",
-                "successful",
-                "exception",
-                "canceled",
-                "deleted",
-                "failed",
-                name="pgqueuer_status",
-                create_type=False,
-                native_enum=True,
-            ),
-            "postgresql",
-        ),
-        nullable=False,
-    ),
-    sa.Column("entrypoint", sa.Text, nullable=False),
-    sa.Column("dedupe_key", sa.Text),
-    sa.Column("payload", sa.LargeBinary),
-    sa.Column("headers", sa.Text().with_variant(JSONB, "postgresql")),
-    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("slot", sa.BigInteger),
-    sa.Index(
-        "pgqueuer_ready",
-        "entrypoint",
-        sa.text("priority DESC"),
-        "id",
-        sqlite_where=sa.text("status = 'queued'"),
-    ),
-    sa.Index("pgqueuer_due", "entrypoint", "execute_after", sqlite_where=sa.text("status = 'queued'")),
-    sa.Index("pgqueuer_picked", "heartbeat", sqlite_where=sa.text("status = 'picked'")),
-    sa.Index(
-        "pgqueuer_unique_dedupe_key",
-        "dedupe_key",
-        unique=True,
-        sqlite_where=sa.text("status IN ('queued', 'picked') AND dedupe_key IS NOT NULL"),
-    ),
-    sqlite_autoincrement=True,
-)
+# Conditions in the very words of a partial index: with anything else in their place, say a parameter, a
+# database does not see that the index would do, and reads the whole table.
+is_unsettled = sa.text("NOT instance.settled")
+is_live = job.c.state == sa.literal_column("'live'")

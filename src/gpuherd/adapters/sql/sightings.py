@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
-from gpuherd.adapters.sql.schema import attempt, instance, list_record, sighting
+from gpuherd.adapters.sql.schema import attempt, instance, is_unsettled, list_record, sighting
 from gpuherd.domain.attempt import OPEN
 from gpuherd.domain.instance import ID_PREFIX, Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting
@@ -62,7 +62,7 @@ class SqlSightings:
         )
         query = (
             sa.select(instance.c.id)
-            .where(sa.not_(instance.c.settled), sa.or_(instance.c.cloud_id.is_not(None), in_doubt))
+            .where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), in_doubt))
             .limit(1)
         )
         return await self._database.read(lambda c: c.execute(query).first() is not None)
