@@ -1,0 +1,31 @@
+"""Copies of frozen dataclasses with other values, several times faster than the standard library makes them.
+
+An instance has some forty fields, and every step of every turn makes a copy with one or two changed:
+`dataclasses.replace` would hand all forty through `__init__`, which sets each by way of `object.__setattr__`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # The type checker knows this one by heart, and refuses a field that there is not.
+    from dataclasses import replace
+else:
+
+    def replace(it: Any, /, **changes: Any) -> Any:
+        """Return a copy of `it` with these fields changed."""
+        fields = getattr(it, "__dict__", None)
+        if fields is None or hasattr(it, "__post_init__"):
+            return dataclasses.replace(it, **changes)
+        if not changes.keys() <= it.__dataclass_fields__.keys():
+            unknown = sorted(changes.keys() - it.__dataclass_fields__.keys())
+            raise TypeError(f"{type(it).__name__} has no {', '.join(unknown)}")
+        copy = object.__new__(type(it))
+        copy.__dict__.update(fields)
+        copy.__dict__.update(changes)
+        return copy
+
+
+__all__ = ["replace"]
