@@ -40,6 +40,8 @@ class Scale:
     webhook_spacing_s: float = 2.0
     jobs: int = 200
     idle_s: float = 20.0
+    streams: int = 200
+    streams_s: float = 15.0
 
 
 TINY = Scale(
@@ -54,6 +56,8 @@ TINY = Scale(
     webhook_spacing_s=0.2,
     jobs=5,
     idle_s=1.0,
+    streams=5,
+    streams_s=1.0,
 )
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from bench.report import Line
-from bench.rows import burst, comprehensive, create, get, idle, jobs, listing, memory, restart, webhook
+from bench.rows import (
+    burst,
+    comprehensive,
+    create,
+    get,
+    idle,
+    jobs,
+    listing,
+    memory,
+    restart,
+    streams,
+    webhook,
+)
 from bench.stage import Stage
 
 Row = Callable[[Stage], Awaitable[list[Line]]]
@@ -21,4 +33,5 @@ ROWS: Mapping[str, Row] = {
     "restart": restart.measure,
     "jobs": jobs.measure,
     "idle": idle.measure,
+    "streams": streams.measure,
 }

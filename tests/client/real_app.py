@@ -7,7 +7,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
@@ -33,6 +33,9 @@ class AppLink:
         )
         return Reply(reply.status_code, {k.lower(): v for k, v in reply.headers.items()}, reply.content)
 
+    async def listen(self, request: Request) -> NoReturn:
+        raise AssertionError("httpx waits for the end of a reply; streams are tested over sockets")
+
     async def close(self) -> None:
         """The application stays."""
 
@@ -45,6 +48,9 @@ class ThreadLink:
 
     def send(self, request: Request) -> Reply:
         return asyncio.run_coroutine_threadsafe(self._link.send(request), self._loop).result(30)
+
+    def listen(self, request: Request) -> NoReturn:
+        raise AssertionError("httpx waits for the end of a reply; streams are tested over sockets")
 
     def close(self) -> None:
         """The application stays."""

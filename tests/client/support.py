@@ -117,6 +117,13 @@ class FakeServer:
         self.clock.passed_s += says.after_s
         return says.reply()
 
+    def listen(self, request: Request) -> FakeStream:
+        reply = self.send(request)
+        if reply.status != 200:
+            return FakeStream(reply, [])
+        # A body that is a list comes piece by piece; an error in it breaks the line.
+        return FakeStream(Reply(200, {}, b""), json.loads(reply.content))
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -129,6 +136,38 @@ class FakeServer:
         return [it.idempotency_key for it in self.seen]
 
 
+class FakeStream:
+    """A stream whose pieces are known before; `None` breaks it."""
+
+    def __init__(self, reply: Reply, pieces: list[str | None]) -> None:
+        self.reply = reply
+        self.closed = False
+        self._pieces = pieces
+
+    def read(self) -> bytes:
+        assert not self.closed, "nobody reads what is closed"
+        piece = self._pieces.pop(0) if self._pieces else ""
+        if piece is None:
+            raise lost()
+        return piece.encode()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class AsyncFakeStream:
+    """The same for the asynchronous client."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self.reply = stream.reply
+        self.close = stream.close
+        self._stream = stream
+
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
+        return self._stream.read()
+
+
 class AsyncCarrier:
     """Carries to the fake for the asynchronous client."""
 
@@ -138,6 +177,10 @@ class AsyncCarrier:
     async def send(self, request: Request) -> Reply:
         await asyncio.sleep(0)
         return self._server.send(request)
+
+    async def listen(self, request: Request) -> AsyncFakeStream:
+        await asyncio.sleep(0)
+        return AsyncFakeStream(self._server.listen(request))
 
     async def close(self) -> None:
         """Nothing is open."""

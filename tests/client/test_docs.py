@@ -65,12 +65,13 @@ async def run(block: str, url: str) -> str:
 async def test_every_block_does_what_it_shows(server: Server) -> None:
     async with asyncio.timeout(LIMIT_S):
         said = await asyncio.gather(*(run(it, server.url) for it in BLOCKS))
-    rent, where, steps, lists, shards, errors, _, _ = said
+    rent, where, steps, lists, shards, live, errors, _, _ = said
     assert re.search(r"^RTX 4090 24GB in \S+ for \$0\.\d+/h\n.*ssh ", rent)
     assert where == "healthy\n"
     assert "succeeded" in steps and "instance.deleted" in steps
     assert "USD an hour for machines that nobody has" in lists
     assert {line.split()[0] for line in shards.splitlines()} == {"shard-0", "shard-1"}
+    assert "instance.created" in live
     assert "gpuNum" in errors and "INSTANCE_NOT_FOUND" in errors
     # Nothing that the page rents stays.
     _, listed = await server.call("GET", "/api/instances")

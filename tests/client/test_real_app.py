@@ -249,3 +249,28 @@ async def test_every_problem_of_a_wish_is_told(call: RealEither) -> None:
         await call(lambda it: it.instances.create("train-1", **WISH, gpu_num=9, rootfs_size=1))
     assert {it.field for it in caught.value.errors} == {"gpuNum", "rootfsSize"}
     assert caught.value.request_id
+
+
+async def test_a_plan_before_and_the_why_after(call: RealEither, herd: Herd) -> None:
+    plan = await call(lambda it: it.plan(**WISH, gpu_num=2, regions=["CN-HK-01", "AS-SGP-02"]))
+    assert plan.fits and not plan.reasons and plan.best
+    assert [it.rank for it in plan.offers] == list(range(1, len(plan.offers) + 1))
+    assert plan.best.hourly_price == plan.best_hourly_price == plan.best.gpu_hourly_price * 2
+    assert plan.estimate_basis.source == "first_guess" and plan.estimated_ready_in_seconds == 240
+    assert all(it.reason for it in plan.refused)
+    impossible = await call(lambda it: it.plan(**WISH, name="n", max_hourly_price="0.01"))
+    assert (impossible.fits, impossible.best) == (False, None)
+    assert impossible.reasons[0].code == "NO_OPTIMAL_PRODUCT_ANY_REGION"
+    with pytest.raises(NotFound):
+        await call(lambda it: it.plan("no such GPU", 101))
+
+    made = await call(lambda it: it.instances.create("train-1", **WISH, regions=["CN-HK-01"]))
+    await herd.run_for(timedelta(seconds=10))
+    waiting = await call(lambda it: it.instances.why(made))
+    assert waiting.waits.what == "machine" and waiting.waits.next_try_at and waiting.advice
+    assert waiting.considered[0].ranked[0].region == "CN-HK-01"
+    assert waiting.attempts[0].state == "bound" and waiting.attempts[0].tag
+    await herd.run_for(MINUTES)
+    told = await call(lambda it: it.instances.why("train-1"))
+    assert told.waits is None and told.usable and [it.status for it in told.phases][-1] == "running"
+    assert str(told).startswith("Accepted: 1 × RTX 4090 24GB") and str(told).count("\n") >= 4

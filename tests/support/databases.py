@@ -16,14 +16,15 @@ from gpuherd.adapters.sql.audit_log import SqlAuditLog
 from gpuherd.adapters.sql.claims import SqlClaims
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.event_log import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.job_book import SqlJobBook
 from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
-from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema import metadata
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
@@ -66,6 +67,7 @@ class Store:
         self.database = database
         self.clock = clock
         self.instances = SqlInstances(database, clock)
+        self.events = SqlEventLog(database, clock)
         self.turns = SqlTurns(database, clock, Ids(clock, random.Random(seed)))
         self.sightings = SqlSightings(database)
         self.outbox = SqlOutbox(database)

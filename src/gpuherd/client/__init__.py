@@ -50,6 +50,9 @@ from gpuherd.client.models.instance import (
     Operation,
     PortMapping,
 )
+from gpuherd.client.models.live import LiveEvent
+from gpuherd.client.models.plan import Plan, PlannedOffer, PlanReason, RefusedOffer
+from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusPhase, Waiting, Why
 from gpuherd.client.webhook import verify_webhook
 from gpuherd.client.wish import HealthCheck, Wish
 
@@ -74,6 +77,7 @@ __all__ = [
     "Comprehensive",
     "Conflict",
     "ConnectionFailed",
+    "Considered",
     "Delivery",
     "Event",
     "Failure",
@@ -88,6 +92,7 @@ __all__ = [
     "InvalidRequest",
     "Job",
     "JobStats",
+    "LiveEvent",
     "NewKey",
     "NewSecret",
     "NoCapacity",
@@ -96,10 +101,17 @@ __all__ = [
     "Operation",
     "Orphan",
     "Orphans",
+    "Plan",
+    "PlanReason",
+    "PlannedOffer",
     "PortMapping",
     "Product",
+    "RankedOffer",
+    "RefusedOffer",
     "Region",
     "SecretLost",
+    "Sentence",
+    "StatusPhase",
     "Sync",
     "Template",
     "TooManyRequests",
@@ -107,10 +119,12 @@ __all__ = [
     "Unavailable",
     "UnexpectedReply",
     "WaitTimedOut",
+    "Waiting",
     "WebhookEndpoint",
     "WebhookEvent",
     "WebhookInvalid",
     "WebhookTest",
+    "Why",
     "Wish",
     "verify_webhook",
 ]

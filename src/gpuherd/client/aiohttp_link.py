@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import aiohttp
 from yarl import URL
 
@@ -11,6 +14,34 @@ from gpuherd.client.troubles import reason_of
 from gpuherd.client.wire import Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
+
+
+@contextlib.contextmanager
+def _translated(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        # Not as the cause: it may hold the headers, and with them the key.
+        raise ConnectionFailed(url, reason_of(error), sent=False) from None
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ConnectionFailed(url, reason_of(error), sent=True) from None
+
+
+class AiohttpStream:
+    """A reply that is being read, on a connection that is good for nothing else."""
+
+    def __init__(self, reply: Reply, url: str, response: aiohttp.ClientResponse) -> None:
+        self.reply = reply
+        self._url = url
+        self._response = response
+
+    async def read(self) -> bytes:
+        """Return what has come, as soon as something has; nothing at the end."""
+        with _translated(self._url):
+            return await self._response.content.readany()
+
+    def close(self) -> None:
+        self._response.close()
 
 
 class AiohttpLink:
@@ -26,7 +57,7 @@ class AiohttpLink:
         url = URL(self._address.url + request.target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=request.timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         headers = {**request.headers, **self._address.headers}
-        try:
+        with _translated(self._address.url):
             async with self._opened().request(
                 request.method,
                 url,
@@ -37,11 +68,21 @@ class AiohttpLink:
             ) as response:
                 told = {name.lower(): value for name, value in response.headers.items()}
                 return Reply(response.status, told, await response.read())
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            # Not as the cause: it may hold the headers, and with them the key.
-            raise ConnectionFailed(self._address.url, reason_of(error), sent=False) from None
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise ConnectionFailed(self._address.url, reason_of(error), sent=True) from None
+
+    async def listen(self, request: Request) -> AiohttpStream:
+        """Begin to read a reply that does not end; a refusal is read to its end."""
+        url = URL(self._address.url + request.target, encoded=True)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=request.timeout_s
+        )
+        headers = {**request.headers, **self._address.headers}
+        with _translated(self._address.url):
+            response = await self._opened().request(
+                request.method, url, headers=headers, timeout=timeout, allow_redirects=False
+            )
+            told = {name.lower(): value for name, value in response.headers.items()}
+            content = b"" if response.status == 200 else await response.read()
+        return AiohttpStream(Reply(response.status, told, content), self._address.url, response)
 
     async def close(self) -> None:
         """Close what is open; the next request opens anew."""

@@ -66,7 +66,7 @@ class Asker:
                 # One lost answer is enough: a refusal of the second try says nothing about the first.
                 unsure = trouble.may_have_happened = unsure or trouble.may_have_happened
                 trouble.idempotency_key = request.idempotency_key
-                delay_s = self._delay_s(trouble, n, patience)
+                delay_s = self.delay_s(trouble, n, patience)
                 if delay_s is None or n >= patience.tries or not request.is_repeatable:
                     raise
                 if self.clock.monotonic() + delay_s > deadline:
@@ -74,7 +74,7 @@ class Asker:
             yield from pause(delay_s)
         raise AssertionError("counting has no end")
 
-    def _delay_s(self, trouble: GpuherdError, n: int, patience: Patience) -> float | None:
+    def delay_s(self, trouble: GpuherdError, n: int, patience: Patience) -> float | None:
         """Return how long to wait before the next try, or None if it would be in vain."""
         backoff_s = min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.chance.uniform(0.5, 1.0)
         if isinstance(trouble, ConnectionFailed):

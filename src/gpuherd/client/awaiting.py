@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
@@ -12,7 +12,9 @@ from gpuherd.client.address import find_server
 from gpuherd.client.aiohttp_link import AiohttpLink
 from gpuherd.client.asking import Asker
 from gpuherd.client.clock import Clock, SystemClock
+from gpuherd.client.following import AsyncStream, Following, Hear, Listen, each_async
 from gpuherd.client.models.instance import Instance
+from gpuherd.client.models.live import LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
 from gpuherd.client.resources.access import DeliveryVerbs, EndpointVerbs, KeyVerbs, WebhookVerbs
 from gpuherd.client.resources.account import AccountVerbs, OrphanVerbs
@@ -31,6 +33,8 @@ class AsyncLink(Protocol):
     """Carries requests to the server."""
 
     async def send(self, request: Request) -> Reply: ...
+
+    async def listen(self, request: Request) -> AsyncStream: ...
 
     async def close(self) -> None: ...
 
@@ -189,6 +193,14 @@ class _Desk:
     async def run(self, steps: Steps[T]) -> T:
         return await run_async(steps, self._perform)
 
+    async def follow(self, steps: Following) -> AsyncIterator[LiveEvent]:
+        ear = _Ear(self._link, self._perform)
+        try:
+            async for event in each_async(steps, ear.perform):
+                yield event
+        finally:
+            ear.close()
+
     async def _perform(self, effect: Effect) -> Reply | None:
         match effect:
             case Send(request):
@@ -196,3 +208,28 @@ class _Desk:
             case Pause(seconds):
                 await self._clock.sleep(seconds)
         return None
+
+
+class _Ear:
+    """Listens to one stream at a time."""
+
+    def __init__(self, link: AsyncLink, perform: Callable[[Effect], Awaitable[Reply | None]]) -> None:
+        self._link = link
+        self._perform = perform
+        self._stream: AsyncStream | None = None
+
+    async def perform(self, step: Effect | Listen | Hear) -> Reply | bytes | None:
+        match step:
+            case Listen(request):
+                self.close()
+                self._stream = await self._link.listen(request)
+                return self._stream.reply
+            case Hear():
+                return b"" if self._stream is None else await self._stream.read()
+            case _:
+                return await self._perform(step)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
 from gpuherd.client.address import find_server
 from gpuherd.client.asking import Asker
 from gpuherd.client.clock import Clock, SystemClock
+from gpuherd.client.following import Following, Hear, Listen, Stream, each
 from gpuherd.client.http_link import HttpLink
 from gpuherd.client.models.instance import Instance
+from gpuherd.client.models.live import LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
 from gpuherd.client.resources.access import DeliveryVerbs, EndpointVerbs, KeyVerbs, WebhookVerbs
 from gpuherd.client.resources.account import AccountVerbs, OrphanVerbs
@@ -29,6 +32,8 @@ class Link(Protocol):
     """Carries requests to the server."""
 
     def send(self, request: Request) -> Reply: ...
+
+    def listen(self, request: Request) -> Stream: ...
 
     def close(self) -> None: ...
 
@@ -173,6 +178,13 @@ class _Desk:
     def run(self, steps: Steps[T]) -> T:
         return run(steps, self._perform)
 
+    def follow(self, steps: Following) -> Iterator[LiveEvent]:
+        ear = _Ear(self._link, self._perform)
+        try:
+            yield from each(steps, ear.perform)
+        finally:
+            ear.close()
+
     def _perform(self, effect: Effect) -> Reply | None:
         match effect:
             case Send(request):
@@ -180,3 +192,28 @@ class _Desk:
             case Pause(seconds):
                 self._clock.pause(seconds)
         return None
+
+
+class _Ear:
+    """Listens to one stream at a time."""
+
+    def __init__(self, link: Link, perform: Callable[[Effect], Reply | None]) -> None:
+        self._link = link
+        self._perform = perform
+        self._stream: Stream | None = None
+
+    def perform(self, step: Effect | Listen | Hear) -> Reply | bytes | None:
+        match step:
+            case Listen(request):
+                self.close()
+                self._stream = self._link.listen(request)
+                return self._stream.reply
+            case Hear():
+                return b"" if self._stream is None else self._stream.read()
+            case _:
+                return self._perform(step)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

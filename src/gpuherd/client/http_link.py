@@ -16,6 +16,34 @@ CONNECT_TIMEOUT_S = 5.0
 # Shorter than servers and proxies keep them: a connection that is just being closed loses a request.
 IDLE_MAX_S = 20.0
 CHUNK = 2**16
+REFUSAL_MAX = 2**20
+
+
+class HttpStream:
+    """A reply that is being read, on a connection that is good for nothing else."""
+
+    def __init__(
+        self,
+        reply: Reply,
+        url: str,
+        connection: http.client.HTTPConnection,
+        response: http.client.HTTPResponse,
+    ) -> None:
+        self.reply = reply
+        self._url = url
+        self._connection = connection
+        self._response = response
+
+    def read(self) -> bytes:
+        """Return what has come, as soon as something has; nothing at the end."""
+        try:
+            return self._response.read1(CHUNK)
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionFailed(self._url, reason_of(error), sent=True) from None
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
 
 
 class HttpLink:
@@ -47,6 +75,25 @@ class HttpLink:
         else:
             connection.close()
         return reply
+
+    def listen(self, request: Request) -> HttpStream:
+        """Begin to read a reply that does not end; a refusal is read to its end."""
+        assert request.timeout_s is not None, "whoever asks says how long"
+        connection = self._connected(CONNECT_TIMEOUT_S)
+        try:
+            connection.sock.settimeout(request.timeout_s)
+            headers = {**request.headers, **self._address.headers}
+            connection.request(request.method, self._address.prefix + request.target, None, headers)
+            response = connection.getresponse()
+            content = b"" if response.status == 200 else response.read(REFUSAL_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ConnectionFailed(self._address.url, reason_of(error), sent=True) from None
+        except BaseException:
+            connection.close()
+            raise
+        told = {name.lower(): value for name, value in response.getheaders()}
+        return HttpStream(Reply(response.status, told, content), self._address.url, connection, response)
 
     def close(self) -> None:
         """Close what is open; the next request opens anew."""

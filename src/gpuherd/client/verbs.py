@@ -14,6 +14,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from gpuherd.client.asking import Asker
 from gpuherd.client.errors import UnexpectedReply
+from gpuherd.client.following import Following
+from gpuherd.client.models.live import LiveEvent
 from gpuherd.client.steps import Steps
 from gpuherd.client.wire import Request, listed
 
@@ -27,11 +29,15 @@ class Desk(Protocol):
 
     def run(self, steps: Steps[R]) -> R: ...
 
+    def follow(self, steps: Following) -> Iterator[LiveEvent]: ...
+
 
 class AsyncDesk(Protocol):
     """Does steps in the running task."""
 
     async def run(self, steps: Steps[R]) -> R: ...
+
+    def follow(self, steps: Following) -> AsyncIterator[LiveEvent]: ...
 
 
 class Resource:
@@ -76,6 +82,30 @@ class verb(Generic[P, T]):
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             return desk.run(self._steps(it, *args, **kwargs))
+
+        return update_wrapper(call, self._steps)
+
+
+class following(Generic[P]):
+    """Makes an iterator without an end of what describes a stream; it is opened with the first `next`."""
+
+    def __init__(self, steps: Callable[Concatenate[Any, P], Following]) -> None:
+        self._steps = steps
+        update_wrapper(self, steps)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, it: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, it: Blocking, owner: type) -> Callable[P, Iterator[LiveEvent]]: ...
+    @overload
+    def __get__(self, it: Awaiting, owner: type) -> Callable[P, AsyncIterator[LiveEvent]]: ...
+    def __get__(self, it: Blocking | Awaiting | None, owner: type) -> Any:
+        if it is None:
+            return self
+        desk = it._desk
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return desk.follow(self._steps(it, *args, **kwargs))
 
         return update_wrapper(call, self._steps)
 

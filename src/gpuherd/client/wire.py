@@ -53,6 +53,10 @@ class Request:
     timeout_s: float | None = None
     # Statuses other than 2xx that are answers and no refusals.
     also_fine: frozenset[int] = field(default_factory=frozenset)
+    # Of a stream: the last event that was received.
+    last_event_id: str | None = None
+    # It only asks, although it has a body.
+    changes_nothing: bool = False
 
     def __post_init__(self) -> None:
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
@@ -61,7 +65,7 @@ class Request:
     @property
     def is_repeatable(self) -> bool:
         """Tell whether asking twice is the same as asking once."""
-        return self.method == "GET" or self.idempotency_key is not None
+        return self.method == "GET" or self.changes_nothing or self.idempotency_key is not None
 
     @property
     def target(self) -> str:
@@ -74,6 +78,8 @@ class Request:
     @property
     def headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
+        if self.last_event_id is not None:
+            headers |= {"Accept": "text/event-stream", "Last-Event-ID": self.last_event_id}
         if self.body is not None:
             headers["Content-Type"] = "application/json"
         if self.idempotency_key is not None:

@@ -48,9 +48,10 @@ class Wish(TypedDict, total=False):
     wait_for_capacity_s: float | None
 
 
-def create_body(name: str, product_name: str, template_id: str | int, wish: Wish) -> Json:
-    """Return the body of a create; only what was given is in it, so that the server's defaults hold."""
-    body: Json = {"name": name, "productName": product_name, "templateId": template_id}
+def create_body(name: str | None, product_name: str, template_id: str | int, wish: Wish) -> Json:
+    """Return the body of a create or a plan; what was not given is not in it: the server's defaults hold."""
+    body: Json = {} if name is None else {"name": name}
+    body |= {"productName": product_name, "templateId": template_id}
     for field, value in wish.items():
         match field, value:
             case _, None:

@@ -96,3 +96,7 @@ class Retention(Protocol):
     async def prune_instances(self, before: datetime) -> int:
         """Forget the instances that were deleted before then, with all that happened to them."""
         ...
+
+    async def prune_account_events(self, before: datetime) -> int:
+        """Forget what happened to the account before then, but for the latest of it; return how many."""
+        ...

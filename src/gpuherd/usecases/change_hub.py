@@ -1,6 +1,7 @@
 """The hub: tells everybody in this process who waits for an instance, or remembers it, that it has changed.
 
-Other processes on the same database are not told. Whoever waits must look for himself from time to time.
+On PostgreSQL, changes of other processes are brought here too, but not for certain: whoever waits must look
+for himself from time to time.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class ChangeHub:
     def __init__(self, clock: Clock):
         self._clock = clock
         self._listeners: list[Listener] = []
+        self._on_everything: list[Callable[[], None]] = []
         self._waiting: dict[str, set[Subscription]] = {}
 
     @property
@@ -55,15 +57,27 @@ class ChangeHub:
         """How many instances somebody is waiting for."""
         return len(self._waiting)
 
-    def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called at each change; it must be quick and must not fail."""
+    def add_listener(self, listener: Listener, on_everything: Callable[[], None] = lambda: None) -> None:
+        """Have `listener` called at each change, and `on_everything` when nobody knows what has changed.
+
+        They must be quick and must not fail.
+        """
         self._listeners.append(listener)
+        self._on_everything.append(on_everything)
 
     def changed(self, instance_ids: Sequence[str]) -> None:
         for listener in self._listeners:
             listener(instance_ids)
         for instance_id in instance_ids:
             for subscription in self._waiting.get(instance_id, ()):
+                subscription.ring()
+
+    def everything_changed(self) -> None:
+        """Call this when changes of other processes may have been missed."""
+        for listener in self._on_everything:
+            listener()
+        for waiting in self._waiting.values():
+            for subscription in waiting:
                 subscription.ring()
 
     @asynccontextmanager

@@ -45,7 +45,7 @@ class ReadInstance:
         # With whose they are.
         self._details: Cache[str, tuple[str, bytes]] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
         self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
-        hub.add_listener(self._forget)
+        hub.add_listener(self._forget, self._forget_all)
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
@@ -104,6 +104,10 @@ class ReadInstance:
         for instance_id in instance_ids:
             self._details.invalidate(instance_id)
             self._states.invalidate(instance_id)
+
+    def _forget_all(self) -> None:
+        self._details.clear()
+        self._states.clear()
 
     def _encode(self, instance: Instance) -> bytes:
         return _json(instance, stale=self._is_stale())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
+from gpuherd.adapters.sql.change_notice import note_change
 from gpuherd.adapters.sql.mapping import delivery_row, event_row
 from gpuherd.adapters.sql.schema import delivery, event
+from gpuherd.domain.copying import replace
 from gpuherd.domain.events import ACCOUNT
 from gpuherd.ports.orphans import AccountNews
 
@@ -19,6 +20,7 @@ def append_account_events(connection: sa.Connection, news: Sequence[AccountNews]
     """Number the events and write them down with their webhooks, in whichever transaction this is."""
     if not news:
         return
+    note_change(connection, ACCOUNT)
     last = sa.select(sa.func.max(event.c.sequence)).where(event.c.instance_id == ACCOUNT)
     first = (connection.execute(last).scalar() or 0) + 1
     numbered = [replace(it.event, instance_id=ACCOUNT, sequence=first + n) for n, it in enumerate(news)]

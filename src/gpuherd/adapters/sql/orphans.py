@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +17,9 @@ from gpuherd.adapters.sql.orphan_rows import BOUND, NAMED, line_of, orphan_row, 
 from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
 from gpuherd.clock import Clock
 from gpuherd.domain.attempt import OPEN
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.events import ACCOUNT
 from gpuherd.domain.instance import ENDED, ID_PREFIX, Instance, Status
 from gpuherd.domain.machine import Machine
 from gpuherd.domain.orphan import Orphan, OrphanOrder, OrphanVerdict, Records, claimed, is_given_up
@@ -91,7 +92,10 @@ class SqlOrphans:
         except sa.exc.IntegrityError as error:
             # Another process has opened one of the lines, or numbered an event, a moment before.
             raise StaleWrite("the ledger has changed since it was read") from error
-        self._announce([it.change.instance.id for it in entries if it.change is not None])
+        changed = [it.change.instance.id for it in entries if it.change is not None]
+        if any(it.account is not None for it in entries):
+            changed.append(ACCOUNT)
+        self._announce(changed)
 
     async def ask(self, it: Orphan) -> Orphan | None:
         counted_on = sa.exists().where(

@@ -7,14 +7,17 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.change_notice import note_change
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import attempt, claim, event, instance
 from gpuherd.domain.attempt import OPEN
+from gpuherd.domain.events import ACCOUNT
 from gpuherd.domain.instance import Status
 
 # At once: others want to write too.
 CLAIMS_AT_ONCE = 1000
 INSTANCES_AT_ONCE = 100
+EVENTS_AT_ONCE = 1000
 
 
 class SqlRetention:
@@ -39,6 +42,17 @@ class SqlRetention:
             pruned += len(gone)
         return pruned
 
+    async def prune_account_events(self, before: datetime) -> int:
+        # The next one gets the number after the latest, so that one stays.
+        newer = event.alias()
+        followed = sa.exists().where(newer.c.instance_id == ACCOUNT, newer.c.sequence > event.c.sequence)
+        old = sa.select(event.c.id).where(event.c.instance_id == ACCOUNT, event.c.at < before, followed)
+        removal = sa.delete(event).where(event.c.id.in_(old.limit(EVENTS_AT_ONCE)))
+        pruned = 0
+        while removed := await self._database.write(lambda c: c.execute(removal).rowcount):
+            pruned += removed
+        return pruned
+
 
 def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
     recent = sa.exists().where(event.c.instance_id == instance.c.id, event.c.at >= before)
@@ -58,4 +72,6 @@ def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
         for table in (claim, attempt, event):
             connection.execute(sa.delete(table).where(table.c.instance_id.in_(gone)))
         connection.execute(sa.delete(instance).where(instance.c.id.in_(gone)))
+        for instance_id in gone:
+            note_change(connection, instance_id)
     return gone

@@ -114,6 +114,7 @@ class Attempt(Told):
 
     n: int
     state: str
+    tag: str | None = None
     product_id: str | None = None
     product_name: str | None = None
     region: str | None = None

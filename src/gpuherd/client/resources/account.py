@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
+from gpuherd.client.following import Following, follow
 from gpuherd.client.models.account import (
     Comprehensive,
     Health,
@@ -17,13 +18,29 @@ from gpuherd.client.models.account import (
     Template,
 )
 from gpuherd.client.models.instance import Instance
+from gpuherd.client.models.plan import Plan
 from gpuherd.client.steps import Steps
-from gpuherd.client.verbs import Resource, verb
-from gpuherd.client.wire import get, listed, part
+from gpuherd.client.verbs import Resource, following, verb
+from gpuherd.client.wire import Request, get, listed, part
+from gpuherd.client.wish import Wish, create_body
 
 
 class AccountVerbs(Resource):
     """What is asked of `herd` itself."""
+
+    @verb
+    def plan(
+        self,
+        product_name: str,
+        template_id: str | int,
+        *,
+        name: str | None = None,
+        **wish: Unpack[Wish],
+    ) -> Steps[Plan]:
+        """Return what a create like this would try, in which order and for how much. Nothing is rented."""
+        body = create_body(name, product_name, template_id, wish)
+        request = Request("POST", "/api/plans", body=body, changes_nothing=True)
+        return Plan.of((yield from self._asker.ask(request)))
 
     @verb
     def products(
@@ -67,6 +84,17 @@ class AccountVerbs(Resource):
     def sync(self) -> Steps[Sync]:
         """Let the server look at the cloud now, instead of at its next turn."""
         return Sync.of((yield from self._asker.change("POST", "/api/sync")))
+
+    @following
+    def events(
+        self, instance: str | Instance | None = None, *, type: str | None = None, since: int | None = None
+    ) -> Following:
+        """Return what happens as it happens, without an end: of one instance, or of all that one may see.
+
+        With `since`, the id of an event, first what has happened after it. A broken connection is made anew,
+        and nothing is missed or told twice.
+        """
+        return follow(self._asker, instance.id if isinstance(instance, Instance) else instance, type, since)
 
     @verb
     def health(self) -> Steps[Health]:

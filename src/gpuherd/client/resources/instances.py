@@ -6,6 +6,7 @@ from typing import Literal, Unpack
 
 from gpuherd.client.asking import Asker
 from gpuherd.client.models.instance import Accepted, Attempt, Event, Instance, Job, JobStats, Operation
+from gpuherd.client.models.why import Why
 from gpuherd.client.steps import Steps
 from gpuherd.client.verbs import Pages, Resource, listing, verb
 from gpuherd.client.waiting import OnProgress, Until, wait_for
@@ -135,6 +136,11 @@ class InstanceVerbs(Resource):
         """Return which offers were tried, and why those that failed did."""
         answer = yield from self._asker.ask(get(f"{path_of(instance)}/attempts"))
         return tuple(Attempt.of(it) for it in listed(answer, "attempts"))
+
+    @verb
+    def why(self, instance: Ref) -> Steps[Why]:
+        """Return how it came to be what it is, what it waits for, and what to do about it."""
+        return Why.of((yield from self._asker.ask(get(f"{path_of(instance)}/attempts"))))
 
 
 class OperationVerbs(Resource):

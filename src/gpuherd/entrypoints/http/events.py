@@ -1,0 +1,95 @@
+"""`/api/events`: everything that happens, as a stream that goes on; `/history` is for leafing through it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.events import ACCOUNT
+from gpuherd.entrypoints.http.access import caller_of
+from gpuherd.entrypoints.http.event_stream import EventStreamReply
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.replies import header, json_reply, plane_of
+from gpuherd.ports.events import EventFilter
+from gpuherd.usecases.describe_events import describe_logged
+from gpuherd.usecases.event_stream import Reader
+
+router = APIRouter(prefix="/api/events", tags=["events"])
+
+# As far as a program in JavaScript can count.
+POSITION_MAX = 2**53
+LAST_EVENT_ID = b"last-event-id"
+
+
+@router.get("")
+async def stream(request: Request) -> Response:
+    """Follow what happens, as server-sent events. `Last-Event-ID` or `lastEventId` resumes; else from now."""
+    query = Query(request)
+    last = _last_event_id(request, query)
+    wanted = await _wanted(request, query, "lastEventId")
+    plane, caller = plane_of(request), caller_of(request)
+    registry = plane.keys.registry
+    reader = Reader(caller.key_id, wanted, last, lambda: registry.caller_by_id(caller.key_id) is not None)
+    return EventStreamReply(plane.events.feed, reader)
+
+
+@router.get("/history")
+async def history(request: Request) -> Response:
+    """List what happened, newest first; with `lastEventId` what happened since then, oldest first."""
+    query = Query(request)
+    since = query.whole_number("lastEventId", 0, POSITION_MAX)
+    before = query.whole_number("cursor", 0, POSITION_MAX)
+    limit = query.limit()
+    wanted = await _wanted(request, query, "lastEventId", "cursor", "limit")
+    if since is not None and before is not None:
+        words = "lastEventId reads forwards and cursor backwards; give one of them"
+        raise InvalidRequest([FieldProblem("cursor", "INVALID_PARAMETER", words)])
+    log = plane_of(request).events.log
+    if since is not None:
+        page = await log.after(min(since, await log.highest()), limit, wanted)
+        found, next_cursor, last = page.events, None, page.position
+    else:
+        # First, so that whoever goes on from it misses nothing.
+        last = await log.newest()
+        older = await log.before(last + 1 if before is None else before, limit + 1, wanted)
+        found = older[:limit]
+        next_cursor = str(found[-1].position) if len(older) > limit else None
+    return json_reply(
+        {
+            "events": [describe_logged(it) for it in found],
+            "nextCursor": next_cursor,
+            "lastEventId": str(last),
+        }
+    )
+
+
+def _last_event_id(request: Request, query: Query) -> int | None:
+    """Return the last event that the client has got.
+
+    A browser that reconnects sends the header, while the address is still that of its first request.
+    """
+    asked = query.whole_number("lastEventId", 0, POSITION_MAX)
+    sent = header(request, LAST_EVENT_ID)
+    if sent is None:
+        return asked
+    if not sent.isdigit() or len(sent) > len(str(POSITION_MAX)) or int(sent) > POSITION_MAX:
+        words = "the header Last-Event-ID must be the id of an event, a whole number"
+        raise InvalidRequest([FieldProblem("Last-Event-ID", "INVALID_PARAMETER", words)])
+    return int(sent)
+
+
+async def _wanted(request: Request, query: Query, *others: str) -> EventFilter:
+    """Return the filter, if everything in the query makes sense."""
+    word, kind = query.text("instance"), query.text("type")
+    query.only("instance", "type", *others)
+    query.done()
+    caller = caller_of(request)
+    instance_id = None
+    if word is not None:
+        if word == ACCOUNT and caller.sees_all:
+            instance_id = ACCOUNT
+        else:
+            instance_id = (await plane_of(request).find_instance(word, caller)).id
+    return EventFilter(caller.owner, instance_id, kind)

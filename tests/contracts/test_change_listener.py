@@ -1,0 +1,229 @@
+"""Two replicas on one PostgreSQL: what one changes the other hears at once, also after a broken line."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
+from gpuherd.adapters.sql.change_listener import CHECK_S, ChangeListener
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.event_log import SqlEventLog
+from gpuherd.adapters.sql.schema import instance
+from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.domain.orphan import Finding, Orphan, OrphanVerdict
+from gpuherd.ports.events import EVERYTHING
+from gpuherd.ports.orphans import AccountNews, Entry
+from gpuherd.ports.store import Change, Told
+from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.event_feed import EventFeed
+from gpuherd.usecases.event_stream import Reader
+from tests.support.builders import a_machine, an_event, an_instance, instance_id
+from tests.support.databases import Store, sqlalchemy_url
+from tests.support.fake_clock import START, FakeClock
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database_url(fresh_postgres: str) -> str:
+    return sqlalchemy_url(fresh_postgres)
+
+
+@pytest.fixture
+def url(fresh_postgres: str) -> str:
+    return fresh_postgres
+
+
+@pytest.fixture
+def here(database_url: str) -> Iterator[Database]:
+    """The database as the replica has it that listens."""
+    with closing(Database(database_url)) as database:
+        yield database
+
+
+class Heard:
+    """What came to the ear."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.everything = 0
+        self._news = asyncio.Event()
+
+    def changed(self, instance_ids: Sequence[str]) -> None:
+        self.ids += instance_ids
+        self._news.set()
+
+    def all_changed(self) -> None:
+        self.everything += 1
+        self._news.set()
+
+    async def until(self, *ids: str, everything: int = 1) -> None:
+        """Wait until these were heard, and nothing else."""
+        async with asyncio.timeout(10):
+            while len(self.ids) < len(ids) or self.everything < everything:
+                self._news.clear()
+                await self._news.wait()
+        assert self.ids == list(ids)
+
+
+@asynccontextmanager
+async def listening(url: str, own: str, heard: Any, clock: FakeClock) -> AsyncIterator[None]:
+    named = {"application_name": "ear"}
+    connect = partial(asyncpg.connect, **asyncpg_arguments(url), server_settings=named)
+    it = ChangeListener(connect, own, heard.changed, heard.all_changed, clock, random.Random(1))
+    it.start()
+    try:
+        yield
+    finally:
+        await it.stop()
+        await it.stop()
+
+
+async def test_a_change_of_another_replica_is_heard_and_ones_own_is_not(
+    store: Store, here: Database, url: str
+) -> None:
+    heard, ours = Heard(), Store(here, FakeClock())
+    async with listening(url, here.sender, heard, FakeClock()):
+        await heard.until()
+        await ours.instances.add(Change(an_instance(1)))
+        added = await store.instances.add(Change(an_instance(2)))
+        await store.instances.update(Change(added))
+        turn = await store.turns.begin(added.id, None)
+        assert turn is not None
+        await store.turns.save(turn, Change(turn.instance))
+        await heard.until(*[instance_id(2)] * 3)
+
+
+async def test_what_was_not_committed_is_not_told(store: Store, here: Database, url: str) -> None:
+    heard = Heard()
+    async with listening(url, here.sender, heard, FakeClock()):
+        await heard.until()
+        with pytest.raises(sa.exc.IntegrityError):
+            await store.instances.add(Change(an_instance(1), events=(an_event(1), an_event(1))))
+        await store.instances.add(Change(an_instance(2)))
+        await heard.until(instance_id(2))
+
+
+async def test_the_account_and_what_is_forgotten_are_told_too(store: Store, here: Database, url: str) -> None:
+    heard = Heard()
+    orphan = Orphan(a_machine(1), Finding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START)
+    news = AccountNews(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: Told())
+    await store.instances.add(Change(an_instance(1)))
+    gone = sa.update(instance).values(status="deleted", settled=True, created_at=START)
+    await store.run(gone)
+    async with listening(url, here.sender, heard, FakeClock()):
+        await heard.until()
+        await store.orphans.note([Entry(orphan, account=news)])
+        await store.retention.prune_instances(START.replace(year=2027))
+        await heard.until(ACCOUNT, instance_id(1))
+
+
+async def test_hundreds_at_once_are_all_told(store: Store, here: Database, url: str) -> None:
+    heard = Heard()
+    async with listening(url, here.sender, heard, FakeClock()):
+        await heard.until()
+        wanted = [instance_id(n) for n in range(1, 301)]
+        await asyncio.gather(*(store.instances.add(Change(an_instance(n))) for n in range(1, 301)))
+        async with asyncio.timeout(10):
+            while len(heard.ids) < 300:
+                await asyncio.sleep(0.005)
+        assert sorted(heard.ids) == wanted
+
+
+async def test_after_a_lost_connection_everything_counts_as_changed(
+    store: Store, here: Database, url: str
+) -> None:
+    heard, clock = Heard(), FakeClock(auto=True)
+    async with listening(url, here.sender, heard, clock):
+        await heard.until()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'ear'"
+            )
+        await heard.until(everything=2)
+        await store.instances.add(Change(an_instance(1)))
+        await heard.until(instance_id(1), everything=2)
+
+
+class Dead:
+    """A connection that was forgotten by the network: nothing comes, and nothing is answered."""
+
+    def __init__(self) -> None:
+        self.terminated = False
+
+    def add_termination_listener(self, _: object) -> None:
+        """It will never hear of its end."""
+
+    async def add_listener(self, *_: object) -> None:
+        """It says that it listens."""
+
+    async def execute(self, _: str, **__: float) -> None:
+        raise TimeoutError
+
+    def terminate(self) -> None:
+        self.terminated = True
+
+
+async def test_a_connection_that_is_only_silent_is_noticed_and_pauses_grow() -> None:
+    clock, heard = FakeClock(), Heard()
+    made: list[Dead] = []
+
+    async def connect() -> Dead:
+        if len(made) == 2:
+            made.append(Dead())
+            raise ConnectionRefusedError
+        made.append(Dead())
+        return made[-1]
+
+    it = ChangeListener(connect, "me", heard.changed, heard.all_changed, clock, random.Random(1))
+    it.start()
+    await clock.advance(CHECK_S - 1)
+    assert (len(made), heard.everything) == (1, 1)
+    await clock.advance(2)
+    assert (len(made), heard.everything) == (2, 2)
+    assert made[0].terminated
+    await clock.advance(CHECK_S + 1.5)
+    assert (len(made), heard.everything) == (4, 3)
+    await it.stop()
+    assert made[3].terminated
+
+
+async def test_streams_and_long_polls_of_another_replica_hear_at_once(
+    store: Store, here: Database, url: str
+) -> None:
+    # A clock that stands still: nothing is found by looking again.
+    clock = FakeClock()
+    hub = ChangeHub(clock)
+    feed = EventFeed(SqlEventLog(here, clock), hub, clock)
+
+    class Ear:
+        changed, all_changed = staticmethod(hub.changed), staticmethod(hub.everything_changed)
+
+    async with listening(url, here.sender, Ear, clock), feed.open(Reader("me", EVERYTHING)) as stream:
+        coming = asyncio.create_task(stream.next())
+        await asyncio.wait_for(feed.ready(), 10)
+        async with hub.subscribe(instance_id(1)) as changes:
+            await asyncio.sleep(0.2)
+            # What was rung so far is only that the ear has begun to listen.
+            await clock.advance(0.5)
+            waiting = asyncio.create_task(changes.wait(60))
+            await clock.settle()
+            await store.instances.add(Change(an_instance(1), events=(an_event(1),)))
+            assert await asyncio.wait_for(waiting, 10)
+        async with asyncio.timeout(20):
+            while not coming.done():
+                # The feed pauses a moment before it reads, by this clock; the notice comes by the real one.
+                await clock.advance(0.1)
+                await asyncio.sleep(0.02)
+        assert b"id: 1\n" in (await coming or b"")
