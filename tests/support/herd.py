@@ -60,12 +60,13 @@ from gpuherd.usecases.endpoint_directory import EndpointDirectory
 from gpuherd.usecases.find_instance import FindInstance
 from gpuherd.usecases.find_orphan import FindOrphan
 from gpuherd.usecases.keep_ledger import KeepLedger
-from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest, RegionRules
+from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest
 from gpuherd.usecases.list_comprehensive import ListComprehensive
 from gpuherd.usecases.observe_cloud import ObserveCloud
 from gpuherd.usecases.order_orphan import OrderOrphan
 from gpuherd.usecases.orphan_news import OrphanNews
 from gpuherd.usecases.read_instance import ReadInstance
+from gpuherd.usecases.region_rules import RegionRules
 from gpuherd.usecases.rent_machine import UNKNOWN_MAX, RentMachine
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.run_job import RunJob
@@ -77,7 +78,6 @@ from gpuherd.usecases.verify_tag import VerifyTag
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
 from tests.support.no_endpoints import NoEndpoints
-from tests.support.no_orphans import NoOrphans
 
 PRODUCT = "RTX 4090 24GB"
 TEMPLATE = "101"
@@ -131,7 +131,7 @@ class Herd:
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
     endpoints: WebhookEndpoints = NoEndpoints()
-    orphans: Orphans = NoOrphans()
+    orphans: Orphans
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from gpuherd.domain.api_key import Limits, Scope
 from gpuherd.domain.caller import ADMIN
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.plane import KeyDesk, Plane
+from gpuherd.entrypoints.web.sessions import Sessions
 from gpuherd.usecases.key_registry import KeyRegistry
 from gpuherd.usecases.manage_keys import MadeKey, ManageKeys, NewKey
 from tests.support.herd import Herd
@@ -21,7 +22,10 @@ def keys_of(herd: Herd, admin_key: Secret) -> KeyDesk:
     keys = SqlApiKeys(herd.database)
     registry = KeyRegistry(keys, admin_key, herd.clock)
     manage = ManageKeys(keys, registry, herd.clock, herd.chance)
-    return KeyDesk(registry, manage, SqlAuditLog(herd.database), SqlClaims(herd.database, herd.clock))
+    sessions = Sessions(admin_key, herd.clock, herd.ids, rounds=1)
+    return KeyDesk(
+        registry, manage, SqlAuditLog(herd.database), SqlClaims(herd.database, herd.clock), sessions
+    )
 
 
 async def make_key(plane: Plane, scope: str = "write", *, expires_at: Any = None, **limits: Any) -> MadeKey:

@@ -97,3 +97,13 @@ async def test_listeners_hear_of_a_change_before_anybody_wakes(hub: ChangeHub, c
     hub.changed(["one", "two"])
     await task
     assert heard == [["one", "two"], "woken"]
+
+
+async def test_when_nobody_knows_what_changed_everybody_looks(hub: ChangeHub, clock: FakeClock) -> None:
+    heard: list[object] = []
+    hub.add_listener(heard.append, lambda: heard.append("everything"))
+    async with hub.subscribe("one") as one, hub.subscribe("two") as two:
+        hub.everything_changed()
+        assert await one.wait(60) is True
+        assert await two.wait(60) is True
+    assert heard == ["everything"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance import Goal, Instance, OnFailure, Rental, Status, Wish
 from gpuherd.domain.machine import Machine, Phase

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from gpuherd.domain.copying import replace
 
 # What is older than so many tries is forgotten; the number of tries is not.
 TRIES_KEPT = 20

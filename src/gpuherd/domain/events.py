@@ -10,6 +10,7 @@ from gpuherd.domain.instance import Instance, Status
 
 CREATED = "instance.created"
 PLANNED = "instance.planned"
+WAITING = "instance.waiting"
 ATTEMPT_REJECTED = "instance.attempt_rejected"
 OUTCOME_UNKNOWN = "instance.outcome_unknown"
 MACHINE_FOUND = "instance.machine_found"
@@ -19,6 +20,7 @@ READY = "instance.ready"
 FAILED = "instance.failed"
 TIMEOUT = "instance.timeout"
 DELETING = "instance.deleting"
+DELETED = "instance.deleted"
 START_REFUSED = "instance.start_refused"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 ORPHAN_DETECTED = "instance.orphan_detected"
@@ -39,7 +41,7 @@ STATUS_EVENTS = {
     Status.STOPPING: "instance.stopping",
     Status.EXITED: "instance.exited",
     Status.MIGRATING: "instance.migrating",
-    Status.DELETED: "instance.deleted",
+    Status.DELETED: DELETED,
     Status.FAILED: FAILED,
 }
 
@@ -61,7 +63,7 @@ WEBHOOK_TYPES = frozenset(
         TIMEOUT,
         "instance.stopping",
         "instance.exited",
-        "instance.deleted",
+        DELETED,
         RECLAIM_NOTICE,
         ORPHAN_DETECTED,
     }

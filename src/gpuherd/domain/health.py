@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from gpuherd.domain.copying import replace
 from gpuherd.domain.error_pages import PAGE_MAX_BYTES, error_page
 from gpuherd.domain.health_check import HealthCheck, describe_config, parse_health_check
 from gpuherd.domain.health_report import (

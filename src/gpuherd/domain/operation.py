@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from gpuherd.domain.copying import replace
 from gpuherd.domain.failure import Failure
 
 

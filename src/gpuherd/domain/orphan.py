@@ -7,12 +7,13 @@ made by somebody else, or by a later life of this database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.lifecycle import must_release

@@ -7,10 +7,11 @@ absence only when it is complete and shows some *witness*, a machine of ours tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from gpuherd.domain.copying import replace
 from gpuherd.domain.machine import Listing, Machine, Phase
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from gpuherd.domain.copying import replace
 
 ID_PREFIX = "ep_"
 # So long after a rotation both secrets sign, so that receivers can change theirs at leisure.

@@ -18,7 +18,7 @@ from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.operation import Operation
 from gpuherd.domain.sighting import ListRecord, Sighting
-from gpuherd.jobs.job import Job, JobStatus, NewJob
+from gpuherd.jobs.job import NewJob
 
 
 @dataclass(frozen=True)
@@ -269,98 +269,6 @@ class Outbox(Protocol):
 
     async def save(self, delivery: Delivery) -> None:
         """Write down how a try went."""
-        ...
-
-
-@dataclass(frozen=True)
-class JobQuery:
-    """Which jobs to list, newest first."""
-
-    kind: str | None = None
-    status: JobStatus | None = None
-    instance_id: str | None = None
-    # Only jobs of this owner's instances.
-    owner: str | None = None
-    limit: int = 50
-    cursor: str | None = None
-
-
-@dataclass(frozen=True)
-class JobPage:
-    """One page of jobs."""
-
-    jobs: tuple[Job, ...]
-    total: int
-    next_cursor: str | None
-
-
-@dataclass(frozen=True)
-class JobStats:
-    """How many jobs stand where."""
-
-    by_status: Mapping[JobStatus, int]
-    by_kind: Mapping[str, int]
-    # How long the job that is due for the longest time has waited.
-    oldest_due_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Unattended:
-    """Work that nobody does."""
-
-    instances: tuple[Instance, ...]
-    deliveries: tuple[Delivery, ...]
-
-
-class JobBook(Protocol):
-    """The book of jobs: what people see, and what the worker writes down about them."""
-
-    async def get(self, job_id: str) -> Job:
-        """Return one job; `NotFound` (JOB_NOT_FOUND) if there is none."""
-        ...
-
-    async def page(self, query: JobQuery) -> JobPage:
-        """Return one page of a list."""
-        ...
-
-    async def stats(self, owner: str | None = None) -> JobStats:
-        """Count all jobs, or those of one owner's instances."""
-        ...
-
-    async def started(self, job_id: str) -> Job | None:
-        """Note that a job runs, and return it; None if it has ended already."""
-        ...
-
-    async def finished(self, job_id: str) -> None:
-        """Note that a job has done its work. Quiet when that is known."""
-        ...
-
-    async def stumbled(self, job_id: str, error: str) -> Job:
-        """Count a failed try; the job has failed for good when none is left."""
-        ...
-
-    async def gave_up(self, job_id: str, error: str) -> None:
-        """Count a failed try after which no other makes sense."""
-        ...
-
-    async def enqueue(self, jobs: Sequence[NewJob]) -> int:
-        """Take new jobs, except where an unfinished one has the key. Return how many were taken."""
-        ...
-
-    async def ring(self, jobs: Sequence[NewJob]) -> None:
-        """Wake the unfinished jobs with these keys, at once; take a new job where there is none."""
-        ...
-
-    async def revive(self, job_id: str) -> Job:
-        """Make a failed job due again, with all its tries; `Conflict` if its work has a new job already."""
-        ...
-
-    async def unattended(self, limit: int) -> Unattended:
-        """Return what is unfinished and has no job (a crash or a lost job left it so)."""
-        ...
-
-    async def prune(self, before: datetime) -> int:
-        """Forget jobs that ended before then."""
         ...
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain import events
 from gpuherd.domain.adoption import Terms, can_take_back, check_adoptable, new_instance, with_machine
 from gpuherd.domain.caller import Caller
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, StaleWrite
 from gpuherd.domain.instance import ID_PREFIX, Instance, Rental, Status
 from gpuherd.domain.machine import Machine
 from gpuherd.domain.orphan import Ending, Orphan, Records, is_given_up
 from gpuherd.domain.tag import owner_tag
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Instances, JobBook
+from gpuherd.ports.store import Instances
 from gpuherd.usecases.activity import Activities
 from gpuherd.usecases.catalogue import Catalogue
 from gpuherd.usecases.chronicle import Chronicle, News

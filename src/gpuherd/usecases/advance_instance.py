@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gpuherd.clock import Clock
+from gpuherd.domain import events
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
+from gpuherd.domain.instance import Instance
 from gpuherd.domain.lifecycle import next_step
 from gpuherd.domain.sighting import Patience, Sighting, surely_absent
 from gpuherd.domain.steps import Rest, Sight, Wait
@@ -15,7 +18,9 @@ from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Change, Turn, Turns
 from gpuherd.usecases.activity import Activities, turn_kind
+from gpuherd.usecases.chronicle import News
 from gpuherd.usecases.clock_steps import ClockSteps
+from gpuherd.usecases.planning_record import Awaited, awaited_in, awaiting
 from gpuherd.usecases.take_step import Pause, TakeStep
 from gpuherd.usecases.verify_tag import VerifyTag
 
@@ -56,9 +61,7 @@ class AdvanceInstance:
         for _ in range(STEPS_MAX):
             try:
                 sight = await self._look(turn)
-                # A wall clock that was set ahead makes nobody late.
-                it = replace(turn.instance, deadline=self._steps.deadline_of(turn.instance))
-                step = next_step(it, turn.open_attempt, sight, self.clock.now())
+                step = next_step(self._not_late(turn.instance), turn.open_attempt, sight, self.clock.now())
                 if isinstance(step, Wait):
                     return await self._wait(turn, job, Pause(step.delay))
                 if isinstance(step, Rest):
@@ -66,10 +69,16 @@ class AdvanceInstance:
                 turn, pause = await self.take(step, turn)
             except (CloudUnavailable, KeyRefused) as error:
                 turn = await self.turns.refresh(turn)
-                pause = Pause(_cloud_away(error), f"waiting for the cloud: {error.message}")
+                reason = f"waiting for the cloud: {error.message}"
+                pause = Pause(_cloud_away(error), reason, awaiting(Awaited.CLOUD, error))
             if pause is not None:
                 return await self._wait(turn, job, pause)
         raise GpuherdError(f"instance {turn.instance.id} took {STEPS_MAX} steps and is not done")
+
+    def _not_late(self, it: Instance) -> Instance:
+        """A wall clock that was set ahead makes nobody late."""
+        deadline = self._steps.deadline_of(it)
+        return it if deadline == it.deadline else replace(it, deadline=deadline)
 
     async def _look(self, turn: Turn) -> Sight:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
@@ -86,6 +95,9 @@ class AdvanceInstance:
 
     async def _wait(self, turn: Turn, job: Job, pause: Pause) -> Outcome:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
+        begins = awaited_in(turn.instance.reason) is not awaited_in(pause.reason)
+        if pause.record is not None and begins:
+            turn = await self._record(turn, pause)
         instance = replace(turn.instance, reason=pause.reason) if pause.reason else turn.instance
         if turn_kind(instance) != job.kind:
             change = Change(instance, finished_job=job.id, jobs=(self.activities.turn(instance),))
@@ -94,6 +106,12 @@ class AdvanceInstance:
         if instance != turn.instance:
             await self.turns.save(turn, Change(instance))
         return Snooze(pause.delay, instance.reason)
+
+    async def _record(self, turn: Turn, pause: Pause) -> Turn:
+        """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""
+        waiting = replace(turn.instance, reason=pause.reason)
+        news = News(events.WAITING, pause.reason, dict(pause.record or {}))
+        return await self.turns.save(turn, self.take.chronicle.change(waiting, news))
 
     async def _rest(self, turn: Turn, job: Job) -> Outcome:
         await self.turns.save(turn, Change(replace(turn.instance, settled=True), finished_job=job.id))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
 from gpuherd.domain.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
@@ -11,13 +11,15 @@ from gpuherd.domain import events, goals
 from gpuherd.domain.api_key import Limits
 from gpuherd.domain.audit import Deed
 from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
 from gpuherd.domain.estimate import time_to_ready
 from gpuherd.domain.goals import StartOrder
 from gpuherd.domain.health import HealthCheck
 from gpuherd.domain.instance import Instance
 from gpuherd.domain.operation import Operation
-from gpuherd.ports.store import Claim, Instances, JobBook
+from gpuherd.ports.job_book import JobBook
+from gpuherd.ports.store import Claim, Instances
 from gpuherd.usecases.activity import Activities
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.find_instance import FindInstance

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gpuherd.clock import Chance, Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.health import (
     EndpointHealth,
     EndpointStatus,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import Delivery
 from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, WEBHOOK_TYPES, Event, is_told
 from gpuherd.domain.instance import Instance

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 import structlog
 
 from gpuherd.clock import Chance, Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import Delivery, DeliveryState, Try
 from gpuherd.domain.secret import Secret
 from gpuherd.domain.webhook_endpoint import WebhookEndpoint
 from gpuherd.domain.webhook_schedule import next_delay_s
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
+from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.meter import Meter, SilentMeter
-from gpuherd.ports.store import JobBook, Outbox
+from gpuherd.ports.store import Outbox
 from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.activity import Activities

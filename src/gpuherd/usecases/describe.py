@@ -123,6 +123,7 @@ def describe_attempt(it: Attempt) -> dict[str, Any]:
     """Return one create call and what became of it."""
     return {
         "n": it.n,
+        "tag": it.tag,
         "state": it.state.value,
         "productId": it.product_id,
         "productName": it.product_name,

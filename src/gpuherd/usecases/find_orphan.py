@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import Conflict, MachineGone, NotFound
 from gpuherd.domain.machine import Machine, Phase
 from gpuherd.domain.orphan import Orphan, Records, claimed, judge

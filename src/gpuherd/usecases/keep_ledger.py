@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudError, MachineGone, StaleWrite
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.orphan import (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain import events
 from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.estimate import time_to_ready
 from gpuherd.domain.health import HealthCheck
@@ -20,8 +21,9 @@ from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
 from gpuherd.ports.store import Claim, Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.catalogue import Catalogue, known_codes, region_codes, within
+from gpuherd.usecases.catalogue import Catalogue, within
 from gpuherd.usecases.chronicle import Chronicle, News
+from gpuherd.usecases.region_rules import RegionRules
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
 LOOKUP_BUDGET_S = 0.3
@@ -30,6 +32,10 @@ HISTORY_TTL_S = 5.0
 # A burst wishes for the same thing over and over.
 POSSIBLE_MAX = 256
 LAUNCHED = "instance.create"
+UNPRICED = (
+    "what this costs is not known now, and this key may only spend so much; "
+    "try again, or say a maxHourlyPrice"
+)
 
 
 @dataclass(frozen=True)
@@ -58,21 +64,6 @@ class Launched:
 
 
 @dataclass(frozen=True)
-class RegionRules:
-    """Where to look when the user does not say: the preferred region, then the others in order."""
-
-    preferred: str | None
-    priority: tuple[str, ...]
-
-    def order(self, region: str | None, regions: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return the regions to try, in the words they were given in, best first."""
-        first = region or (self.preferred if regions is None else None)
-        rest = self.priority if regions is None else regions
-        # A dict keeps the order and each word once.
-        return tuple(dict.fromkeys(((first,) if first else ()) + rest))
-
-
-@dataclass(frozen=True)
 class LaunchInstance:
     """The use case."""
 
@@ -98,6 +89,9 @@ class LaunchInstance:
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
         wish, hourly_usd = await self._checked(request)
+        if must_know_price(request):
+            # What was counted is all that it may cost, or a dearer fallback would go past the limit.
+            wish = replace(wish, hourly_usd_max=hourly_usd)
         history = await self._history(wish.product_name)
         now = self.clock.now()
         instance = Instance(
@@ -139,7 +133,8 @@ class LaunchInstance:
         What is already known to be impossible is refused.
         """
         regions, offers = await self._known(request.wish)
-        wish = replace(request.wish, regions=self._regions(request, regions))
+        codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
+        wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
             _refuse_unpriced(request)
             return wish, None
@@ -168,30 +163,16 @@ class LaunchInstance:
         )
         return regions, offers
 
-    def _regions(self, request: LaunchRequest, known: tuple[Region, ...] | None) -> tuple[str, ...]:
-        anywhere = request.wish.optimize == "price" and request.regions is None
-        if anywhere and request.region is None:
-            return ()
-        words = self.rules.order(request.region, request.regions)
-        if known is None:
-            return words
-        if request.region is not None:
-            region_codes([request.region], known, "region")
-        if request.regions is not None:
-            region_codes(request.regions, known, "regions")
-        if anywhere:
-            return ()
-        # The configured order may name regions that this account does not have; the user's may not.
-        return known_codes(words, known)
-
 
 def _refuse_unpriced(request: LaunchRequest) -> None:
     """Refuse a wish of unknown price where there is a limit on what may be spent."""
-    if request.caller.limits.max_hourly_usd is not None and request.wish.hourly_usd_max is None:
-        raise CloudUnavailable(
-            "what this costs is not known now, and this key may only spend so much; "
-            "try again, or say a maxHourlyPrice"
-        )
+    if must_know_price(request):
+        raise CloudUnavailable(UNPRICED)
+
+
+def must_know_price(request: LaunchRequest) -> bool:
+    """Tell whether there is a limit on what may be spent, and the wish itself sets none."""
+    return request.caller.limits.max_hourly_usd is not None and request.wish.hourly_usd_max is None
 
 
 def _told(instance: Instance) -> str:

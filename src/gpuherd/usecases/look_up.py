@@ -9,7 +9,8 @@ from gpuherd.domain.delivery import Delivery
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.operation import Operation
 from gpuherd.jobs.job import Job
-from gpuherd.ports.store import Instances, JobBook, Outbox
+from gpuherd.ports.job_book import JobBook
+from gpuherd.ports.store import Instances, Outbox
 
 
 @dataclass(frozen=True)

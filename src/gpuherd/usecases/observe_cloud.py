@@ -17,7 +17,8 @@ from gpuherd.domain.errors import CloudError, MachineGone
 from gpuherd.domain.machine import Listing
 from gpuherd.domain.sighting import ListRecord, Patience, Sighting, Witness, compare, judge_witness
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.store import JobBook, Sightings
+from gpuherd.ports.job_book import JobBook
+from gpuherd.ports.store import Sightings
 from gpuherd.usecases.activity import Activities
 
 log = structlog.get_logger()
@@ -55,6 +56,8 @@ class ObserveCloud:
     breaker_state: Callable[[], str] = lambda: "CLOSED"
     # The last list that was written down.
     latest: ListRecord | None = field(default=None, init=False)
+    # The code of what was wrong with the cloud when it was asked last, or nothing.
+    trouble: str = field(default="", init=False)
     _begun_at: datetime = field(init=False)
     _has_looked: bool = field(default=False, init=False)
     _known: dict[str, Sighting] | None = field(default=None, init=False)
@@ -96,6 +99,7 @@ class ObserveCloud:
             await self.sync()
         except CloudError as error:
             # An outage is not news about any machine: keep what we know, and try again.
+            self.trouble = error.code
             log.warning("observer.cannot_list", code=error.code, reason=error.message)
             return False
         return True
@@ -106,7 +110,7 @@ class ObserveCloud:
         async with self._looking:
             known = await self._recall()
             listing = await self.cloud.list_machines()
-            self._listed_at_s = self.clock.monotonic()
+            self._listed_at_s, self.trouble = self.clock.monotonic(), ""
             return await self._take(listing, known)
 
     async def _take(self, listing: Listing, known: dict[str, Sighting]) -> Look:

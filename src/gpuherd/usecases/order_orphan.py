@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuherd.clock import Clock
 from gpuherd.domain.api_key import Scope
 from gpuherd.domain.caller import Caller
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudUnavailable, StaleWrite
 from gpuherd.domain.orphan import Orphan, OrphanOrder, ordered
 from gpuherd.ports.orphans import Entry, Orphans

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
 from gpuherd.domain import events
 from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -21,17 +22,19 @@ from gpuherd.domain.errors import (
     OutOfStock,
     StaleWrite,
 )
-from gpuherd.domain.instance import Goal, Instance, Rental, Wish
+from gpuherd.domain.instance import Goal, Instance, Rental
 from gpuherd.domain.machine import Machine
 from gpuherd.domain.offer import Offer, Order, Template, TemplateUnusable
-from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.selection import Ranking
 from gpuherd.domain.tag import Tag, cloud_name, owner_tag
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.store import Flags, Turn, Turns
-from gpuherd.usecases.catalogue import Catalogue, region_codes
+from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.choose_offer import choose_offer, was_sold_out
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.describe import iso
 from gpuherd.usecases.forgotten_machine import forgotten_machine
+from gpuherd.usecases.planning_record import Awaited, Record, awaiting, planned
 from gpuherd.usecases.price_list import price_list
 
 CREATES_BLOCKED = "creates_blocked"
@@ -39,9 +42,8 @@ CREATES_BLOCKED = "creates_blocked"
 UNKNOWN_MAX = 3
 WAIT_FIRST_S, WAIT_CAP_S = 1.0, 30.0
 FIRST_LOOK = timedelta(seconds=2)
-# Who waits for capacity looks this often, and takes a refusal for lack of stock for true this long.
+# Who waits for capacity looks this often.
 CAPACITY_LOOK = timedelta(seconds=30)
-SOLD_OUT_FOR = timedelta(seconds=60)
 
 
 async def _always() -> bool:
@@ -62,6 +64,8 @@ class NotNow:
     turn: Turn
     delay: timedelta
     reason: str
+    # What goes on record when such a wait begins, where no rejected call tells it already.
+    record: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -97,55 +101,32 @@ class RentMachine:
     async def __call__(self, turn: Turn) -> Answer:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
         if not await self.has_looked():
-            return NotNow(turn, FIRST_LOOK, "waiting for the cloud: it was not seen since gpuherd started")
+            unseen = "waiting for the cloud: it was not seen since gpuherd started"
+            return NotNow(turn, FIRST_LOOK, unseen, awaiting(Awaited.CLOUD))
         # Read again, because this turn may have begun before that look.
         turn = await self.turns.refresh(turn)
         if machine := forgotten_machine(turn, self.installation):
             return Tried(await self._take_back(turn, machine))
         if reason := await self.flags.get(CREATES_BLOCKED):
-            return NotNow(turn, timedelta(seconds=WAIT_CAP_S), f"creates are blocked: {reason}")
+            words = f"creates are blocked: {reason}"
+            return NotNow(turn, timedelta(seconds=WAIT_CAP_S), words, awaiting(Awaited.CREATES))
         abandoned = sum(it.state is AttemptState.ABANDONED for it in turn.attempts)
         if abandoned >= self.unknown_max:
             calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
             return Never(turn, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
         try:
-            template, ranking = await self._plan(turn)
+            template, ranking = await choose_offer(turn, self.catalogue, self.cloud, self.clock.now())
         except NoCapacity as error:
             until = turn.instance.created_at + timedelta(seconds=turn.instance.wish.capacity_wait_s)
             left = until - self.clock.now()
             if left <= timedelta(0):
                 return Never(turn, error.code, error.message, error.details)
             reason = f"waiting for capacity until {iso(until)}: {error.message}"
-            return NotNow(turn, min(CAPACITY_LOOK, left), reason)
+            return NotNow(turn, min(CAPACITY_LOOK, left), reason, awaiting(Awaited.CAPACITY, error))
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return Never(turn, error.code, error.message, error.details)
         turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template)
-
-    async def _plan(self, turn: Turn) -> tuple[Template, Ranking]:
-        wish = turn.instance.wish
-        regions = await self.catalogue.regions()
-        known = [word for word in wish.regions if any(region.is_called(word) for region in regions)]
-        wish = replace(wish, regions=region_codes(known, regions, "regions"))
-        if turn.instance.wish.regions and not known:
-            raise NotFound(f"unknown regions: {', '.join(turn.instance.wish.regions)}", code="INVALID_REGION")
-        template = await self.catalogue.template(wish.template_id)
-        fresh = wish.hourly_usd_max is not None or wish.capacity_wait_s > 0
-        on_sale = self.catalogue.prices if fresh else self.catalogue.offers
-        offers = require_offers(await on_sale(wish.billing_mode), wish)
-        sold_out = {it.offer_key for it in turn.attempts if self._counts_as_sold_out(it, wish)}
-        ranking = rank_offers(offers, wish, sold_out=sold_out)
-        if not ranking.accepted:
-            raise no_capacity(ranking, wish)
-        if template.registry_auth_id:
-            await self.cloud.check_registry_auth(template.registry_auth_id)
-        return template, ranking
-
-    def _counts_as_sold_out(self, attempt: Attempt, wish: Wish) -> bool:
-        """Tell whether an offer was refused for lack of stock; who waits for stock tries it again later."""
-        tried_at = attempt.closed_at or attempt.sent_at
-        patient = wish.capacity_wait_s > 0
-        return _sold_out(attempt) and not (patient and self.clock.now() - tried_at >= SOLD_OUT_FOR)
 
     async def _intend(
         self, turn: Turn, offer: Offer, template: Template, ranking: Ranking
@@ -171,7 +152,7 @@ class RentMachine:
         )
         instance = replace(instance, reason=f"renting {offer.product_name} in {offer.region}")
         plan = News(
-            events.PLANNED, f"trying {offer.product_id} in {offer.region}", _plan_details(ranking, instance)
+            events.PLANNED, f"trying {offer.product_id} in {offer.region}", planned(ranking, instance.wish, n)
         )
         turn = await self.turns.save(turn, self.chronicle.change(instance, plan, attempt=attempt))
         return turn, attempt
@@ -281,30 +262,12 @@ class RentMachine:
                 turn = await self.turns.refresh(turn)
 
 
-def _sold_out(attempt: Attempt) -> bool:
-    return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
-
-
 def _patience(turn: Turn, error: CloudError) -> timedelta:
     """Wait as the cloud asks, else longer the more calls in a row were in vain."""
     in_vain = 0
     for attempt in sorted(turn.attempts, key=lambda it: it.n, reverse=True):
-        if attempt.state is not AttemptState.REJECTED or _sold_out(attempt):
+        if attempt.state is not AttemptState.REJECTED or was_sold_out(attempt):
             break
         in_vain += 1
     asked_s = getattr(error, "retry_after_s", None) or 0.0
     return timedelta(seconds=max(asked_s, min(WAIT_CAP_S, WAIT_FIRST_S * 2 ** max(0, in_vain - 1))))
-
-
-def _plan_details(ranking: Ranking, instance: Instance) -> dict[str, object]:
-    mode = instance.wish.billing_mode
-    return {
-        "accepted": [
-            {"productId": o.product_id, "region": o.region, "gpuHourlyPrice": str(o.gpu_hourly_usd(mode))}
-            for o in ranking.accepted
-        ],
-        "refused": [
-            {"productId": it.offer.product_id, "region": it.offer.region, "reason": it.reason}
-            for it in ranking.refused
-        ],
-    }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.store import Outbox

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain import events
 from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.copying import replace
 from gpuherd.domain.machine import Phase
 from gpuherd.domain.sighting import Patience, Sighting, surely_not_created
 from gpuherd.domain.tag import tag_on

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict
 from gpuherd.jobs.job import Job, JobStatus
-from gpuherd.ports.store import JobBook, Outbox
+from gpuherd.ports.job_book import JobBook
+from gpuherd.ports.store import Outbox
 from gpuherd.usecases.activity import SEND_WEBHOOK
 
 

@@ -14,8 +14,8 @@ from gpuherd.domain.errors import GpuherdError, StaleWrite, StoreUnavailable
 from gpuherd.jobs.backoff import exponential_delay
 from gpuherd.jobs.job import Job, JobStatus
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
+from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.meter import Meter, SilentMeter
-from gpuherd.ports.store import JobBook
 
 log = structlog.get_logger()
 

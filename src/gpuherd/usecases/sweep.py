@@ -9,7 +9,7 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import JobBook, JobQuery
+from gpuherd.ports.job_book import JobBook, JobQuery
 from gpuherd.usecases.activity import TURN_KINDS, Activities
 from gpuherd.usecases.clock_steps import ClockSteps
 

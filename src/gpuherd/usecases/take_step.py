@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain import events, steps
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -30,6 +31,7 @@ from gpuherd.ports.store import Turn, Turns
 from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.describe import iso
+from gpuherd.usecases.planning_record import Record
 from gpuherd.usecases.rent_machine import Never, NotNow, RentMachine, Tried
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.verify_tag import VerifyTag
@@ -45,6 +47,8 @@ class Pause:
 
     delay: timedelta
     reason: str = ""
+    # What goes on record when such a wait begins.
+    record: Record | None = None
 
 
 Taken = tuple[Turn, Pause | None]
@@ -105,8 +109,8 @@ class TakeStep:
         match await self.rent(turn):
             case Tried(turn):
                 return turn, None
-            case NotNow(turn, delay, reason):
-                return turn, Pause(delay, reason)
+            case NotNow(turn, delay, reason, record):
+                return turn, Pause(delay, reason, record)
             case Never(turn, code, reason, details):
                 return await self._fail(turn, code, reason, details), None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
 from gpuherd.domain import events
+from gpuherd.domain.copying import replace
 from gpuherd.domain.machine import Machine
 from gpuherd.domain.tag import tag_on
 from gpuherd.ports.store import Flags, Turn, Turns

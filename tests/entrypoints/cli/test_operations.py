@@ -125,8 +125,8 @@ def test_a_stop_and_a_delete_are_followed_to_their_end(cli: Cli, api: FakeApi, v
     ("code", "exit_code", "advice"),
     [
         ("RESOURCE_CONSTRAINTS", 6, "try again later"),
-        ("NETWORK_ERROR", 1, "gpuherd show train-1"),
-        ("HEALTH_CHECK_FAILED", 1, "gpuherd show train-1"),
+        ("NETWORK_ERROR", 1, "gpuherd why train-1"),
+        ("HEALTH_CHECK_FAILED", 1, "gpuherd why train-1"),
     ],
 )
 def test_a_start_that_fails_fails_the_command(

@@ -15,7 +15,7 @@ from tests.entrypoints.cli.terminal import RICH, Terminal, terminal
 
 pytestmark = pytest.mark.processes
 
-UP = ("up", "--gpu", "4090", "--template", "t1", "--name", "train-1")
+UP = ("up", "--yes", "--gpu", "4090", "--template", "t1", "--name", "train-1")
 EVIL = "evil\x1b]0;owned\x07\x1b[2J\u202e[red]x\rhidden\nline"
 SEEN = r"evil\x1b]0;owned\x07\x1b[2J\u202e[red]x\rhidden\nline"
 
@@ -102,6 +102,19 @@ def test_a_narrow_terminal_gets_narrow_lines(api: FakeApi, columns: int) -> None
     assert_tame(screen, columns)
     assert len(screen.text.strip().splitlines()) == 3
     assert "NAME" in screen.text
+
+
+def test_what_is_waited_for_is_said_to_its_end(api: FakeApi) -> None:
+    reason = f"waiting for capacity until tomorrow: {'no offer fits, ' * 6}as far as anybody can see"
+    api.script(ACCEPTED, live(statusReason=reason), live("ready"))
+    with terminal(api.url, *UP) as screen:
+        screen.until("anybody can see")
+        assert screen.end() == 0
+    api.script(ACCEPTED, live(statusReason="because " * 90 + "the end"), live("ready"))
+    with terminal(api.url, *UP) as screen:
+        assert screen.end() == 0
+    assert "…" in screen.text and "the end" not in screen.text
+    assert_tame(screen)
 
 
 def test_ctrl_c_detaches_and_says_how_to_come_back(api: FakeApi) -> None:

@@ -168,7 +168,7 @@ def test_a_failed_instance_fails_the_command(cli: Cli, api: FakeApi) -> None:
     assert json.loads(result.stdout)["status"] == "failed"
     error = json.loads(result.stderr.splitlines()[-1])["error"]
     assert (error["code"], error["detail"]) == ("STARTUP_FAILED", "the image cannot be pulled")
-    assert error["suggestion"] == "see more with: gpuherd show train-1"
+    assert error["suggestion"] == "see why with: gpuherd why train-1"
 
 
 def test_a_sold_out_instance_has_an_exit_code_of_its_own(cli: Cli, api: FakeApi) -> None:

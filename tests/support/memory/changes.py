@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import Instance
 from gpuherd.domain.quota import NOTHING, Usage, check_quota, usage_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from gpuherd.clock import Clock
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import ClaimMismatch, NotFound, StaleWrite
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.job_book import QUARANTINE
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.jobs.job import Job, JobStatus, NewJob
-from gpuherd.ports.store import JobPage, JobQuery, JobStats, Unattended
+from gpuherd.ports.job_book import JobPage, JobQuery, JobStats, Unattended
 from tests.support.memory import job_rows
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, PICKED, QUEUED, JobRow, Tables
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.events import ACCOUNT
 from gpuherd.domain.instance import ENDED, Instance, Status

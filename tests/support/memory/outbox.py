@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpuherd.domain.audit import Deed
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import Delivery, DeliveryState
 from gpuherd.domain.errors import NotFound
 from tests.support.memory.tables import Tables

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.sightings import LISTS_KEPT
+from gpuherd.domain.copying import replace
 from gpuherd.domain.instance import ID_PREFIX, Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting
 from gpuherd.domain.tag import owner_tag, tag_on

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import sqlalchemy as sa
 
 from gpuherd.clock import Ids
+from gpuherd.domain.copying import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.instances import MemoryInstances
 from tests.support.memory.job_book import MemoryJobBook

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from gpuherd.adapters.sql.turns import LEASE
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import Goal, Instance
 from gpuherd.domain.orphan import OrphanOrder

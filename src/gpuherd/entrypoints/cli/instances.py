@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.domain.instance import OnFailure, Optimize, Status
+from gpuherd.domain.instance import Status
 from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
@@ -18,53 +18,53 @@ from gpuherd.entrypoints.cli.lookup import find
 from gpuherd.entrypoints.cli.options import (
     BILLING_MODES,
     TIMEOUT_S,
-    Billing,
+    BillingOption,
+    Disk,
+    Gpu,
+    GpuNum,
     HealthPath,
     HealthPort,
     HealthTimeout,
     IdempotencyKey,
     Labels,
     MaxPrice,
+    Name,
     NameOrId,
+    OnFailureOption,
+    OptimizeOption,
+    Regions,
+    TemplateId,
     Timeout,
+    WaitForCapacity,
     WebhookUrl,
     health_check_of,
     labels_of,
 )
 from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.plan import confirm, somebody_is_there
 from gpuherd.entrypoints.cli.pursuit import Pursuit, say_accepted
 from gpuherd.entrypoints.cli.session import run, surroundings_of
 
 
 def up(
     context: typer.Context,
-    gpu: Annotated[
-        str, typer.Option("--gpu", "--product", help="The GPU; part of its name is enough: 4090.")
-    ],
-    template: Annotated[str, typer.Option(help="Id of the template to run.")],
-    name: Annotated[str | None, typer.Option(help="What to call it; made from the GPU by default.")] = None,
-    gpu_num: Annotated[int | None, typer.Option(min=1, max=8, help="How many GPUs.")] = None,
-    disk: Annotated[int | None, typer.Option(min=10, max=1000, help="Root disk in GB.")] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(help="Only here; several are tried in this order.")
-    ] = None,
+    gpu: Gpu,
+    template: TemplateId,
+    name: Name = None,
+    gpu_num: GpuNum = None,
+    disk: Disk = None,
+    region: Regions = None,
     max_price: MaxPrice = None,
-    billing: Annotated[Billing | None, typer.Option(help="How to pay; the server says spot.")] = None,
-    optimize: Annotated[
-        Optimize | None, typer.Option(help="What counts more: the order of regions, or price.")
-    ] = None,
+    billing: BillingOption = None,
+    optimize: OptimizeOption = None,
     label: Labels = None,
     webhook_url: WebhookUrl = None,
     health_port: HealthPort = None,
     health_path: HealthPath = None,
     health_timeout: HealthTimeout = None,
-    on_failure: Annotated[
-        OnFailure | None, typer.Option(help="What becomes of the machine when the create fails.")
-    ] = None,
-    wait_for_capacity: Annotated[
-        int | None,
-        typer.Option(min=1, max=604_800, metavar="SECONDS", help="Wait so long for stock if there is none."),
-    ] = None,
+    on_failure: OnFailureOption = None,
+    wait_for_capacity: WaitForCapacity = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show the plan, do not ask.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")] = False,
     timeout: Timeout = TIMEOUT_S,
     idempotency_key: IdempotencyKey = None,
@@ -90,6 +90,8 @@ def up(
         health_check=health_check_of(health_port, health_path, health_timeout),
         capacity_wait_s=wait_for_capacity,
     )
+    if not yes and somebody_is_there(output):
+        confirm(world, output, wish)
     key = idempotency_key or new_key(world.chance)
     pursuit = Pursuit(output, world.clock, timeout, unanswered=_unanswered(key))
 

@@ -19,9 +19,10 @@ from gpuherd.entrypoints.cli.problems import ApiProblem, CannotConnect, not_ours
 
 @dataclass(frozen=True)
 class Launch:
-    """What `gpuherd up` was asked for."""
+    """What `gpuherd up` or `gpuherd plan` was asked for."""
 
-    name: str
+    # A plan needs none.
+    name: str | None
     product_name: str
     template_id: str
     gpu_num: int | None

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from gpuherd.domain.instance import OnFailure, Optimize
 from gpuherd.domain.offer import BillingMode
 from gpuherd.entrypoints.cli.connection import Json
 from gpuherd.entrypoints.cli.times import parse_duration
@@ -48,6 +49,43 @@ def _key(value: object) -> str:
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 TIMEOUT_S = 30 * 60.0
+
+
+class Billing(StrEnum):
+    """How to pay, in the words of the command line."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}
+
+Gpu = Annotated[str, typer.Option("--gpu", "--product", help="The GPU; part of its name is enough: 4090.")]
+TemplateId = Annotated[str, typer.Option("--template", help="Id of the template to run.")]
+Name = Annotated[str | None, typer.Option("--name", help="What to call it; made from the GPU by default.")]
+GpuNum = Annotated[int | None, typer.Option("--gpu-num", min=1, max=8, help="How many GPUs.")]
+Disk = Annotated[int | None, typer.Option("--disk", min=10, max=1000, help="Root disk in GB.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Only here; several are tried in this order.")
+]
+BillingOption = Annotated[Billing | None, typer.Option("--billing", help="How to pay; the server says spot.")]
+OptimizeOption = Annotated[
+    Optimize | None, typer.Option("--optimize", help="What counts more: the order of regions, or price.")
+]
+OnFailureOption = Annotated[
+    OnFailure | None,
+    typer.Option("--on-failure", help="What becomes of the machine when the create fails."),
+]
+WaitForCapacity = Annotated[
+    int | None,
+    typer.Option(
+        "--wait-for-capacity",
+        min=1,
+        max=604_800,
+        metavar="SECONDS",
+        help="Wait so long for stock if there is none.",
+    ),
+]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -110,13 +148,3 @@ def health_check_of(port: int | None, path: str | None, timeout_s: float | None)
         "maxWaitTimeMs": None if timeout_s is None else round(timeout_s * 1000),
     }
     return {key: value for key, value in check.items() if value is not None} or None
-
-
-class Billing(StrEnum):
-    """How to pay, in the words of the command line."""
-
-    SPOT = "spot"
-    ON_DEMAND = "on-demand"
-
-
-BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}

@@ -17,9 +17,11 @@ from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.output import Mode, Output, safe, shown
 from gpuherd.entrypoints.cli.story import Mark, Story, estimate, story_of
+from gpuherd.entrypoints.cli.tables import foldable
 from gpuherd.entrypoints.cli.times import lasting
 
 REFRESH_S = 0.25
+REASON_LINES = 3
 UNREACHABLE = "server not reachable, retrying"
 STALE = "the cloud cannot be asked now; this is the last known state"
 
@@ -129,12 +131,19 @@ class LiveView:
             parts.append(shown(" · ".join(details.facts)))
         parts.append(self._stages())
         if reason := details.text("statusReason"):
-            parts.append(shown(reason, "red" if details.reached(self._what) is False else "dim"))
+            parts.append(self._reason(reason, "red" if details.reached(self._what) is False else "dim"))
         if self._trouble is not None:
             parts.append(shown(_trouble(self._trouble), "yellow"))
         elif details.raw.get("stale") is True:
             parts.append(shown(STALE, "yellow"))
         return Group(*parts)
+
+    def _reason(self, words: str, style: str) -> Text:
+        """Say what is waited for in a few lines: the end of the sentence often is what matters."""
+        room = REASON_LINES * self._output.out.width
+        text = foldable(words if len(words) <= room else words[: room - 1] + "…")
+        text.style = style
+        return text
 
     def _stages(self) -> Table:
         grid = Table.grid(padding=(0, 2, 0, 0))

@@ -17,7 +17,7 @@ from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.reading import read_object
 from gpuherd.entrypoints.http.replies import bytes_reply, json_reply, plane_of
 from gpuherd.ports.store import InstanceQuery
-from gpuherd.usecases.describe import describe, describe_attempt, describe_event
+from gpuherd.usecases.describe import describe, describe_event
 from gpuherd.usecases.read_instance import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
@@ -114,8 +114,7 @@ async def events(id_or_name: str, request: Request) -> Response:
 
 @router.get("/{id_or_name}/attempts")
 async def attempts(id_or_name: str, request: Request) -> Response:
-    """Return which offers were tried, and why those that failed did."""
+    """Return why it is as it is: offers weighed, tried and refused, what is waited for, and the story."""
     plane = plane_of(request)
     instance = await plane.find_instance(id_or_name, caller_of(request))
-    found = await plane.instances.attempts(instance.id)
-    return json_reply({"attempts": [describe_attempt(it) for it in found]})
+    return json_reply(await plane.tell_why(instance))

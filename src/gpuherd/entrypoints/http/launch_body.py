@@ -1,4 +1,4 @@
-"""The body of `POST /api/instances`: its fields, its limits, and a code for each thing that can be wrong."""
+"""The body of a create or a plan: its fields, its limits, and a code for each thing that can be wrong."""
 
 from __future__ import annotations
 
@@ -137,6 +137,19 @@ class LaunchBody(BaseModel):
     wait_for_capacity: WaitForCapacity | None = None
     # Read by the domain (`parse_health_check`), which knows its limits.
     health_check: dict[str, Any] | None = None
+
+
+class PlanBody(LaunchBody):
+    """The same, as a question; what it would be called does not matter."""
+
+    model_config = ConfigDict(title="PlanLaunch")
+
+    name: Name = "plan"
+
+
+def parse_plan(body: dict[str, Any], targets: TargetPolicy, caller: Caller) -> LaunchRequest:
+    """Return what a plan is asked for, or every problem that the body has."""
+    return parse_launch({"name": PlanBody.model_fields["name"].default, **body}, targets, caller=caller)
 
 
 def parse_launch(

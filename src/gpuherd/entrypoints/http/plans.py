@@ -1,0 +1,35 @@
+"""`/api/plans`: what a create would do, without doing it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.access import caller_of
+from gpuherd.entrypoints.http.launch_body import PlanBody, parse_plan
+from gpuherd.entrypoints.http.reading import read_object
+from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.usecases.describe_plan import describe_plan
+
+router = APIRouter(prefix="/api/plans", tags=["plans"])
+
+PLAN_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": PlanBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            }
+        },
+    }
+}
+
+
+@router.post("", openapi_extra=PLAN_SCHEMA)
+async def plan(request: Request) -> Response:
+    """Say what a create with this body would try, in which order and for how much. Nothing is rented."""
+    plane = plane_of(request)
+    body = await read_object(request)
+    wanted = parse_plan(body, plane.targets, caller_of(request))
+    return json_reply(describe_plan(await plane.plan_launch(wanted)))

@@ -1,0 +1,245 @@
+"""The story of an instance, told to a person: what happened and why, in sentences, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from gpuherd.domain import events as kinds
+from gpuherd.domain.api_key import ADMIN_ID
+from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.copying import replace
+from gpuherd.domain.errors import (
+    CircuitOpen,
+    CloudTimeout,
+    CloudUnavailable,
+    KeyRefused,
+    OutOfStock,
+    RateLimited,
+)
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance, OnFailure, Status
+from gpuherd.domain.offer import BillingMode
+from gpuherd.usecases.describe import usd
+from gpuherd.usecases.planning_record import Awaited
+
+REGIONS_MAX = 5
+CENT = Decimal("0.01")
+# After these the same order is given again.
+PASSING = frozenset(it.code for it in (CloudUnavailable, CircuitOpen, RateLimited, CloudTimeout, KeyRefused))
+# FAILED and EXITED tell the same, and more.
+UNTOLD = frozenset({kinds.TIMEOUT, kinds.START_REFUSED})
+# Somebody asked for it; the cloud's own "starting" has another reason.
+ASKED = {"asked to start": "start", "asked to stop": "stop", "asked to delete": "delete"}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One thing that happened. `times` says how often in a row, the last time at `last_at`."""
+
+    at: datetime
+    text: str
+    times: int = 1
+    last_at: datetime | None = None
+
+
+def story_of(
+    instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
+) -> tuple[Sentence, ...]:
+    """Return all that happened; what went the same way several times in a row is told once."""
+    return tuple(_folded(list(_sentences(instance, events, attempts))))
+
+
+def _sentences(
+    instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
+) -> Iterator[Sentence]:
+    begun_at = instance.created_at
+    found = {it.details.get("attempt") for it in events if it.type == kinds.MACHINE_FOUND}
+    # What became of an order is told when its choice was.
+    untold = {it.details.get("attempt") for it in events if it.type == kinds.PLANNED}
+    ends = [it for it in attempts if it.state in _ENDS and it.n not in found and it.closed_at is not None]
+    for event in events:
+        due = [it for it in ends if it.n not in untold and _ended_by(it, event.at)]
+        yield from (_end_of(it, instance) for it in due)
+        ends = [it for it in ends if it not in due]
+        if event.type == kinds.PLANNED:
+            untold.discard(event.details.get("attempt"))
+        if event.type == kinds.ADOPTED or event.reason in ASKED:
+            begun_at = event.at
+        if event.type not in UNTOLD:
+            yield Sentence(event.at, _text(event, instance, event.at - begun_at))
+    yield from (_end_of(it, instance) for it in ends)
+
+
+def _ended_by(attempt: Attempt, at: datetime) -> bool:
+    return attempt.closed_at is not None and attempt.closed_at <= at
+
+
+def _end_of(attempt: Attempt, instance: Instance) -> Sentence:
+    return Sentence(attempt.closed_at or attempt.sent_at, _ENDS[attempt.state](attempt, instance))
+
+
+def _rented(attempt: Attempt, instance: Instance) -> str:
+    price = attempt.gpu_hourly_usd * instance.wish.gpu_num
+    return f"Rented the machine {attempt.cloud_id} in {attempt.region} for {_money(price)}."
+
+
+def _had_no_effect(_attempt: Attempt, _instance: Instance) -> str:
+    return "The order without an answer had no effect: the cloud's lists never showed its machine."
+
+
+_ENDS: dict[AttemptState, Callable[[Attempt, Instance], str]] = {
+    AttemptState.BOUND: _rented,
+    AttemptState.ABANDONED: _had_no_effect,
+}
+
+
+def _text(event: Event, instance: Instance, took: timedelta) -> str:
+    if event.reason in ASKED:
+        return f"A {ASKED[event.reason]} was asked for by {_who(event.actor)}."
+    match event.type:
+        case kinds.CREATED:
+            return _accepted(instance)
+        case kinds.PLANNED:
+            return _chosen(event.details)
+        case kinds.WAITING:
+            return _waiting(event, instance)
+        case kinds.ATTEMPT_REJECTED:
+            return _rejected(event)
+        case kinds.OUTCOME_UNKNOWN:
+            return (
+                f"The order got no clear answer ({event.reason}). It may have rented a machine all the same, "
+                "so gpuherd looks for that before it orders again."
+            )
+        case kinds.MACHINE_FOUND:
+            return f"Took the machine {event.details.get('cloudInstanceId')}: {event.reason}."
+        case kinds.READY:
+            return _usable(instance, took)
+        case kinds.FAILED:
+            return _failed(event, instance)
+        case kinds.RELEASED:
+            return _released(instance)
+        case kinds.DELETED if instance.cloud_id is None:
+            return "Deleted; no machine was rented for it."
+        case _:
+            return _STATUSES.get(event.type) or sentence(event.reason or event.type)
+
+
+_STATUSES = {
+    kinds.STATUS_EVENTS[Status.STARTING]: "The machine starts: it pulls its image and boots.",
+    kinds.STATUS_EVENTS[Status.RUNNING]: "The machine runs.",
+    kinds.STATUS_EVENTS[Status.HEALTH_CHECKING]: "The application is asked whether it is up.",
+}
+
+
+def _accepted(instance: Instance) -> str:
+    wish = instance.wish
+    mode = "spot" if wish.billing_mode is BillingMode.SPOT else "on demand"
+    most = "" if wish.hourly_usd_max is None else f", for at most {_money(wish.hourly_usd_max)}"
+    shown = [*wish.regions[:REGIONS_MAX], *(["…"] if len(wish.regions) > REGIONS_MAX else [])]
+    where = f"in {', then '.join(shown)}" if shown else "in any region"
+    return f"Accepted: {wish.gpu_num} × {wish.product_name}, {mode}, {where}{most}."
+
+
+def _chosen(details: Mapping[str, Any]) -> str:
+    accepted, refused = details.get("accepted") or [{}], details.get("refused") or []
+    best, total = accepted[0], details.get("acceptedTotal", len(accepted))
+    others = details.get("refusedTotal", len(refused))
+    name = best.get("productName") or best.get("productId")
+    price = best.get("hourlyPrice")
+    cost = f" for {_money(Decimal(price))}" if price else ""
+    choice = "the only offer that fits" if total == 1 else f"the best of {total} offers that fit"
+    rest = f"; {others} more {'does' if others == 1 else 'do'} not" if others else ""
+    return f"Chose {name} in {best.get('region')}{cost}, {choice}{rest}."
+
+
+def _waiting(event: Event, instance: Instance) -> str:
+    match event.details.get("for"):
+        case Awaited.CLOUD:
+            return (
+                f"The cloud cannot be asked ({why_in(event.reason)}); gpuherd goes on as soon as it answers."
+            )
+        case Awaited.CAPACITY:
+            until = instance.created_at + timedelta(seconds=instance.wish.capacity_wait_s)
+            return f"{sentence(why_in(event.reason))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
+        case _:
+            return sentence(event.reason)
+
+
+def why_in(reason: str) -> str:
+    """Return the part of a reason that tells why, without what is waited for."""
+    return reason.partition(": ")[2] or reason
+
+
+def _rejected(event: Event) -> str:
+    code = event.details.get("code")
+    if code == OutOfStock.code:
+        return f"Sold out in {event.details.get('region')}: {sentence(event.reason)}"
+    if code in PASSING:
+        return f"The cloud took no order ({event.reason}); surely nothing was rented, so it is tried again."
+    return f"The cloud refused the order: {sentence(event.reason)}"
+
+
+def _usable(instance: Instance, took: timedelta) -> str:
+    ready = "It can be used" if instance.health_check is None else "The application answers: it can be used"
+    return (
+        f"{ready}, {lasting(took)} after it was asked for." if took >= timedelta(seconds=1) else f"{ready}."
+    )
+
+
+def _failed(event: Event, instance: Instance) -> str:
+    words = f"Given up ({event.details.get('code')}): {sentence(event.reason)}"
+    if event.details.get("start"):
+        return f"{words} The machine and its data stay."
+    if instance.cloud_id is None or instance.ready_at is not None:
+        return words
+    keeps = instance.on_failure is OnFailure.KEEP
+    return f"{words} {'The machine is kept.' if keeps else 'The machine is given back.'}"
+
+
+def _released(instance: Instance) -> str:
+    if instance.cloud_id is None:
+        return "Nothing is left that could cost money."
+    return "The machine is gone and costs nothing any more."
+
+
+def _who(actor: str) -> str:
+    return {ADMIN_ID: "the admin key", "gpuherd": "gpuherd"}.get(actor, f"the key {actor}")
+
+
+def _money(amount: Decimal) -> str:
+    # Cents at least, and nothing rounded away.
+    cents = amount.quantize(CENT)
+    return f"${cents if cents == amount else usd(amount)} an hour"
+
+
+def sentence(words: str) -> str:
+    """Return a reason as a sentence of its own."""
+    return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?")) else ".")
+
+
+def lasting(span: timedelta) -> str:
+    """Say how long, to the second where that matters."""
+    minutes, seconds = divmod(max(0, int(span.total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _folded(sentences: Iterable[Sentence]) -> list[Sentence]:
+    """Return the sentences with each pair of choice and refusal told once that comes again and again."""
+    told: list[Sentence] = []
+    for one in sentences:
+        told.append(one)
+        if len(told) >= 4 and [it.text for it in told[-2:]] == [it.text for it in told[-4:-2]]:
+            *_, first, second = told[:-2]
+            told[-4:] = [_again(first, told[-2]), _again(second, told[-1])]
+    return told
+
+
+def _again(first: Sentence, last: Sentence) -> Sentence:
+    return replace(first, times=first.times + 1, last_at=last.at)

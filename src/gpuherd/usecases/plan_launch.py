@@ -1,0 +1,153 @@
+"""Plan: what a launch would do now, offer by offer, and what would stop it. Nothing is rented or stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.caller import Caller
+from gpuherd.domain.copying import replace
+from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, GpuherdError, NotFound, QuotaExceeded
+from gpuherd.domain.estimate import rentals_behind, time_to_ready
+from gpuherd.domain.instance import Wish
+from gpuherd.domain.offer import Template
+from gpuherd.domain.quota import NOTHING, Usage, check_quota, usage_of
+from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.store import Flags, Instances
+from gpuherd.usecases.catalogue import Catalogue
+from gpuherd.usecases.launch_instance import UNPRICED, LaunchRequest, must_know_price
+from gpuherd.usecases.region_rules import RegionRules
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be tried in which order, and everything that speaks against it."""
+
+    # With the codes of the regions that would be tried.
+    wish: Wish
+    template: Template
+    ranking: Ranking
+    ready_in: timedelta
+    # How many earlier rentals `ready_in` is made from; 0: it is the first guess.
+    rentals: int
+    # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
+    obstacles: tuple[GpuherdError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return not self.obstacles
+
+    @property
+    def hourly_usd(self) -> Decimal | None:
+        """What the best offer costs for the whole instance."""
+        if not self.ranking.accepted:
+            return None
+        price = self.ranking.accepted[0].gpu_hourly_usd(self.wish.billing_mode)
+        return None if price is None else price * self.wish.gpu_num
+
+
+@dataclass(frozen=True)
+class PlanLaunch:
+    """The use case. It chooses as a launch and its turns do, but waits for the cloud to answer."""
+
+    instances: Instances
+    catalogue: Catalogue
+    cloud: Cloud
+    flags: Flags
+    rules: RegionRules
+    timeout_s: float
+
+    async def __call__(self, request: LaunchRequest) -> Plan:
+        """Return the plan; `CloudUnavailable` if the cloud cannot be asked, `NotFound` as a launch."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._plan(request)
+        except TimeoutError:
+            raise CloudTimeout("the cloud did not say in time what it sells; try again") from None
+
+    async def _plan(self, request: LaunchRequest) -> Plan:
+        mode = request.wish.billing_mode
+        regions, offers, template, history = await asyncio.gather(
+            self.catalogue.regions(),
+            # Money is about to be spent on what this says.
+            self.catalogue.prices(mode),
+            self.catalogue.template(request.wish.template_id),
+            self.instances.ready_times_s(request.wish.product_name),
+        )
+        codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
+        wish = replace(request.wish, regions=codes)
+        plan = Plan(
+            wish=wish,
+            template=template,
+            ranking=rank_offers(require_offers(offers, wish), wish),
+            ready_in=time_to_ready(history),
+            rentals=rentals_behind(history),
+        )
+        obstacles = [it async for it in self._obstacles(plan, request)]
+        blocked = await self.flags.get(CREATES_BLOCKED)
+        warnings = [*_warnings(plan, request), *([_BLOCKED.format(blocked)] if blocked else [])]
+        return replace(plan, obstacles=tuple(obstacles), warnings=tuple(warnings))
+
+    async def _obstacles(self, plan: Plan, request: LaunchRequest) -> AsyncIterator[GpuherdError]:
+        if not plan.ranking.accepted:
+            yield no_capacity(plan.ranking, plan.wish)
+            if plan.wish.capacity_wait_s and must_know_price(request):
+                yield CloudUnavailable(UNPRICED)
+        if (auth_id := plan.template.registry_auth_id) and (missing := await self._missing(auth_id)):
+            yield missing
+        if too_much := await self._too_much(plan, request.caller):
+            yield too_much
+
+    async def _missing(self, auth_id: str) -> NotFound | None:
+        try:
+            await self.cloud.check_registry_auth(auth_id)
+        except NotFound as missing:
+            return missing
+        return None
+
+    async def _too_much(self, plan: Plan, caller: Caller) -> QuotaExceeded | None:
+        """Return why the caller's key may not hold this too; the launch itself decides for good."""
+        if not caller.limits.on_rentals:
+            return None
+        most, best = plan.wish.hourly_usd_max, plan.hourly_usd
+        wanted = Usage(plan.wish.gpu_num, (best if most is None else most) or NOTHING)
+        try:
+            check_quota(caller.limits, await self._used(caller), wanted)
+        except QuotaExceeded as too_much:
+            return too_much
+        return None
+
+    async def _used(self, caller: Caller) -> Usage:
+        each = [usage_of(it.instance) for it in await self.instances.all_live(caller.key_id)]
+        return Usage(sum(it.gpus for it in each), sum((it.hourly_usd for it in each), NOTHING))
+
+
+_BLOCKED = "creates are blocked ({}): it would wait until an admin lets them go on"
+
+
+def _warnings(plan: Plan, request: LaunchRequest) -> Iterator[str]:
+    wish, ranking = plan.wish, plan.ranking
+    if not request.caller.scope.includes(Scope.WRITE):
+        yield "this key may only look; to rent, a key with the scope write is needed"
+    if not ranking.accepted and wish.capacity_wait_s:
+        yield f"it would wait up to {wish.capacity_wait_s} s for an offer that fits"
+    names = dict.fromkeys(it.product_name for it in ranking.accepted)
+    if len(names) > 1:
+        yield f"{wish.product_name!r} means several products: {', '.join(names)}"
+    if missing := _not_sold_in(plan, request):
+        yield f"{wish.product_name!r} is not sold in {', '.join(missing)}"
+
+
+def _not_sold_in(plan: Plan, request: LaunchRequest) -> Sequence[str]:
+    """Return the regions that the user asked for and that do not sell it."""
+    if request.region is None and request.regions is None:
+        return ()
+    sold = {it.region for it in plan.ranking.accepted} | {it.offer.region for it in plan.ranking.refused}
+    return [code for code in plan.wish.regions if code not in sold]
