@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
 from itertools import pairwise
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.clock import Ids, SystemClock
+from gpuherd.clock import Ids, SystemChance, SystemClock
 from tests.support.fake_clock import FakeClock
 
 # Crockford's: no i, l, o, u, so that an id read aloud is the id that was meant.
@@ -110,3 +111,19 @@ async def test_the_real_sleep_lets_others_run() -> None:
     asyncio.get_running_loop().call_soon(ran.set)
     await SystemClock().sleep(0)
     assert ran.is_set()
+
+
+def test_the_systems_chance_fills_all_bits_and_never_gives_the_same_twice() -> None:
+    chance = SystemChance()
+    drawn = [chance.getrandbits(80) for _ in range(5000)]
+    assert len(set(drawn)) == 5000
+    assert max(it.bit_length() for it in drawn) == 80
+    for bits in (1, 7, 8, 9, 33, 40_000):
+        assert all(0 <= chance.getrandbits(bits) < 1 << bits for _ in range(50))
+
+
+def test_threads_never_draw_the_same() -> None:
+    chance = SystemChance()
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: [chance.getrandbits(80) for _ in range(500)], range(16)))
+    assert len({it for some in drawn for it in some}) == 8000

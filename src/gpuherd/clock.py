@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -38,8 +40,29 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+STORE_BYTES = 4096
+
 Chance = random.Random
 """Jitter and simulation draw from one of these, handed in, so that a seed repeats a run."""
+
+
+class SystemChance(random.SystemRandom):
+    """The system's own chance, fetched in large pieces: ids are drawn several times for each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._store, self._used = b"", 0
+
+    def getrandbits(self, k: int, /) -> int:
+        size = (k + 7) // 8
+        # No two threads may get the same bytes.
+        with self._lock:
+            if self._used + size > len(self._store):
+                self._store, self._used = os.urandom(max(STORE_BYTES, size)), 0
+            drawn = self._store[self._used : self._used + size]
+            self._used += size
+        return int.from_bytes(drawn, "big") >> (size * 8 - k)
 
 
 class Ids:

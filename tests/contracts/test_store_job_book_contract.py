@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql import queue_schema, schema
 from gpuherd.domain.errors import NotFound
 from gpuherd.jobs.job import Job, JobStatus, Priority
-from gpuherd.ports.store import JobQuery
+from gpuherd.ports.job_book import JobQuery
 from tests.support.builders import a_turn_job, instance_id
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START

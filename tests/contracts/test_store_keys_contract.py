@@ -19,8 +19,9 @@ from gpuherd.domain.errors import ClaimMismatch, Conflict, NotFound, QuotaExceed
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.operation import OperationKind, requested
+from gpuherd.ports.job_book import JobQuery
 from gpuherd.ports.keys import KeptReply
-from gpuherd.ports.store import Change, Claim, InstanceQuery, JobQuery
+from gpuherd.ports.store import Change, Claim, InstanceQuery
 from tests.support.builders import a_turn_job, an_attempt, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START, FakeClock

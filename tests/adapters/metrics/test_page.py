@@ -15,7 +15,7 @@ from gpuherd.adapters.metrics.page import PrometheusPage
 from gpuherd.adapters.metrics.readings import Sources
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import JobStats
+from gpuherd.ports.job_book import JobStats
 from gpuherd.resilience.cache import Cache
 from gpuherd.resilience.circuit_breaker import BreakerState
 from gpuherd.resilience.rate_limit import Lane, RateLimiter

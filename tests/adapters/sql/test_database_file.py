@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import READERS, Database
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engines import READERS
 from tests.adapters.sql.blocked_writer import PATIENCE_S, writing
 
 MEANT = {

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from gpuherd import __version__
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.orphan import Orphan, OrphanVerdict
-from gpuherd.ports.store import JobStats
+from gpuherd.ports.job_book import JobStats
 from gpuherd.resilience.cache import CacheStats
 from gpuherd.resilience.circuit_breaker import BreakerState
 from gpuherd.resilience.rate_limit import RateLimiter

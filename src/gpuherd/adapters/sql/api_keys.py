@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +14,7 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.schema import api_key as table
 from gpuherd.domain.api_key import ApiKey, Limits, Scope
 from gpuherd.domain.audit import Deed
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import Conflict, NotFound
 
 

@@ -47,7 +47,7 @@ def append_deed(connection: sa.Connection, deed: Deed) -> AuditEntry:
     else:
         last_n, last_hash = first_row(connection, _LAST) or (0, NO_HASH)
     entry = sealed(deed, last_n, last_hash)
-    _INSERT.run(connection, {**vars(deed), "n": entry.n, "hash": entry.hash})
+    _INSERT.run_later(connection, {**vars(deed), "n": entry.n, "hash": entry.hash})
     if is_whole:
         connection.info[_TAIL] = (transaction, entry.n, entry.hash)
     return entry

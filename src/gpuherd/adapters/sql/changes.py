@@ -8,14 +8,9 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
-from gpuherd.adapters.sql.mapping import (
-    attempt_row,
-    delivery_row,
-    dumps,
-    event_row,
-    instance_row,
-    operation_doc,
-)
+from gpuherd.adapters.sql.change_notice import note_change
+from gpuherd.adapters.sql.doc_parts import dumps
+from gpuherd.adapters.sql.mapping import attempt_row, delivery_row, event_row, instance_row, operation_doc
 from gpuherd.adapters.sql.prepared import PreparedInsert
 from gpuherd.adapters.sql.quota import check_limits
 from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label, operation
@@ -26,7 +21,7 @@ from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change
 
 _INSERT_INSTANCE = PreparedInsert(
-    lambda _: sa.insert(instance),
+    lambda _: sa.insert(instance).inline(),
     "id",
     "name",
     "status",
@@ -52,7 +47,18 @@ _INSERT_EVENT = PreparedInsert(
     "doc",
 )
 _INSERT_LABELS = sa.insert(instance_label)
-_INSERT_DELIVERIES = sa.insert(delivery)
+# Made once: to put a statement together takes longer than to run it.
+_UPDATE = sa.update(instance).where(
+    instance.c.id == sa.bindparam("its_id"),
+    instance.c.version == sa.bindparam("its_version"),
+)
+_UPDATE_IN_TURN = _UPDATE.where(
+    instance.c.lease_token == sa.bindparam("its_token"),
+)
+_INSERT_DELIVERY = PreparedInsert(
+    lambda _: sa.insert(delivery).inline(),
+    *(it.name for it in delivery.columns),
+)
 
 
 def add_instance(connection: sa.Connection, change: Change, now: datetime) -> None:
@@ -60,11 +66,12 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
     new = change.instance
     begin_deed(connection, change.deed)
     check_limits(connection, change)
-    _INSERT_INSTANCE.run(connection, {**instance_row(new), "version": new.version})
+    _INSERT_INSTANCE.run_later(connection, {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
         connection.execute(_INSERT_LABELS, rows)
     _write_rest(connection, change, now)
+    job_rows.insert_new_jobs(connection, change.jobs, now)
 
 
 def update_instance(connection: sa.Connection, change: Change, token: str | None, now: datetime) -> int:
@@ -75,32 +82,32 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     if it.settled and change.finished_job and job_rows.was_woken(connection, change.finished_job):
         raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
     version = it.version + 1
-    condition = [instance.c.id == it.id, instance.c.version == it.version]
-    if token is not None:
-        condition.append(instance.c.lease_token == token)
-    written = connection.execute(
-        sa.update(instance).where(*condition).values(**instance_row(it), version=version)
-    )
+    values = {**instance_row(it), "version": version, "its_id": it.id, "its_version": it.version}
+    if token is None:
+        written = connection.execute(_UPDATE, values)
+    else:
+        written = connection.execute(_UPDATE_IN_TURN, {**values, "its_token": token})
     if written.rowcount != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
     _write_rest(connection, change, now)
+    job_rows.insert_jobs(connection, change.jobs, now)
     return version
 
 
 def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> None:
+    note_change(connection, change.instance.id)
     if change.deed is not None:
         append_deed(connection, change.deed)
     if change.attempt is not None:
         _write_attempt(connection, change.attempt)
     for it in change.events:
-        _INSERT_EVENT.run(connection, event_row(it))
-    if change.deliveries:
-        connection.execute(_INSERT_DELIVERIES, [delivery_row(it) for it in change.deliveries])
+        _INSERT_EVENT.run_later(connection, event_row(it))
+    for told in change.deliveries:
+        _INSERT_DELIVERY.run_later(connection, delivery_row(told))
     for moved in change.operations:
         _write_operation(connection, change.instance.id, moved)
     if change.finished_job is not None:
         job_rows.finish_job(connection, change.finished_job, now)
-    job_rows.insert_jobs(connection, change.jobs, now)
 
 
 def _write_attempt(connection: sa.Connection, it: Attempt) -> None:

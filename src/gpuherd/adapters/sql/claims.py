@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.claim_rows import find_claim, is_of
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import dumps
+from gpuherd.adapters.sql.doc_parts import dumps
 from gpuherd.adapters.sql.schema import claim as table
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy import Connection, make_url
+from sqlalchemy.exc import DBAPIError
 
+from gpuherd.adapters.sql.change_notice import begin_notices, send_notices
+from gpuherd.adapters.sql.engines import READERS, make_engine
+from gpuherd.adapters.sql.failures import is_broken, own_affair, unavailable
+from gpuherd.adapters.sql.prepared import forget_waiting, insert_waiting
 from gpuherd.domain.errors import StoreUnavailable
 
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
 
-READERS = 4
 BATCH_MAX = 256
 BUSY_TIMEOUT_S = 5.0
 
@@ -58,14 +61,16 @@ class Database:
     def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S):
         self.url = url
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
-        self._write_engine = _engine(url, busy_timeout_s, writer=True)
-        self._read_engine = _engine(url, busy_timeout_s, writer=False)
+        self._write_engine = make_engine(url, busy_timeout_s, writer=True)
+        self._read_engine = make_engine(url, busy_timeout_s, writer=False)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gpuherd-read")
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         # Nothing may be queued behind the word that ends the writer: nobody would ever do it.
         self._door = threading.Lock()
         self._closed = False
+        # By this, replicas know their own notices from those of others.
+        self.sender = secrets.token_hex(8)
         # Called after a commit that may have made a job due; PostgreSQL notifies by itself.
         self.doorbell: Callable[[], None] = lambda: None
         self._start_writer()
@@ -194,7 +199,9 @@ class Database:
         """Run all in one transaction; `StoreUnavailable` if none could be begun."""
         try:
             with self._transaction() as connection:
-                return [(_run(connection, work), None) for work in batch]
+                outcomes: list[Outcome] = [(_run(connection, work), None) for work in batch]
+                _run(connection, insert_waiting)
+                return outcomes
         except _WorkFailed as failed:
             if len(batch) == 1:
                 return [(None, failed.error)]
@@ -207,10 +214,16 @@ class Database:
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._write_engine.connect())
+                forget_waiting(connection)
                 stack.enter_context(connection.begin())
             except DBAPIError as error:
                 raise unavailable(error) from error
+            if self.is_sqlite:
+                yield connection
+                return
+            begin_notices(connection)
             yield connection
+            send_notices(connection, self.sender)
 
 
 def _settle(item: _Item, outcome: Outcome) -> None:
@@ -225,9 +238,9 @@ def _run(connection: Connection, work: Work) -> Any:
     try:
         return work(connection)
     except Exception as error:
-        if _is_broken(error):
+        if is_broken(error):
             raise
-        raise _WorkFailed(_own_affair(error)) from error
+        raise _WorkFailed(own_affair(error)) from error
 
 
 def _run_apart(connection: Connection, work: Work) -> Outcome:
@@ -240,65 +253,3 @@ def _run_apart(connection: Connection, work: Work) -> Outcome:
         savepoint.rollback()
         return None, failed.error
     return result, None
-
-
-def _own_affair(error: Exception) -> Exception:
-    """What breaks a rule of the schema is the work's own affair; the rest says that we cannot write."""
-    return error if isinstance(error, IntegrityError) else unavailable(error)
-
-
-def unavailable(error: Exception) -> Exception:
-    """Return a database failure in our words; anything else as it is."""
-    if isinstance(error, DBAPIError | sqlite3.Error):
-        # The statement and its parameters stay out: they may hold what a log must not.
-        cause = getattr(error, "orig", None) or error
-        words = type(cause).__name__
-        if not isinstance(error, DataError | IntegrityError | ProgrammingError):
-            # Those three would quote the value that they do not like.
-            words += f": {str(cause).partition(chr(10))[0]}"
-        return StoreUnavailable(f"the database cannot be used now ({words})")
-    return error
-
-
-def _is_broken(error: Exception) -> bool:
-    """Tell whether the connection, and not only this one piece of work, is in trouble."""
-    # Locks, deadlocks, a full disk, a lost connection: all of these may spare the work when it runs alone.
-    return isinstance(error, OperationalError) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    )
-
-
-def _engine(url: str, busy_timeout_s: float, *, writer: bool) -> Engine:
-    size = 1 if writer else READERS
-    if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_size=size, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
-    if path := make_url(url).database:
-        _private(Path(path))
-    engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)
-    event.listen(engine, "connect", lambda connection, _: _sqlite_settings(connection, busy_timeout_s))
-    # A writer that begins as a reader may find the lock taken when it upgrades; begin as what it is.
-    begin = "BEGIN IMMEDIATE" if writer else "BEGIN"
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine
-
-
-def _private(path: Path) -> None:
-    """Make the file before SQLite does, so that nobody else can ever read it."""
-    # Where that is not allowed, SQLite will not be able to open it either, and `migrate` says so.
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600, exist_ok=True)
-
-
-def _sqlite_settings(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
-    # SQLAlchemy begins transactions itself (the "begin" hook); the driver must not.
-    connection.isolation_level = None
-    for pragma in (
-        f"busy_timeout={round(busy_timeout_s * 1000)}",
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        "wal_autocheckpoint=1000",
-        "temp_store=MEMORY",
-    ):
-        connection.execute(f"PRAGMA {pragma}")

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -18,6 +17,7 @@ from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of, oper
 from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label, operation
 from gpuherd.clock import Clock
 from gpuherd.domain.attempt import OPEN, Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.events import Event
 from gpuherd.domain.instance import Instance, Status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,10 +16,11 @@ from gpuherd.adapters.sql.mapping import delivery_of, instance_of
 from gpuherd.adapters.sql.queue_schema import queue
 from gpuherd.adapters.sql.schema import delivery, instance, is_live, is_unsettled, job
 from gpuherd.clock import Clock
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
-from gpuherd.ports.store import JobPage, JobQuery, JobStats, Unattended
+from gpuherd.ports.job_book import JobPage, JobQuery, JobStats, Unattended
 
 # A turn that fails again and again is left alone for so long before the sweep tries it anew.
 QUARANTINE = timedelta(minutes=5)
@@ -34,6 +34,15 @@ _STATUS = sa.case(
 ).label("status")
 _BOOK = job.outerjoin(queue, queue.c.id == job.c.queue_id)
 _COLUMNS = (job, _STATUS, queue.c.execute_after)
+
+
+# Whoever rang before now is answered by this run, even if it finds the instance busy.
+_BEGUN = (
+    sa.update(job)
+    .where(job.c.id == sa.bindparam("its_id"), is_live)
+    .values(processed_at=sa.bindparam("now"), woken=False)
+    .returning(job)
+)
 
 
 class SqlJobBook:
@@ -101,9 +110,7 @@ class SqlJobBook:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
-            begun = sa.update(job).where(job.c.id == job_id, is_live)
-            # Whoever rang before now is answered by this run, even if it finds the instance busy.
-            row = connection.execute(begun.values(processed_at=now, woken=False).returning(job)).first()
+            row = connection.execute(_BEGUN, {"its_id": job_id, "now": now}).first()
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
 
         return await self._database.write(work)

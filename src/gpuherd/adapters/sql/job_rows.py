@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from pgqueuer.domain.settings import DBSettings
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpuherd.adapters.sql.mapping import dumps
-from gpuherd.adapters.sql.prepared import PreparedInsert
+from gpuherd.adapters.sql.doc_parts import dumps
+from gpuherd.adapters.sql.prepared import PreparedInsert, first_row, may_wait, waiting_on
 from gpuherd.adapters.sql.queue_schema import queue
 from gpuherd.adapters.sql.schema import is_live, job
 from gpuherd.jobs.job import NewJob, Priority
@@ -27,8 +27,7 @@ _KNOWN = (
     .where(job.c.key == sa.bindparam("wanted"), is_live)
 )
 
-_INSERT_QUEUE_ROW = PreparedInsert(
-    lambda _: sa.insert(queue).returning(queue.c.id),
+_QUEUE_COLUMNS = (
     "priority",
     "created",
     "updated",
@@ -39,14 +38,7 @@ _INSERT_QUEUE_ROW = PreparedInsert(
     "payload",
     "attempts",
 )
-_DIALECTS = {"sqlite": sqlite, "postgresql": postgresql}
-_INSERT_UNLESS_TAKEN = PreparedInsert(
-    lambda name: (
-        _DIALECTS[name]
-        .insert(job)
-        .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
-        .returning(job.c.id)
-    ),
+_JOB_COLUMNS = (
     "id",
     "kind",
     "key",
@@ -60,6 +52,38 @@ _INSERT_UNLESS_TAKEN = PreparedInsert(
     "error",
     "woken",
     "queue_id",
+)
+_DIALECTS = {"sqlite": sqlite, "postgresql": postgresql}
+_INSERT_QUEUE_ROW = PreparedInsert(lambda _: sa.insert(queue).returning(queue.c.id), *_QUEUE_COLUMNS)
+_INSERT_UNLESS_TAKEN = PreparedInsert(
+    lambda name: (
+        _DIALECTS[name]
+        .insert(job)
+        .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
+        .returning(job.c.id)
+    ),
+    *_JOB_COLUMNS,
+)
+# The same two, where nothing need come back.
+_INSERT_NUMBERED_QUEUE_ROW = PreparedInsert(lambda _: sa.insert(queue).inline(), "id", *_QUEUE_COLUMNS)
+_INSERT_NEW = PreparedInsert(lambda _: sa.insert(job).inline(), *_JOB_COLUMNS)
+_LAST_NUMBER = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'pgqueuer'"
+
+
+_WAKE = (
+    sa.update(job)
+    .where(job.c.key == sa.bindparam("wanted"), is_live)
+    .values(woken=True)
+    .returning(job.c.queue_id)
+)
+_MOMENT = sa.bindparam("moment", type_=queue.c.execute_after.type)
+_WAITS = sa.and_(queue.c.status == "queued", queue.c.execute_after > _MOMENT)
+# The row is written in any case: on PostgreSQL that makes a snooze that is just being written wait for us and
+# see `woken`, or us wait for the snooze and end it.
+_RING = (
+    sa.update(queue)
+    .where(queue.c.id == sa.bindparam("number"))
+    .values(execute_after=sa.case((_WAITS, _MOMENT), else_=queue.c.execute_after), updated=_MOMENT)
 )
 
 
@@ -80,8 +104,32 @@ def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     return True
 
 
+def insert_new_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: datetime) -> None:
+    """Take jobs of an instance that was not there before, so that nobody can have their keys."""
+    if not may_wait(connection):
+        insert_jobs(connection, jobs, now)
+        return
+    for new in jobs:
+        queue_id = _next_number(connection)
+        _INSERT_NUMBERED_QUEUE_ROW.run_later(connection, {"id": queue_id, **_queue_row(new.id, new, now)})
+        _INSERT_NEW.run_later(connection, _job_row(new, queue_id, now))
+
+
+def _next_number(connection: sa.Connection) -> int:
+    """Return the number that SQLite would give to the next row: there is no other writer."""
+    waiting = waiting_on(connection)
+    if waiting.number is None:
+        (waiting.number,) = first_row(connection, _LAST_NUMBER) or (0,)
+    waiting.number += 1
+    return waiting.number
+
+
 def _insert_row(connection: sa.Connection, new: NewJob, queue_id: int, now: datetime) -> bool:
-    row = {
+    return _INSERT_UNLESS_TAKEN.run(connection, _job_row(new, queue_id, now)) is not None
+
+
+def _job_row(new: NewJob, queue_id: int, now: datetime) -> dict[str, Any]:
+    return {
         "id": new.id,
         "kind": new.kind,
         "key": new.key,
@@ -96,11 +144,14 @@ def _insert_row(connection: sa.Connection, new: NewJob, queue_id: int, now: date
         "woken": False,
         "queue_id": queue_id,
     }
-    return _INSERT_UNLESS_TAKEN.run(connection, row) is not None
 
 
 def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: datetime) -> int:
-    row = {
+    return int(_INSERT_QUEUE_ROW.run(connection, _queue_row(job_id, new, now)))
+
+
+def _queue_row(job_id: str, new: NewJob, now: datetime) -> dict[str, Any]:
+    return {
         "priority": int(new.priority),
         "created": now,
         "updated": now,
@@ -111,7 +162,6 @@ def _insert_queue_row(connection: sa.Connection, job_id: str, new: NewJob, now: 
         "payload": job_id.encode(),
         "attempts": 0,
     }
-    return int(_INSERT_QUEUE_ROW.run(connection, row))
 
 
 def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
@@ -142,21 +192,10 @@ def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
 
     Tell whether there is one: a job that the queue has lost is none.
     """
-    woken = connection.execute(
-        sa.update(job).where(job.c.key == key, is_live).values(woken=True).returning(job.c.queue_id)
-    ).first()
+    woken = connection.execute(_WAKE, {"wanted": key}).first()
     if woken is None:
         return False
-    soon = sa.literal(now, queue.c.execute_after.type)
-    waits = sa.and_(queue.c.status == "queued", queue.c.execute_after > now)
-    # The row is written in any case: on PostgreSQL that makes a snooze which is just being written wait for
-    # us and see `woken`, or us wait for the snooze and end it.
-    rung = (
-        sa.update(queue)
-        .where(queue.c.id == woken.queue_id)
-        .values(execute_after=sa.case((waits, soon), else_=queue.c.execute_after), updated=now)
-    )
-    return connection.execute(rung).rowcount == 1
+    return connection.execute(_RING, {"number": woken.queue_id, "moment": now}).rowcount == 1
 
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:

@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.column_types import from_micros, to_micros
+from gpuherd.adapters.sql.doc_parts import Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.copying import replace
 from gpuherd.domain.delivery import Delivery, DeliveryState, Try
 from gpuherd.domain.events import Event
 from gpuherd.domain.failure import Failure
 from gpuherd.domain.health import Health, HealthCheck
 from gpuherd.domain.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
-from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
+from gpuherd.domain.machine import Connection
 from gpuherd.domain.offer import BillingMode
 from gpuherd.domain.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.quota import usage_of
-from gpuherd.domain.sighting import ListRecord, Sighting, Witness
 
-Doc = dict[str, Any]
 # Prices are summed up by the database, and exactly.
 MICROS = 1_000_000
-
-
-# `json.dumps` with any option makes a new encoder at each call, which costs as much as the encoding.
-dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
-
-def _at(moment: datetime | None) -> int | None:
-    return None if moment is None else to_micros(moment)
-
-
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
 
 
 def instance_row(it: Instance) -> Doc:
@@ -54,8 +40,8 @@ def instance_row(it: Instance) -> Doc:
             "optimize": wish.optimize,
             "capacity_wait_s": wish.capacity_wait_s,
         },
-        "deadline": _at(it.deadline),
-        "estimated_ready_at": _at(it.estimated_ready_at),
+        "deadline": at(it.deadline),
+        "estimated_ready_at": at(it.estimated_ready_at),
         "expected_usd": None if it.expected_hourly_usd is None else str(it.expected_hourly_usd),
         "reason": it.reason,
         "webhook_url": it.webhook_url,
@@ -71,15 +57,15 @@ def instance_row(it: Instance) -> Doc:
             "gpu_hourly_usd": str(rental.gpu_hourly_usd),
             "image_url": rental.image_url,
         },
-        "ports": _ports_doc(it.ports),
+        "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
         "tag_verified": it.tag_verified,
-        "started_at": _at(it.started_at),
-        "stopped_at": _at(it.stopped_at),
+        "started_at": at(it.started_at),
+        "stopped_at": at(it.stopped_at),
         "releasing": it.releasing,
         "reclaim_told": it.reclaim_told,
-        "reclaim_at": _at(it.reclaim_at),
-        "asked_at": _at(it.asked_at),
+        "reclaim_at": at(it.reclaim_at),
+        "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
         "health": None if it.health is None else it.health.as_doc(),
@@ -138,17 +124,17 @@ def instance_of(row: Row[Any]) -> Instance:
         rental=None
         if rental is None
         else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),
-        ports=_ports_of(doc["ports"]),
+        ports=ports_of(doc["ports"]),
         connection=Connection(**doc["connection"]),
         tag_verified=doc["tag_verified"],
-        started_at=_moment(doc["started_at"]),
+        started_at=moment(doc["started_at"]),
         ready_at=row.ready_at,
-        stopped_at=_moment(doc["stopped_at"]),
+        stopped_at=moment(doc["stopped_at"]),
         releasing=doc["releasing"],
         # Rows of the first version have no word about it.
         reclaim_told=doc.get("reclaim_told", False),
-        reclaim_at=_moment(doc.get("reclaim_at")),
-        asked_at=_moment(doc["asked_at"]),
+        reclaim_at=moment(doc.get("reclaim_at")),
+        asked_at=moment(doc["asked_at"]),
         operation=None if doc["operation"] is None else operation_of(doc["operation"]),
         health_check=None if doc["health_check"] is None else HealthCheck.from_doc(doc["health_check"]),
         health=None if doc["health"] is None else Health.from_doc(doc["health"]),
@@ -166,7 +152,7 @@ def operation_doc(it: Operation) -> Doc:
         "requested_at": to_micros(it.requested_at),
         "state": it.state.value,
         "phases": [[phase.value, to_micros(at)] for phase, at in it.phases],
-        "ended_at": _at(it.ended_at),
+        "ended_at": at(it.ended_at),
         "error": _failure_doc(it.error),
     }
 
@@ -178,7 +164,7 @@ def operation_of(doc: Doc) -> Operation:
         requested_at=from_micros(doc["requested_at"]),
         state=OperationState(doc["state"]),
         phases=tuple((OperationPhase(phase), from_micros(at)) for phase, at in doc["phases"]),
-        ended_at=_moment(doc["ended_at"]),
+        ended_at=moment(doc["ended_at"]),
         error=_failure_of(doc["error"]),
     )
 
@@ -202,7 +188,7 @@ def attempt_row(it: Attempt) -> Doc:
         "gpu_hourly_usd": str(it.gpu_hourly_usd),
         "boot_id": it.boot_id,
         "image_url": it.image_url,
-        "closed_at": _at(it.closed_at),
+        "closed_at": at(it.closed_at),
         "error_code": it.error_code,
         "error": it.error,
     }
@@ -229,7 +215,7 @@ def attempt_of(row: Row[Any]) -> Attempt:
         **{
             **doc,
             "gpu_hourly_usd": Decimal(doc["gpu_hourly_usd"]),
-            "closed_at": _moment(doc["closed_at"]),
+            "closed_at": moment(doc["closed_at"]),
         },
     )
 
@@ -267,66 +253,5 @@ def delivery_of(row: Row[Any]) -> Delivery:
     )
 
 
-def machine_doc(it: Machine) -> str:
-    """Return a machine as text; equal machines give equal text."""
-    doc = {
-        **vars(it),
-        "phase": it.phase.value,
-        "spot_reclaim_at": _at(it.spot_reclaim_at),
-        "created_at": _at(it.created_at),
-        "ports": _ports_doc(it.ports),
-        "connection": vars(it.connection),
-    }
-    return dumps(doc)
-
-
-def machine_of(text: str) -> Machine:
-    doc = json.loads(text)
-    return Machine(
-        **{
-            **doc,
-            "phase": Phase(doc["phase"]),
-            "spot_reclaim_at": _moment(doc["spot_reclaim_at"]),
-            "created_at": _moment(doc["created_at"]),
-            "ports": _ports_of(doc["ports"]),
-            "connection": Connection(**doc["connection"]),
-        }
-    )
-
-
-def sighting_row(it: Sighting, tag: str | None) -> Doc:
-    return {
-        "cloud_id": it.machine.cloud_id,
-        "tag": tag,
-        "first_seen_at": it.first_seen_at,
-        "changed_at": it.changed_at,
-        "missing_since": it.missing_since,
-        "missing_lists": it.missing_lists,
-        "doc": machine_doc(it.machine),
-    }
-
-
-def sighting_of(row: Row[Any]) -> Sighting:
-    return Sighting(
-        machine=machine_of(row.doc),
-        first_seen_at=row.first_seen_at,
-        changed_at=row.changed_at,
-        missing_since=row.missing_since,
-        missing_lists=row.missing_lists,
-    )
-
-
-def list_record_of(row: Row[Any]) -> ListRecord:
-    return ListRecord(row.started_at, row.finished_at, row.complete, Witness(row.witness), row.machines)
-
-
 def with_version(instance: Instance, version: int) -> Instance:
     return replace(instance, version=version)
-
-
-def _ports_doc(ports: tuple[PortMapping, ...]) -> list[Doc]:
-    return [vars(port) for port in ports]
-
-
-def _ports_of(docs: list[Doc]) -> tuple[PortMapping, ...]:
-    return tuple(PortMapping(**doc) for doc in docs)

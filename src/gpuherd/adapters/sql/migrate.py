@@ -8,8 +8,9 @@ from typing import cast
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.database import Database, unavailable
+from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
+from gpuherd.adapters.sql.failures import unavailable
 from gpuherd.adapters.sql.file_check import FileCheck, read_through
 
 # Any constant will do, as long as every gpuherd uses the same.

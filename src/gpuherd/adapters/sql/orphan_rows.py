@@ -12,16 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.column_types import from_micros, to_micros
-from gpuherd.adapters.sql.mapping import (
-    Doc,
-    attempt_of,
-    dumps,
-    instance_of,
-    machine_doc,
-    machine_of,
-    sighting_of,
-)
+from gpuherd.adapters.sql.doc_parts import Doc, dumps
+from gpuherd.adapters.sql.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
+from gpuherd.adapters.sql.sighting_rows import machine_doc, machine_of, sighting_of
 from gpuherd.domain.orphan import Ending, Finding, Orphan, OrphanOrder, OrphanVerdict, Records
 from gpuherd.ports.orphans import Line, Stray
 

@@ -2,12 +2,16 @@
 
 SQLAlchemy spends several times longer on a statement than SQLite does. Here it only writes the SQL down, and
 knows how each column wants its values; what remains at each run is the driver's own work.
+
+Even that is done for many rows at once where it can be: the driver lets go of the interpreter at each
+statement, and must wait until the event loop, which is busy just then, gives it back.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +19,19 @@ from sqlalchemy.engine import Dialect
 
 Row = Mapping[str, Any]
 Bind = Callable[[Row], Any]
+
+_WAITING = "gpuherd.waiting"
+# A statement for each number of rows would be too many to keep; any number is a sum of these.
+_AT_ONCE = (64, 16, 4, 1)
+
+
+@dataclass
+class Waiting:
+    """Rows that will be inserted before anything else is asked on their connection, or committed."""
+
+    rows: dict[PreparedInsert, list[list[Any]]] = field(default_factory=dict)
+    # The last number that one of them got, if it was not for the database to give it.
+    number: int | None = None
 
 
 class PreparedInsert:
@@ -28,16 +45,37 @@ class PreparedInsert:
 
     def run(self, connection: sa.Connection, row: Row) -> Any:
         """Insert a row, and return the first value that it gives back, if any."""
-        dialect = connection.dialect
-        ready = self._ready.get(dialect.name)
-        if ready is None:
-            ready = self._ready[dialect.name] = self._prepare(dialect)
-        sql, bind = ready
-        if dialect.name == "sqlite":
+        sql, bind = self._for(connection.dialect)
+        if connection.dialect.name == "sqlite":
+            insert_waiting(connection)
             given = _run_in_sqlite(connection, sql, bind(row))
             return None if given is None else given[0]
         result = connection.exec_driver_sql(sql, bind(row))
         return result.scalar() if result.returns_rows else None
+
+    def run_later(self, connection: sa.Connection, row: Row) -> None:
+        """Insert a row, if possible together with others of this transaction. It must give nothing back."""
+        if may_wait(connection):
+            waiting_on(connection).rows.setdefault(self, []).append(self._for(connection.dialect)[1](row))
+        else:
+            self.run(connection, row)
+
+    def run_many(self, connection: sa.Connection, rows: list[list[Any]]) -> None:
+        """Insert rows whose values are as the driver wants them, with as few statements as can be."""
+        head, _, values = self._for(connection.dialect)[0].partition(" VALUES ")
+        start = 0
+        for size in _AT_ONCE:
+            while len(rows) - start >= size:
+                several = rows[start : start + size]
+                sql = f"{head} VALUES {', '.join([values] * size)}"
+                _run_in_sqlite(connection, sql, [value for row in several for value in row])
+                start += size
+
+    def _for(self, dialect: Dialect) -> tuple[str, Bind]:
+        ready = self._ready.get(dialect.name)
+        if ready is None:
+            ready = self._ready[dialect.name] = self._prepare(dialect)
+        return ready
 
     def _prepare(self, dialect: Dialect) -> tuple[str, Bind]:
         insert = self._make(dialect.name)
@@ -56,8 +94,38 @@ class PreparedInsert:
         ]
 
 
+def may_wait(connection: sa.Connection) -> bool:
+    """Tell whether rows can be inserted later on this connection.
+
+    Not behind a savepoint: whoever set it wants to know at once what fails.
+    """
+    return connection.dialect.name == "sqlite" and not connection.in_nested_transaction()
+
+
+def waiting_on(connection: sa.Connection) -> Waiting:
+    """Return what waits on a connection; whatever else is asked there makes an end of it."""
+    found: Waiting = connection.info.setdefault(_WAITING, Waiting())
+    return found
+
+
+def insert_waiting(connection: sa.Connection) -> None:
+    """Insert all rows that wait, in the order in which their tables were first thought of."""
+    waiting: Waiting | None = connection.info.pop(_WAITING, None)
+    if waiting is not None:
+        for insert, rows in waiting.rows.items():
+            insert.run_many(connection, rows)
+
+
+def forget_waiting(connection: sa.Connection) -> None:
+    """Begin anew: what still waits belongs to a transaction that came to nothing."""
+    connection.info.pop(_WAITING, None)
+
+
 def first_row(connection: sa.Connection, sql: str) -> tuple[Any, ...] | None:
-    """Return the first row of a query without parameters, as the driver gives it."""
+    """Return the first row of a query without parameters, as the driver gives it.
+
+    Rows that wait are not among those that it finds, and go on waiting.
+    """
     if connection.dialect.name == "sqlite":
         return _run_in_sqlite(connection, sql, [])
     row = connection.exec_driver_sql(sql).first()

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import instance_of, list_record_of, sighting_of, sighting_row
+from gpuherd.adapters.sql.mapping import instance_of
 from gpuherd.adapters.sql.schema import attempt, instance, is_unsettled, list_record, sighting
+from gpuherd.adapters.sql.sighting_rows import list_record_of, sighting_of, sighting_row
 from gpuherd.domain.attempt import OPEN
 from gpuherd.domain.instance import ID_PREFIX, Instance, Status
 from gpuherd.domain.sighting import ListRecord, Sighting

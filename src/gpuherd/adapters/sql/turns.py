@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,10 +10,12 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.changes import update_instance
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import attempt_of, instance_of, list_record_of, sighting_of
+from gpuherd.adapters.sql.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, orphan, sighting
+from gpuherd.adapters.sql.sighting_rows import list_record_of, sighting_of
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.attempt import Attempt
+from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.domain.instance import Goal, Instance
 from gpuherd.domain.orphan import OrphanOrder
@@ -23,6 +24,28 @@ from gpuherd.ports.store import Change, Turn
 
 # Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.
 LEASE = timedelta(seconds=120)
+
+
+# Made once: to put a statement together takes longer than to run it.
+_LEASE = (
+    sa.update(instance)
+    .where(
+        instance.c.id == sa.bindparam("its_id"),
+        sa.or_(
+            instance.c.lease_token.is_(None),
+            instance.c.lease_until <= sa.bindparam("now", type_=instance.c.lease_until.type),
+            # Never true where nothing was left.
+            instance.c.lease_token == sa.bindparam("left", type_=sa.Text),
+        ),
+    )
+    .values(lease_token=sa.bindparam("token"), lease_until=sa.bindparam("until"))
+    .returning(instance)
+)
+_ANSWERED = sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
+_OURS = (instance.c.id == sa.bindparam("its_id"), instance.c.lease_token == sa.bindparam("its_token"))
+_HELD = sa.select(instance).where(*_OURS)
+_RELEASE = sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None)
+_ATTEMPTS = sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
 
 
 class SqlTurns:
@@ -63,10 +86,8 @@ class SqlTurns:
 
     async def refresh(self, turn: Turn) -> Turn:
         def work(connection: sa.Connection) -> Turn:
-            held = sa.select(instance).where(
-                instance.c.id == turn.instance.id, instance.c.lease_token == turn.token
-            )
-            row = connection.execute(held).first()
+            ours = {"its_id": turn.instance.id, "its_token": turn.token}
+            row = connection.execute(_HELD, ours).first()
             if row is None:
                 raise StaleWrite(f"the turn of instance {turn.instance.id} was lost")
             return _look(connection, row, turn.token)
@@ -74,13 +95,9 @@ class SqlTurns:
         return await self._database.read(work)
 
     async def end(self, turn: Turn) -> None:
-        release = (
-            sa.update(instance)
-            .where(instance.c.id == turn.instance.id, instance.c.lease_token == turn.token)
-            .values(lease_token=None, lease_until=None)
-        )
+        ours = {"its_id": turn.instance.id, "its_token": turn.token}
         try:
-            await self._database.write(lambda c: c.execute(release).rowcount)
+            await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)
         except StoreUnavailable:
             # Nobody should have to wait for the end of the lease when the disk has room again.
             self._unreleased[turn.instance.id] = turn.token
@@ -102,24 +119,13 @@ def _begin(
     now: datetime,
     left: str | None,
 ) -> Turn | None:
-    row = connection.execute(
-        sa.update(instance)
-        .where(
-            instance.c.id == instance_id,
-            sa.or_(
-                instance.c.lease_token.is_(None),
-                instance.c.lease_until <= now,
-                instance.c.lease_token == left if left else sa.false(),
-            ),
-        )
-        .values(lease_token=token, lease_until=now + LEASE)
-        .returning(instance)
-    ).first()
+    lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": now + LEASE}
+    row = connection.execute(_LEASE, lease).first()
     if row is None:
         return None
     if job_id is not None:
         # What rang before this look is answered by this look.
-        connection.execute(sa.update(job).where(job.c.id == job_id, job.c.woken).values(woken=False))
+        connection.execute(_ANSWERED, {"its_job": job_id})
     return _look(connection, row, token)
 
 
@@ -130,11 +136,12 @@ def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> Turn:
     own = _forgotten(row.id) if row.cloud_id is None else sighting.c.cloud_id == row.cloud_id
     tagged = sighting.c.tag.in_([it.tag for it in attempts])
     seen = sa.select(sighting).where(sa.or_(own, tagged) if attempts else own)
+    it = instance_of(row)
     return Turn(
-        instance=instance_of(row),
+        instance=it,
         attempts=attempts,
         sightings=tuple(map(sighting_of, connection.execute(seen))),
-        lists=_lists_since(connection, _evidence_needed_since(instance_of(row), attempts)),
+        lists=_lists_since(connection, _evidence_needed_since(it, attempts)),
         token=token,
     )
 
@@ -150,8 +157,7 @@ def _forgotten(instance_id: str) -> sa.ColumnElement[bool]:
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
-    query = sa.select(attempt).where(attempt.c.instance_id == instance_id).order_by(attempt.c.n)
-    return tuple(map(attempt_of, connection.execute(query)))
+    return tuple(map(attempt_of, connection.execute(_ATTEMPTS, {"its_id": instance_id})))
 
 
 def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datetime | None:

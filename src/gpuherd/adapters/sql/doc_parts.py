@@ -1,0 +1,31 @@
+"""Small parts of the JSON documents that rows hold."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from gpuherd.adapters.sql.column_types import from_micros, to_micros
+from gpuherd.domain.machine import PortMapping
+
+Doc = dict[str, Any]
+
+# `json.dumps` with any option makes a new encoder at each call, which costs as much as the encoding.
+dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def at(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def ports_doc(ports: tuple[PortMapping, ...]) -> list[Doc]:
+    return [vars(port) for port in ports]
+
+
+def ports_of(docs: list[Doc]) -> tuple[PortMapping, ...]:
+    return tuple(PortMapping(**doc) for doc in docs)

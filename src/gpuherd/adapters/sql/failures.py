@@ -1,0 +1,35 @@
+"""What a database failure means: for one piece of work, for the connection, and in our words."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
+
+from gpuherd.domain.errors import StoreUnavailable
+
+
+def own_affair(error: Exception) -> Exception:
+    """What breaks a rule of the schema is the work's own affair; the rest says that we cannot write."""
+    return error if isinstance(error, IntegrityError) else unavailable(error)
+
+
+def unavailable(error: Exception) -> Exception:
+    """Return a database failure in our words; anything else as it is."""
+    if isinstance(error, DBAPIError | sqlite3.Error):
+        # The statement and its parameters stay out: they may hold what a log must not.
+        cause = getattr(error, "orig", None) or error
+        words = type(cause).__name__
+        if not isinstance(error, DataError | IntegrityError | ProgrammingError):
+            # Those three would quote the value that they do not like.
+            words += f": {str(cause).partition(chr(10))[0]}"
+        return StoreUnavailable(f"the database cannot be used now ({words})")
+    return error
+
+
+def is_broken(error: Exception) -> bool:
+    """Tell whether the connection, and not only this one piece of work, is in trouble."""
+    # Locks, deadlocks, a full disk, a lost connection: all of these may spare the work when it runs alone.
+    return isinstance(error, OperationalError) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    )
