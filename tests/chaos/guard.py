@@ -77,7 +77,7 @@ class Guard:
         self._clock = clock
         self._trace = trace
         self._chance = chance
-        self._delay_odds = delay_odds
+        self.delay_odds = delay_odds
         self.on_death: Callable[[], None] = lambda: None
 
     def point(self, label: str) -> None:
@@ -94,7 +94,7 @@ class Guard:
 
     async def dawdle(self) -> None:
         """Let others go first now and then, as a real store would."""
-        if self._delay_odds and self._chance.random() < self._delay_odds:
+        if self._chance.random() < self.delay_odds:
             await self._clock.sleep(self._chance.uniform(0.0, 0.2))
 
 
@@ -127,7 +127,8 @@ def _guarded(method: Callable[..., Any], label: str, guard: Guard, *, reads: boo
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         guard.point(label)
-        await guard.dawdle()
+        if guard.delay_odds:
+            await guard.dawdle()
         try:
             result = await method(*args, **kwargs)
         finally:

@@ -127,7 +127,7 @@ class Stage:
 
     def say(self, line: str) -> None:
         """Write a line of the trace."""
-        self.trace.append((self.loop.time(), line))
+        self.trace.append((self.loop._time_s, line))
 
     def trace_hash(self) -> str:
         """Return what two runs of one seed must have in common."""

@@ -67,12 +67,17 @@ class VirtualClock:
     def __init__(self, loop: VirtualLoop):
         self._loop = loop
         self._start = START
+        # Many ask before time goes on.
+        self._now, self._now_s = START, 0.0
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._loop.time())
+        time_s = self._loop._time_s
+        if time_s != self._now_s:
+            self._now, self._now_s = self._start + timedelta(seconds=time_s), time_s
+        return self._now
 
     def monotonic(self) -> float:
-        return _MONOTONIC_START_S + self._loop.time()
+        return _MONOTONIC_START_S + self._loop._time_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -85,3 +90,4 @@ class VirtualClock:
     def jump_wall(self, seconds: float) -> None:
         """Step the wall clock as NTP or a person would; no time passes and nobody wakes."""
         self._start += timedelta(seconds=seconds)
+        self._now = self._start + timedelta(seconds=self._now_s)

@@ -1,0 +1,103 @@
+"""Secrets are canaries here: whatever gpuherd writes, answers, sends or prints is searched for them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.processes import KEY, Novita, Process, Receiver, Server
+
+pytestmark = pytest.mark.processes
+
+NOVITA_KEY = "sk_test_canary_novita_key"
+WEBHOOK_CANARY = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
+# The simulator's catalogue has a private template with this credential.
+REGISTRY_CANARY = "demo-registry-password"
+PRIVATE_TEMPLATE = "105"
+READS = (
+    *("/api/jobs", "/api/keys", "/api/audit", "/api/webhooks/endpoints", "/api/webhooks/deliveries"),
+    *("/api/orphans", "/api/cache/stats", "/health", "/metrics", "/openapi.json", "/docs", "/"),
+    *("/api/instances/comprehensive", "/api/instances?limit=1000", "/api/instances/x"),
+)
+COMMANDS = (
+    *("config", "config --json", "doctor", "show job-101 --json", "why job-101", "events", "ls --json"),
+    *("keys ls", "webhooks ls", "webhooks deliveries", "audit", "show nobody"),
+)
+
+
+def wish(name: str, hook: str, template: str) -> dict[str, object]:
+    return {"name": name, "productName": "RTX 4090 24GB", "templateId": template, "webhookUrl": hook}
+
+
+async def printed(server: Server, folder: Path, command: str, **env: str) -> bytes:
+    """Return all that a command prints, as somebody sees it who has the secrets in the environment."""
+    surroundings = {
+        "GPUHERD_URL": server.url,
+        "GPUHERD_API_KEY": KEY,
+        "GPUHERD_DATA_DIR": str(server.data_dir),
+        "NOVITA_API_KEY": NOVITA_KEY,
+        "WEBHOOK_SECRET": f"whsec_{WEBHOOK_CANARY}",
+        **env,
+    }
+    process = Process(command.split(), surroundings, folder / f"{abs(hash(command))}.out")
+    await process.start()
+    async with asyncio.timeout(60):
+        await process.wait()
+    said = process.log.read_bytes()
+    assert said, command
+    return said
+
+
+async def pages(server: Server) -> bytes:
+    """Return the bytes of many replies, with a key and without."""
+    found = []
+    async with aiohttp.ClientSession() as session:
+        for path in READS:
+            for headers in ({"Authorization": f"Bearer {KEY}"}, {}):
+                async with session.get(server.url + path, headers=headers) as reply:
+                    found.append(await reply.read() + repr(reply.raw_headers).encode())
+    return b"".join(found)
+
+
+def files(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks: Receiver) -> None:
+    server = Server(tmp_path, novita, LOG_LEVEL="debug")
+    await server.start()
+    refusal = {"kind": "refuse", "status": 401, "count": 2, "reason": "UNAUTHORIZED"}
+    await novita.control("POST", "faults", refusal)
+    _, key = await server.call("POST", "/api/keys", {"label": "ci", "scopes": ["write"]})
+    _, endpoint = await server.call("POST", "/api/webhooks/endpoints", {"url": hooks.url})
+    replies: list[Any] = []
+    for template in ("101", PRIVATE_TEMPLATE):
+        status, made = await server.call(
+            "POST", "/api/instances", wish(f"job-{template}", hooks.url, template)
+        )
+        assert status == 201, made
+        replies.append(await server.until_settled(made["id"]))
+        for path in ("events", "attempts"):
+            replies.append(await server.call("GET", f"/api/instances/{made['id']}/{path}"))
+    replies.append(await server.call("POST", "/api/instances", {"name": 5, "password": NOVITA_KEY}))
+    replies.append(await server.call("GET", "/api/jobs", Authorization="Bearer ghk_" + NOVITA_KEY))
+    haystack = repr(replies).encode() + await pages(server)
+    for some in (COMMANDS[:6], COMMANDS[6:]):
+        said = await asyncio.gather(*(printed(server, tmp_path, command) for command in some))
+        haystack += b"".join(said)
+    # The file and what is not yet in it; then once more as it is left behind.
+    haystack += files(server.data_dir)
+    await server.process.end(signal.SIGTERM)
+    haystack += files(server.data_dir) + server.process.log.read_bytes()
+    haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
+    secrets = (NOVITA_KEY, WEBHOOK_CANARY, KEY, REGISTRY_CANARY, key["key"], endpoint["secret"])
+    for secret in secrets:
+        bare = secret.removeprefix("whsec_")
+        assert bare.encode() not in haystack, bare
+    assert len(haystack) > 100_000
+    assert len(hooks.got) > 4
