@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.settings import NAMES, Settings, SettingsInvalid, load_settings
+from gpuherd.settings import NAMES, Settings, SettingsInvalid, Source, load_settings, sources_of, strangers_in
 
 EXAMPLE = Path(__file__).parent.parent / "gpuherd.toml.example"
 CANARY = "canary-that-must-not-be-printed"
@@ -160,3 +160,23 @@ def test_an_empty_key_is_no_key(tmp_path: Path) -> None:
 )
 def test_any_libpq_url_is_understood(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, GPUHERD_DATABASE_URL=url).database.startswith("postgresql+psycopg://")
+
+
+def test_each_setting_says_where_its_value_comes_from(tmp_path: Path) -> None:
+    (tmp_path / "gpuherd.toml").write_text('gpuherd_port = 9\nlog_level = "nonsense"\n')
+    sources = sources_of({"GPUHERD_PORT": "10", "PATH": "/bin"}, tmp_path)
+    assert set(sources) == NAMES
+    assert sources["GPUHERD_PORT"] is Source.ENVIRONMENT
+    assert sources["LOG_LEVEL"] is Source.FILE
+    assert sources["GPUHERD_HOST"] is Source.DEFAULT
+
+
+def test_variables_that_only_look_like_settings_are_found() -> None:
+    environ = {
+        "GPUHERD_PROT": "1",
+        "NOVITA_KEY": "2",
+        "GPUHERD_PORT": "3",
+        "_GPUHERD_COMPLETE": "4",
+        "HOME": "5",
+    }
+    assert strangers_in(environ) == ["GPUHERD_PROT", "NOVITA_KEY"]

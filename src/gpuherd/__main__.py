@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuherd.adapters.sql.file_check import FileCheck
-from gpuherd.bootstrap.data_dir import CannotStart, stored_admin_key
+from gpuherd.bootstrap.connect import connection_of
+from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.backup import BackupMade, Restored, backup_commands
+from gpuherd.entrypoints.cli.config import Configuration, config_command
 from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.doctor import Finding, doctor_command
 from gpuherd.entrypoints.cli.problems import BadConfiguration
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 
@@ -81,11 +85,22 @@ def restore_backup(source: Path, *, force: bool) -> Restored:
 
 def connect() -> Connection:
     """Return how the CLI reaches its server: as configured, else the one of this user on this machine."""
-    settings = _settings()
-    key = settings.api_key or settings.admin_key
-    if key is None and settings.url is None:
-        key = stored_admin_key(settings.data_dir)
-    return Connection(settings.server_url, None if key is None else key.reveal())
+    return connection_of(_settings())
+
+
+def examine_all() -> Sequence[Finding]:
+    """Check everything that gpuherd needs here."""
+    from gpuherd.bootstrap.doctor.examine import examine  # noqa: PLC0415  the client commands must start fast
+
+    return examine(SystemClock())
+
+
+def read_configuration() -> Configuration:
+    """Return the settings in force, once they are known to be usable."""
+    from gpuherd.bootstrap.configuration import configuration  # noqa: PLC0415  as above
+
+    _settings()
+    return configuration()
 
 
 def _settings() -> Settings:
@@ -114,18 +129,26 @@ def _say(*lines: str) -> None:
     sys.stderr.write("\n".join(lines) + "\n")
 
 
-def main() -> None:
-    """The console script."""
-    app = build_app(
+def application() -> typer.Typer:
+    """Return the whole of `gpuherd`, ready to be called."""
+    return build_app(
         connect=connect,
         clock=SystemClock(),
         chance=random.SystemRandom(),
         serve=serve,
         simulator=simulator,
         demo=demo,
-        more=backup_commands(make_backup, restore_backup),
+        more={
+            **backup_commands(make_backup, restore_backup),
+            **doctor_command(examine_all),
+            **config_command(read_configuration),
+        },
     )
-    app()
+
+
+def main() -> None:
+    """The console script."""
+    application()()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -211,6 +212,31 @@ def load_settings(environ: Mapping[str, str] | None = None, directory: Path | No
     if problems:
         raise SettingsInvalid(problems)
     return settings
+
+
+class Source(StrEnum):
+    """Who says what a setting is; the first that says anything does."""
+
+    ENVIRONMENT = "environment"
+    FILE = FILE_NAME
+    DEFAULT = "default"
+
+
+def sources_of(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> dict[str, Source]:
+    """Return for each setting where its value comes from, whether the value is good or not."""
+    environ = os.environ if environ is None else environ
+    in_file = _read_file((directory or Path.cwd()) / FILE_NAME, [])
+    return {
+        name: Source.ENVIRONMENT if name in environ else Source.FILE if name in in_file else Source.DEFAULT
+        for name in sorted(NAMES)
+    }
+
+
+def strangers_in(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the variables that are named as if they were settings of ours, and are none."""
+    environ = os.environ if environ is None else environ
+    ours = ("GPUHERD_", "NOVITA_")
+    return sorted(name for name in environ if name.startswith(ours) and name not in NAMES)
 
 
 def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:

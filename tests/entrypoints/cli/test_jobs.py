@@ -9,6 +9,8 @@ import pytest
 
 from tests.entrypoints.cli.support import Cli, FakeApi, details, problem
 
+WHOLE_ID = "inst_01k9z3v7m2q4r8t6w0x5y1a3bc"
+
 
 def job(**more: Any) -> dict[str, Any]:
     base = {"id": 7, "type": "create_instance", "status": "PENDING", "attempts": 1, "maxAttempts": 3}
@@ -24,12 +26,12 @@ def test_the_list_is_what_the_api_says(cli: Cli, api: FakeApi) -> None:
 
 def test_filters_reach_the_server(cli: Cli, api: FakeApi) -> None:
     api.script({"jobs": [], "total": 0})
-    cli("jobs", "--type", "send_webhook", "--status", "failed", "--instance", "inst_9")
+    cli("jobs", "--type", "send_webhook", "--status", "failed", "--instance", WHOLE_ID)
     assert api.seen[0].query == [
         ("limit", "50"),
         ("type", "send_webhook"),
         ("status", "FAILED"),
-        ("instanceId", "inst_9"),
+        ("instanceId", WHOLE_ID),
     ]
 
 

@@ -9,9 +9,10 @@ import typer
 
 from gpuherd import __version__
 from gpuherd.clock import Chance, Clock
-from gpuherd.entrypoints.cli import catalogue, exit_codes, instances, operations
+from gpuherd.entrypoints.cli import catalogue, events, exit_codes, instances, operations, plan, visit, why
 from gpuherd.entrypoints.cli.audit import build_audit
 from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.helpful import Helpful
 from gpuherd.entrypoints.cli.jobs import build_jobs
 from gpuherd.entrypoints.cli.keys import build_keys
 from gpuherd.entrypoints.cli.orphans import build_orphans
@@ -21,13 +22,17 @@ from gpuherd.entrypoints.cli.webhooks import build_webhooks
 Command = Callable[..., None]
 
 _COMMANDS: tuple[Command, ...] = (
+    plan.plan,
     instances.up,
     instances.ls,
     instances.show,
     instances.wait,
+    why.why,
+    events.events,
     operations.start,
     operations.stop,
     operations.rm,
+    visit.ssh,
     catalogue.offers,
     catalogue.templates,
     catalogue.regions,
@@ -59,6 +64,7 @@ def build_app(
     """
     app = typer.Typer(
         name="gpuherd",
+        cls=Helpful,
         help="Rent GPUs, follow them until they can be used, and never pay for one that nobody knows about.",
         epilog=_EPILOG,
         no_args_is_help=True,
@@ -74,6 +80,7 @@ def build_app(
         app.command(name)(command)
     for command in _COMMANDS:
         app.command()(command)
+    app.command("open")(visit.open_page)
     app.add_typer(build_jobs(), name="jobs")
     app.add_typer(build_orphans(), name="orphans")
     app.add_typer(build_webhooks(), name="webhooks")

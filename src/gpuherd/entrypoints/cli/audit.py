@@ -16,7 +16,7 @@ from gpuherd.entrypoints.cli.details import Details
 from gpuherd.entrypoints.cli.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.instance_views import when
 from gpuherd.entrypoints.cli.listing import pages, tell
-from gpuherd.entrypoints.cli.output import JsonOption, Output
+from gpuherd.entrypoints.cli.output import JsonOption, Output, SilentOption
 from gpuherd.entrypoints.cli.session import run, surroundings_of
 from gpuherd.entrypoints.cli.tables import Column, table
 from gpuherd.entrypoints.cli.times import parse_time
@@ -68,16 +68,18 @@ def list_entries(
     run(world, output, work)
 
 
-def verify(context: typer.Context, as_json: JsonOption = False) -> None:
+def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOption = False) -> None:
     """Compute every seal anew. Exit code 1 names the first entry that is not as it was written.
 
     Keep the last hash that is shown in a place of yours: as long as it comes again, nothing was cut off.
     """
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         verdict = await _walk(api)
-        if not output.for_people:
+        if output.silent:
+            pass
+        elif not output.for_people:
             output.json(verdict.as_json())
         elif verdict.broken_at is None:
             output.note(f"{verdict.entries} entries, all as they were written; last hash {verdict.last_hash}")

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 import typer
 
-from gpuherd.entrypoints.cli.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.output import JsonOption, Output, SilentOption, safe
 from gpuherd.entrypoints.cli.refusal import obey
 
 NEXT_STEPS = (
@@ -57,10 +57,13 @@ def backup_commands(
         file: Annotated[Path, typer.Argument(help="Where the copy goes.", dir_okay=False)],
         force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
         as_json: JsonOption = False,
+        quiet: SilentOption = False,
     ) -> None:
         """Copy the database of this machine, also while the server serves."""
-        output = Output.for_command(as_json=as_json)
-        _tell_backup(output, obey(output, lambda: make_backup(file, force=force)))
+        output = Output.for_command(as_json=as_json, quiet=quiet)
+        made = obey(output, lambda: make_backup(file, force=force))
+        if not output.silent:
+            _tell_backup(output, made)
 
     def restore(
         file: Annotated[Path, typer.Argument(help="A copy that gpuherd backup has made.", dir_okay=False)],

@@ -76,6 +76,26 @@ class ApiClient:
     async def delete(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Reply:
         return await self._ask("DELETE", path, timeout_s=timeout_s)
 
+    async def listen(
+        self, path: str, query: Query, headers: Mapping[str, str], *, silence_s: float
+    ) -> AsyncIterator[bytes]:
+        """Give a reply that does not end as it comes; `CannotConnect` when it breaks or is silent so long."""
+        url = URL(self.url + path, encoded=True).extend_query(query)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
+        try:
+            async with self._session.get(
+                url, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    _reply(response.status, response.headers, await response.read())
+                    raise not_ours(response.status)
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise CannotConnect(self.url, _reason(error), sent=False) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise CannotConnect(self.url, _reason(error), sent=True) from error
+
     async def _ask(
         self,
         method: str,

@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "it worked",
-    ExitCode.FAILED: "it failed (for example: the instance failed)",
+    ExitCode.FAILED: "it failed (for example: the instance failed), or you said no",
     ExitCode.USAGE: "the command or a value in it makes no sense",
     ExitCode.AUTH: "the API key is missing, unknown or may not do this",
     ExitCode.NOT_FOUND: "there is no such thing",

@@ -80,12 +80,13 @@ FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReached, TimedOut, N
 _MORE_ROOM = "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
 
 _SUGGESTIONS = {
-    "PRODUCT_NOT_FOUND": "part of the name is enough, for example --gpu 4090",
+    "PRODUCT_NOT_FOUND": "part of the name is enough, as in --gpu 4090; see them with: gpuherd offers",
     "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
     "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
     "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
     "INSTANCE_NOT_STOPPABLE": "what is wanted no more can be deleted in any state: gpuherd rm NAME",
     "AMBIGUOUS_NAME": "several have this name: use the id instead (gpuherd ls --name NAME --quiet)",
+    "AMBIGUOUS_ID": "several ids begin so: give more of it",
     "INVALID_WEBHOOK_URL": "use a public address (or let the server allow it: GPUHERD_ALLOW_PRIVATE_TARGETS)",
     "CIRCUIT_BREAKER_OPEN": "the cloud has trouble; try again in a minute",
     UNEXPECTED_REPLY: "check that GPUHERD_URL is the address of a gpuherd server",
@@ -208,7 +209,7 @@ def _advice(details: Details, code: str) -> str:
         return "try again later, or rent another one with: gpuherd up" if started else _MORE_ROOM
     if _rests(details):
         return f"start it with: {command('start', details)}"
-    return f"see more with: {command('show', details)}"
+    return f"see why with: {command('why', details)}"
 
 
 def _rests(details: Details) -> bool:

@@ -100,16 +100,17 @@ def revoke_key(
     context: typer.Context,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Which key: the 8 characters after ghk_.")],
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Revoke a key, at once. What it has rented goes on."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         body = (await api.delete(f"{BASE}/{quote(key_id, safe='')}")).body
         if output.for_people:
             output.note(f"revoked {safe(key_id)}")
         else:
-            output.json(body)
+            output.answer(body, key_id)
 
     run(world, output, work)
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, also on a terminal.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only ids, one a line.")]
+SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing; the exit code tells.")]
 
 # Printable by Python's rules, invisible by everybody else's: joiners, fillers, variation selectors.
 _INVISIBLE = frozenset(
@@ -95,6 +96,11 @@ class Output:
         """Show something to people, on stdout."""
         for renderable in renderables:
             self.out.print(renderable)
+
+    @property
+    def silent(self) -> bool:
+        """Tell whether a command that has no id to give should say nothing at all."""
+        return self.mode is Mode.IDS
 
     def json(self, value: object) -> None:
         """Give the answer to a program, on stdout."""

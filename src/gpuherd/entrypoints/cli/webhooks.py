@@ -17,7 +17,7 @@ from gpuherd.entrypoints.cli.listen import listen
 from gpuherd.entrypoints.cli.listing import Listing, pages, tell
 from gpuherd.entrypoints.cli.lookup import find_id
 from gpuherd.entrypoints.cli.options import Since
-from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.output import JsonOption, Mode, Output, QuietOption, SilentOption, safe
 from gpuherd.entrypoints.cli.session import run, surroundings_of
 from gpuherd.entrypoints.cli.webhook_views import (
     delivery_page,
@@ -76,35 +76,42 @@ def add_endpoint(
     ] = None,
     label: Annotated[str | None, typer.Option(help="A word of yours.")] = None,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Add an endpoint. Its secret is shown now and never again."""
+    """Add an endpoint. Its secret is shown now and never again; with -q only the secret is."""
     said = {"url": url, "events": events or None, "label": label}
     body = {key: value for key, value in said.items() if value is not None}
-    _show_secret(context, f"{BASE}/endpoints", body, as_json=as_json)
+    _show_secret(context, f"{BASE}/endpoints", body, as_json=as_json, quiet=quiet)
 
 
-def rotate_secret(context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False) -> None:
-    """Give an endpoint a new secret; for 24 hours the old one signs too."""
-    _show_secret(context, f"{_endpoint_path(endpoint_id)}/rotate", {}, as_json=as_json)
+def rotate_secret(
+    context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
+    """Give an endpoint a new secret; for 24 hours the old one signs too. With -q only the secret is shown."""
+    _show_secret(context, f"{_endpoint_path(endpoint_id)}/rotate", {}, as_json=as_json, quiet=quiet)
 
 
-def remove_endpoint(context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False) -> None:
+def remove_endpoint(
+    context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
     """Remove an endpoint; what is still on its way there is given up."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         body = (await api.delete(_endpoint_path(endpoint_id))).body
         if output.for_people:
             output.note(f"removed {safe(endpoint_id)}")
         else:
-            output.json(body)
+            output.answer(body, endpoint_id)
 
     run(world, output, work)
 
 
-def enable_endpoint(context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False) -> None:
+def enable_endpoint(
+    context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
     """Switch an endpoint on again that was disabled."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         _present(output, (await api.post(f"{_endpoint_path(endpoint_id)}/enable", {})).body, world.clock.now)
@@ -193,16 +200,17 @@ def test(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="URL|ID", help="An address, or an endpoint (ep_…).")],
     as_json: JsonOption = False,
+    quiet: SilentOption = False,
 ) -> None:
     """Send one signed test event now; exit code 1 if it is not accepted."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         key = "endpointId" if target.startswith(ID_PREFIX) else "url"
         tried = Details((await api.post(f"{BASE}/test", {key: target}, timeout_s=TEST_TIMEOUT_S)).body)
         if output.for_people:
             output.show(tried_line(tried))
-        else:
+        elif not output.silent:
             output.json(dict(tried.raw))
         if tried.raw.get("accepted") is not True:
             raise typer.Exit(int(ExitCode.FAILED))
@@ -210,11 +218,14 @@ def test(
     run(world, output, work)
 
 
-def _show_secret(context: typer.Context, path: str, body: Json, *, as_json: bool) -> None:
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+def _show_secret(context: typer.Context, path: str, body: Json, *, as_json: bool, quiet: bool) -> None:
+    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         made = (await api.post(path, body)).body
+        if output.mode is Mode.IDS:
+            output.ids([Details(made).text("secret")])
+            return
         _present(output, made, world.clock.now)
         if output.for_people:
             output.note("keep the secret now: it is never shown again", "yellow")
@@ -224,10 +235,10 @@ def _show_secret(context: typer.Context, path: str, body: Json, *, as_json: bool
 
 def _present(output: Output, body: Json, now: Callable[[], datetime]) -> None:
     """Give an endpoint or a delivery to whoever asked."""
-    if not output.for_people:
-        output.json(body)
-        return
     details = Details(body)
+    if not output.for_people:
+        output.answer(body, details.id)
+        return
     draw = endpoint_page if details.id.startswith(ID_PREFIX) else delivery_page
     output.show(draw(details, now()))
 

@@ -1,0 +1,1 @@
+"""The doctor: asks the world, and judges the answers apart from the asking."""

@@ -1,0 +1,41 @@
+"""Work that may hang, in a thread that nobody has to wait for.
+
+asyncio's own threads are waited for at the end of the program, however long a disk or a name server takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Return what `work` returns; who is tired of waiting just goes."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]  # None only where T allows it
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as caught:  # whoever waits gets it
+            error = caught
+        # When nobody waits any more, the loop may be gone.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="gpuherd-doctor", daemon=True).start()
+    return await done

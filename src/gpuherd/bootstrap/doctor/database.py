@@ -1,0 +1,142 @@
+"""The database: can it be opened, is it whole, and does it fit this version."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from gpuherd.adapters.sql.file_check import read_through
+from gpuherd.adapters.sql.migrate import HEAD
+from gpuherd.bootstrap.configuration import without_password
+from gpuherd.bootstrap.doctor.aside import aside
+from gpuherd.bootstrap.doctor.judging import OK, PROBLEM, WARNING
+from gpuherd.entrypoints.cli.doctor import Finding
+
+NAME = "database"
+READ_THROUGH_S = 8.0
+CONNECT_S = 6
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A database that could be asked. `damage` says what is wrong with it, `unread` that it was too long."""
+
+    where: str
+    kind: str
+    schema: str | None
+    damage: str | None = None
+    unread: bool = False
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Unopened:
+    """A database that could not."""
+
+    where: str
+    reason: str
+
+
+async def check_sqlite(path: Path, read_through_s: float = READ_THROUGH_S) -> list[Finding]:
+    """Look at a file without changing it, and read it through for as long as there is time."""
+    if not await aside(path.exists):
+        return [Finding(NAME, OK, f"{path} is made at the first start")]
+    opened = await aside(lambda: open_sqlite(path))
+    if isinstance(opened, Opened):
+        try:
+            async with asyncio.timeout(read_through_s):
+                opened = replace(opened, damage=await aside(lambda: damage_of(path)))
+        except TimeoutError:
+            opened = replace(opened, unread=True)
+    return [judge_database(opened)]
+
+
+def open_sqlite(path: Path) -> Opened | Unopened:
+    """Ask a file for its version."""
+    size_bytes = sum(it.stat().st_size for it in (path, path.with_name(f"{path.name}-wal")) if it.exists())
+    try:
+        with closing(_connect(path)) as connection:
+            schema = _schema(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return Unopened(str(path), str(error))
+    return Opened(str(path), f"SQLite {sqlite3.sqlite_version}", schema, size_bytes=size_bytes)
+
+
+def damage_of(path: Path) -> str | None:
+    """Read every page and return what is wrong, if anything is."""
+    try:
+        with closing(_connect(path)) as connection:
+            return read_through(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Not by its name alone: SQLite would make what is not there.
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=2)
+
+
+def _schema(connection: sqlite3.Connection) -> str | None:
+    named = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
+    if connection.execute(named).fetchone() is None:
+        return None
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(row[0]) if row else None
+
+
+async def check_postgres(url: str) -> list[Finding]:
+    """Ask a PostgreSQL for its version and ours."""
+    return [judge_database(await open_postgres(url))]
+
+
+async def open_postgres(url: str) -> Opened | Unopened:
+    plain = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    where = without_password(plain)
+    try:
+        words = make_conninfo(plain, connect_timeout=CONNECT_S)
+    except psycopg.ProgrammingError:
+        # Their message quotes the URL, password and all.
+        return Unopened(where, "PostgreSQL does not understand the URL")
+    try:
+        async with await psycopg.AsyncConnection.connect(words) as connection:
+            version = connection.info.server_version
+            there = await (await connection.execute("SELECT to_regclass('alembic_version')")).fetchone()
+            row = None
+            if there is not None and there[0] is not None:
+                row = await (await connection.execute("SELECT version_num FROM alembic_version")).fetchone()
+    except psycopg.Error as error:
+        return Unopened(where, str(error).partition("\n")[0])
+    kind = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+    return Opened(where, kind, str(row[0]) if row else None)
+
+
+def judge_database(it: Opened | Unopened) -> Finding:
+    """Say whether the service can start on it."""
+    if isinstance(it, Unopened):
+        advice = "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR, that it runs, and that you may use it"
+        return Finding(NAME, PROBLEM, f"{it.where} cannot be opened: {it.reason}", advice)
+    facts = {"kind": it.kind, "schema": it.schema, "sizeBytes": it.size_bytes}
+    if it.damage is not None:
+        words = f"{it.where} is damaged ({it.damage})"
+        advice = "stop the server and put a copy in its place: gpuherd restore FILE"
+        return Finding(NAME, PROBLEM, words, advice, facts)
+    if it.schema is not None and it.schema > HEAD:
+        words = f"{it.where} was written by a newer gpuherd (schema {it.schema}, this one knows {HEAD})"
+        return Finding(
+            NAME, PROBLEM, words, "install the newer version again, or restore an older copy", facts
+        )
+    size = "" if it.size_bytes is None else f", {it.size_bytes / 1e6:.2f} MB"
+    words = f"{it.where}: {it.kind}, schema {it.schema or 'empty'}{size}"
+    if it.schema is not None and it.schema < HEAD:
+        advice = f"the next start brings it to {HEAD}; make a copy before: gpuherd backup FILE"
+        return Finding(NAME, WARNING, words, advice, facts)
+    if it.unread:
+        advice = "it is too large to be read through here; every start of the server does that"
+        return Finding(NAME, WARNING, words, advice, facts)
+    return Finding(NAME, OK, words, facts=facts)

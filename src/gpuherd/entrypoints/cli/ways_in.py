@@ -1,0 +1,167 @@
+"""The ways into an instance, read strictly: what the cloud wrote becomes arguments or an address."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from urllib.parse import urlsplit
+
+from gpuherd.domain.instance import Status
+from gpuherd.entrypoints.cli.details import Details
+from gpuherd.entrypoints.cli.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.failures import command
+from gpuherd.entrypoints.cli.refusal import Refusal
+
+SSH_PORT = 22
+PORT_MAX = 65535
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_NUMBER = re.compile(r"[0-9]{1,5}")
+_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True)
+class SshTarget:
+    """Whom to call, in parts that no option and no shell can hide in."""
+
+    user: str
+    host: str
+    port: int
+
+    def command(self, more: Sequence[str] = ()) -> list[str]:
+        """Return the program and its arguments."""
+        return ["ssh", "-p", str(self.port), f"{self.user}@{self.host}", *more]
+
+
+def ssh_target(details: Details) -> SshTarget:
+    """Return where the instance's ssh is."""
+    _refuse_unready(details, also=Status.HEALTH_CHECKING)
+    words = details.mapping("connectionDetails").get("ssh")
+    if not words:
+        raise _no_way(details, f"{details.name} offers no ssh; its template opens no port for it")
+    try:
+        return parse_ssh(str(words))
+    except ValueError as error:
+        raise Refusal(
+            ExitCode.FAILED,
+            "ODD_SSH_COMMAND",
+            f"the cloud gives an ssh command for {details.name} that is not obeyed: {error}",
+            suggestion=f"look at it with: {command('show', details)}",
+        ) from error
+
+
+def parse_ssh(words: str) -> SshTarget:
+    """Read `ssh user@host -p 2222`, in either order, and nothing else; ValueError says what is odd."""
+    port, rest = str(SSH_PORT), shlex.split(words)
+    if rest[:1] != ["ssh"]:
+        raise ValueError("it does not begin with ssh")
+    rest = rest[1:]
+    if "-p" in rest[:-1]:
+        at = rest.index("-p")
+        port, rest = rest[at + 1], rest[:at] + rest[at + 2 :]
+    if len(rest) != 1:
+        raise ValueError("it has more in it than a user, a host and a port")
+    if not _NUMBER.fullmatch(port) or not 1 <= int(port) <= PORT_MAX:
+        raise ValueError("its port is none")
+    user, at_sign, host = rest[0].rpartition("@")
+    if not at_sign or not _USER.fullmatch(user):
+        raise ValueError("its user is no plain name")
+    if not _is_host(host):
+        raise ValueError("its host is neither a name nor an address")
+    return SshTarget(user, host, int(port))
+
+
+def page_of(details: Details, port: int | None) -> str:
+    """Return the address of Jupyter, or of the one HTTP port, or of the port that was asked for."""
+    _refuse_unready(details)
+    pages = _http_pages(details)
+    if port is not None:
+        if port not in pages:
+            raise _no_way(details, f"{details.name} has no HTTP on port {port}{_those(pages)}")
+        return _checked(details, pages[port])
+    if jupyter := details.mapping("connectionDetails").get("jupyter"):
+        return _checked(details, str(jupyter))
+    if not pages:
+        raise _no_way(details, f"{details.name} has nothing that a browser could show")
+    if len(pages) > 1:
+        raise Refusal(
+            ExitCode.USAGE,
+            "SEVERAL_PORTS",
+            f"{details.name} has several pages{_those(pages)}",
+            suggestion=f"choose one: {command('open', details)} --port {min(pages)}",
+        )
+    return _checked(details, next(iter(pages.values())))
+
+
+def _http_pages(details: Details) -> dict[int, str]:
+    mappings = details.raw.get("portMappings")
+    found = {}
+    for one in mappings if isinstance(mappings, list) else []:
+        mapping = Details(one if isinstance(one, dict) else {})
+        port, page = mapping.text("port"), mapping.text("endpoint")
+        if mapping.text("type").lower() in ("http", "https") and _NUMBER.fullmatch(port) and page:
+            found[int(port)] = page
+    return found
+
+
+def _those(pages: dict[int, str]) -> str:
+    return f"; it has {', '.join(str(port) for port in sorted(pages))}" if pages else ""
+
+
+def _checked(details: Details, address: str) -> str:
+    if not is_web_address(address):
+        raise Refusal(
+            ExitCode.FAILED,
+            "ODD_ADDRESS",
+            f"the cloud gives an address for {details.name} that is not opened: it is no plain http or https",
+            suggestion=f"look at it with: {command('show', details)}",
+        )
+    return address
+
+
+def is_web_address(address: str) -> bool:
+    """Tell whether a browser may be sent there: a file or a script in disguise may not."""
+    try:
+        parts = urlsplit(address)
+        plain = parts.scheme in ("http", "https") and parts.username is None and parts.port != 0
+    except ValueError:
+        return False
+    return plain and bool(_VISIBLE_ASCII.fullmatch(address)) and _is_host(parts.hostname or "")
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            # A zone may hold anything.
+            return IPv6Address(host).scope_id is None
+        except ValueError:
+            return False
+    return _HOST.fullmatch(host) is not None
+
+
+def _refuse_unready(details: Details, also: Status | None = None) -> None:
+    if details.usable or (also is not None and details.status == also):
+        return
+    # Waiting helps only where somebody is working on it.
+    verb = "wait" if not details.over else "start" if details.status == Status.EXITED else "why"
+    yet = " yet" if verb == "wait" else ""
+    raise Refusal(
+        ExitCode.CONFLICT,
+        "INSTANCE_NOT_READY",
+        f"{details.name} cannot be used{yet}: it is {details.status}",
+        suggestion=command(verb, details),
+    )
+
+
+def _no_way(details: Details, message: str) -> Refusal:
+    return Refusal(
+        ExitCode.NOT_FOUND,
+        "NO_WAY_IN",
+        message,
+        suggestion=f"see its ways in with: {command('show', details)}",
+    )

@@ -1,0 +1,67 @@
+"""Two whole services on one PostgreSQL: what is asked of one is heard at the other, while it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gpuherd.bootstrap.cloud import novita_link
+from gpuherd.bootstrap.service import Service, build_service
+from gpuherd.clock import SystemClock
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http.app import build_app
+from gpuherd.ports.store import Change
+from gpuherd.settings import load_settings
+from tests.support.builders import an_event, an_instance, instance_id
+from tests.support.event_streams import asking
+from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+
+pytestmark = [pytest.mark.processes, pytest.mark.postgres]
+
+KEY = "ghk_of_both_replicas"
+ADMIN = {"Authorization": f"Bearer {KEY}"}
+
+
+@contextlib.asynccontextmanager
+async def replica(directory: Path, url: str) -> AsyncIterator[Service]:
+    """Build a service that does nothing by itself."""
+    env = {"GPUHERD_DATA_DIR": str(directory), "GPUHERD_DATABASE_URL": url, "GPUHERD_ADMIN_KEY": KEY}
+    settings, clock = load_settings(env, directory), SystemClock()
+    link = novita_link(settings, "http://127.0.0.1:9", Secret("sk_x"), clock, random.Random(5))
+    service = await build_service(settings, link, clock)
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+async def test_streams_long_polls_and_kept_details_of_one_hear_of_the_other(
+    tmp_path: Path,
+    postgres_url: str,  # noqa: F811
+) -> None:
+    async with (
+        replica(tmp_path / "here", postgres_url) as here,
+        replica(tmp_path / "there", postgres_url) as there,
+        asyncio.timeout(30),
+    ):
+        app = build_app(here.plane)
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=ADMIN)
+        added = await there.plane.instances.add(Change(an_instance(1), events=(an_event(1, 1),)))
+        async with http, asking(app, "/api/events", ADMIN, "lastEventId=0") as reply:
+            assert (await http.get(f"/api/instances/{added.id}")).json()["statusReason"] == ""
+            while reply.ids != [1]:
+                await asyncio.sleep(0.01)
+            changed = an_instance(1, reason="something new", version=added.version)
+            await there.plane.instances.update(Change(changed, events=(an_event(1, 2),)))
+            # Without a word from there, it would be kept for half a minute.
+            while (await http.get(f"/api/instances/{added.id}")).json()["statusReason"] != "something new":
+                await asyncio.sleep(0.01)
+            while reply.ids != [1, 2]:
+                await asyncio.sleep(0.01)
+            assert {it["instanceId"] for it in reply.events} == {instance_id(1)}

@@ -1,0 +1,69 @@
+"""Whoever leaves out what must be said is shown what there is, with a command to paste."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, problem
+
+PRODUCTS = [
+    {"productName": "H100", "available": True, "gpuHourlyPrice": "10.5"},
+    {"productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.40"},
+    {"productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.35"},
+    {"productName": "sold out", "available": False},
+]
+TEMPLATES = [{"id": "106", "name": "broken", "problem": "no image"}, {"id": "101", "name": "Py\x1b[31mTorch"}]
+
+
+def catalogue(seen: Seen) -> Answer:
+    bodies: dict[str, Any] = {
+        "/api/products": {"products": PRODUCTS},
+        "/api/templates": {"templates": TEMPLATES},
+    }
+    return Answer(bodies[seen.path])
+
+
+@pytest.mark.parametrize("verb", ["up", "plan"])
+@pytest.mark.parametrize(
+    ("said", "example"),
+    [
+        ((), "--gpu 'RTX 4090 24GB' --template 101"),
+        (("--gpu", "4090"), "--gpu 4090 --template 101"),
+        (("--template", "102"), "--gpu 'RTX 4090 24GB' --template 102"),
+    ],
+)
+def test_what_is_missing_is_shown(
+    cli: Cli, api: FakeApi, verb: str, said: tuple[str, ...], example: str
+) -> None:
+    api.handler = catalogue
+    result = cli(verb, *said)
+    words = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert f"for example: gpuherd {verb} {example}" in words
+    assert ("RTX 4090 24GB from $0.35/h H100 from $10.50/h" in words) == ("--gpu" not in said)
+    assert ("101 Py\\x1b[31mTorch" in words) == ("--template" not in said)
+    assert "sold out" not in words
+    assert "broken" not in words
+    assert "Missing option" in words
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("answer", [problem(503, "CIRCUIT_BREAKER_OPEN"), Answer({"products": []})])
+def test_without_an_answer_only_the_usual_is_said(cli: Cli, api: FakeApi, answer: Answer) -> None:
+    api.script(answer)
+    result = cli("up")
+    assert result.exit_code == 2
+    assert "Missing option" in result.stderr
+    assert "for example" not in result.stderr
+
+
+def test_other_commands_ask_nobody(cli: Cli, api: FakeApi) -> None:
+    assert cli("show").exit_code == 2
+    assert api.seen == []
+
+
+def test_a_product_that_there_is_not_leads_to_the_list(cli: Cli, api: FakeApi) -> None:
+    api.script(problem(404, "PRODUCT_NOT_FOUND"))
+    assert "gpuherd offers" in cli("up", "--gpu", "x", "--template", "1", "--no-wait").stderr
