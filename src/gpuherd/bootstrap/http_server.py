@@ -7,6 +7,7 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -51,6 +52,12 @@ class HttpServer(uvicorn.Server):
             timeout_graceful_shutdown=5,
         )
         super().__init__(config)
+        self._feed = plane.events.feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Nobody else could tell an endless reply that it is time.
+        self._feed.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from gpuherd.bootstrap.data_dir import admin_key
 from gpuherd.bootstrap.stores import Stores
-from gpuherd.clock import Chance, Clock
+from gpuherd.clock import Chance, Clock, Ids
 from gpuherd.entrypoints.plane import KeyDesk
+from gpuherd.entrypoints.web.sessions import Sessions
 from gpuherd.settings import Settings
 from gpuherd.usecases.key_registry import KeyRegistry
 from gpuherd.usecases.manage_keys import ManageKeys
 
 
-def lay_out_keys(settings: Settings, stores: Stores, clock: Clock, chance: Chance) -> KeyDesk:
+def lay_out_keys(settings: Settings, stores: Stores, clock: Clock, chance: Chance, ids: Ids) -> KeyDesk:
     """Return everything about keys, ready to be asked."""
-    registry = KeyRegistry(stores.keys, admin_key(settings.data_dir, settings.admin_key), clock)
+    admin = admin_key(settings.data_dir, settings.admin_key)
+    registry = KeyRegistry(stores.keys, admin, clock)
     manage = ManageKeys(stores.keys, registry, clock, chance)
-    return KeyDesk(registry, manage, stores.audit, stores.claims)
+    return KeyDesk(registry, manage, stores.audit, stores.claims, Sessions(admin, clock, ids))

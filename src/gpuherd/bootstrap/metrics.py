@@ -14,9 +14,10 @@ from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.clock import Clock
 from gpuherd.domain.instance import Instance
+from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.meter import Meter
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Change, Claim, Instances, JobBook
+from gpuherd.ports.store import Change, Claim, Instances
 from gpuherd.resilience.cache import Cache
 
 

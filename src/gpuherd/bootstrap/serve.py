@@ -22,7 +22,7 @@ from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.bootstrap.stall_watch import StallWatch
-from gpuherd.clock import Clock, SystemClock
+from gpuherd.clock import Clock, SystemChance, SystemClock
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings
 
@@ -87,7 +87,7 @@ async def running_service(
     check: FileCheck | None = None,
 ) -> AsyncIterator[Service]:
     """Build, start and in the end stop a service, on the real cloud or on a simulated one."""
-    chance = random.SystemRandom()
+    chance = SystemChance()
     async with contextlib.AsyncExitStack() as stack:
         if simulator:
             base_url = await stack.enter_async_context(simulated(settings, clock, speed))

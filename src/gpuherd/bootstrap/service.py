@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,25 +15,30 @@ from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.keys import lay_out_keys
 from gpuherd.bootstrap.metrics import metrics_page
+from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.work import Work, lay_out_work
-from gpuherd.clock import Chance, Clock, Ids
-from gpuherd.entrypoints.plane import KeyDesk, Plane
+from gpuherd.clock import Chance, Clock, Ids, SystemChance
+from gpuherd.entrypoints.plane import EventDesk, KeyDesk, Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
 from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS
 from gpuherd.usecases.change_goal import ChangeGoal
+from gpuherd.usecases.event_feed import EventFeed
 from gpuherd.usecases.find_instance import FindInstance
-from gpuherd.usecases.launch_instance import LaunchInstance, RegionRules
+from gpuherd.usecases.launch_instance import LaunchInstance
 from gpuherd.usecases.list_comprehensive import ListComprehensive
 from gpuherd.usecases.list_instances import ListInstances
 from gpuherd.usecases.look_up import LookUp
 from gpuherd.usecases.observe_cloud import ObserveCloud
+from gpuherd.usecases.plan_launch import PlanLaunch
 from gpuherd.usecases.prune_records import PruneRecords
 from gpuherd.usecases.read_instance import ReadInstance
+from gpuherd.usecases.region_rules import RegionRules
 from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.sweep import Sweep
 from gpuherd.usecases.sync_cloud import SyncCloud
+from gpuherd.usecases.tell_why import TellWhy
 from gpuherd.usecases.tend_caches import TendCaches
 
 log = structlog.get_logger()
@@ -103,7 +107,7 @@ async def build_service(
     check: FileCheck | None = None,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
-    chance = chance or random.SystemRandom()
+    chance = chance or SystemChance()
     ids = Ids(clock, chance)
     meter = PrometheusMeter(CollectorRegistry())
     link.report_to(meter)
@@ -111,7 +115,7 @@ async def build_service(
     work = lay_out_work(settings, stores, link, clock, chance, ids, meter)
     # Before anything can happen that somebody wants to hear of.
     await work.webhooks.directory.refresh()
-    keys = lay_out_keys(settings, stores, clock, chance)
+    keys = lay_out_keys(settings, stores, clock, chance, ids)
     await keys.registry.refresh()
     plane = _plane(settings, stores, work, link, clock, ids, meter, keys, lambda: service.running)
     service = Service(
@@ -136,7 +140,7 @@ async def build_service(
             Loop("prune-queue-log", PRUNE_S, stores.prune_queue_log, clock),
             Loop("cleanup", CLEANUP_S, plane.tend_caches.cleanup, clock),
         ],
-        closers=[*work.closers, link.close, *stores.closers],
+        closers=[plane.events.feed.close, *work.closers, link.close, *stores.closers],
     )
     return service
 
@@ -177,6 +181,10 @@ def _plane(
         launch_instance=LaunchInstance(
             instances, catalogue, work.chronicle, work.activities, rules, clock, ids, max_wait
         ),
+        plan_launch=PlanLaunch(
+            instances, catalogue, link.cloud, stores.flags, rules, settings.request_timeout_s
+        ),
+        tell_why=TellWhy(instances, stores.book),
         find_instance=find,
         change_goal=ChangeGoal(
             instances,
@@ -192,6 +200,7 @@ def _plane(
         retry_job=RetryJob(stores.book, stores.outbox, clock),
         webhooks=work.webhooks.plane,
         orphans=work.orphans,
+        events=EventDesk(stores.events, EventFeed(stores.events, stores.hub, clock)),
         read_instance=reader,
         list_instances=ListInstances(instances, clock),
         list_comprehensive=comprehensive,
@@ -208,9 +217,11 @@ def _plane(
         clock=clock,
         ids=ids,
         breaker_state=link.breaker_state,
+        cloud_trouble=lambda: work.observer.trouble,
         meter=meter,
         metrics=metrics_page(meter, link, stores.book, instances, caches, stores.orphans),
         is_ready=is_ready,
+        settings_shown=lambda: shown_settings(settings),
     )
 
 

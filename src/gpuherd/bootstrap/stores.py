@@ -21,6 +21,7 @@ from gpuherd.adapters.sql.claims import SqlClaims
 from gpuherd.adapters.sql.crash_count import count_crashes
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.event_log import SqlEventLog
 from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.job_book import SqlJobBook
@@ -31,13 +32,16 @@ from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.adapters.sql.turns import SqlTurns
 from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
+from gpuherd.bootstrap.changes import listen_to_replicas
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.clock import Clock, Ids
+from gpuherd.ports.events import EventLog
+from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, Retention
 from gpuherd.ports.meter import Meter
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Flags, Instances, JobBook, Outbox, Sightings, Turns
+from gpuherd.ports.store import Flags, Instances, Outbox, Sightings, Turns
 from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints
 from gpuherd.settings import Settings
 from gpuherd.usecases.change_hub import ChangeHub
@@ -57,6 +61,7 @@ class Stores:
     hub: ChangeHub
     flags: Flags
     instances: Instances
+    events: EventLog
     sightings: Sightings
     turns: Turns
     book: JobBook
@@ -96,6 +101,7 @@ async def open_stores(
         hub=hub,
         flags=flags,
         instances=instances,
+        events=SqlEventLog(database, clock),
         sightings=SqlSightings(database, hub.changed),
         turns=MeteredTurns(turns, instances, meter),
         book=SqlJobBook(database, clock),
@@ -108,7 +114,12 @@ async def open_stores(
         claims=SqlClaims(database, clock),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,
-        closers=(close_repository, database.close, lock),
+        closers=(
+            listen_to_replicas(settings, database, hub, clock),
+            close_repository,
+            database.close,
+            lock,
+        ),
     )
 
 

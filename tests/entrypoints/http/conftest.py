@@ -11,16 +11,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.sql.event_log import SqlEventLog
 from gpuherd.domain.networks import TargetPolicy
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.plane import EventDesk, Plane
 from gpuherd.simulator.world import World
+from gpuherd.usecases.event_feed import EventFeed
 from gpuherd.usecases.list_instances import ListInstances
 from gpuherd.usecases.look_up import LookUp
+from gpuherd.usecases.plan_launch import PlanLaunch
 from gpuherd.usecases.retry_job import RetryJob
+from gpuherd.usecases.tell_why import TellWhy
 from tests.support.fake_clock import FakeClock
-from tests.support.herd import Herd
+from tests.support.herd import RULES, Herd
 from tests.support.keys import keys_of
 from tests.support.scraping import page_of
 from tests.support.webhooks import webhooks_of
@@ -48,8 +52,11 @@ async def herd(tmp_path: Path, clock: FakeClock, meter: PrometheusMeter) -> Asyn
 
 @pytest.fixture
 def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
+    log = SqlEventLog(herd.database, herd.clock)
     return Plane(
         launch_instance=herd.launch_instance,
+        plan_launch=PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, 30.0),
+        tell_why=TellWhy(herd.instances, herd.book),
         find_instance=herd.find_instance,
         read_instance=herd.reader,
         list_instances=ListInstances(herd.instances, herd.clock),
@@ -60,6 +67,7 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         retry_job=RetryJob(herd.book, herd.outbox, herd.clock),
         webhooks=webhooks_of(herd),
         orphans=herd.orphan_desk,
+        events=EventDesk(log, EventFeed(log, herd.hub, herd.clock)),
         instances=herd.instances,
         sightings=herd.sightings,
         jobs=herd.book,
@@ -71,6 +79,7 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         clock=herd.clock,
         ids=herd.ids,
         breaker_state=lambda: herd.breaker_state,
+        cloud_trouble=lambda: herd.observer.trouble,
         meter=meter,
         metrics=page_of(herd, meter),
         is_ready=lambda: True,

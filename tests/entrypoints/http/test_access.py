@@ -17,6 +17,8 @@ from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
 
 MUTATES = {"post", "put", "patch", "delete"}
+# A question that needs a body.
+ONLY_ASKS = {("POST", "/api/plans")}
 READS_WITH_ADMIN = {
     path for (method, path), scope in ACCESS.items() if method == "GET" and scope is Scope.ADMIN
 }
@@ -34,6 +36,9 @@ async def routes_of(api: httpx.AsyncClient) -> list[tuple[str, str, dict[str, An
 
 def filled(path: str, word: str = "anything") -> str:
     """Return a path with a word in the place of each parameter."""
+    if path == "/api/events":
+        # A good answer would have no end.
+        return f"{path}?lastEventId=none"
     parts = [word if part.startswith("{") else part for part in path.split("/")]
     return "/".join(parts)
 
@@ -62,7 +67,7 @@ class TestEveryRoute:
         key = await make_key(plane, "read")
         seen = 0
         for method, path, _ in await routes_of(anonymous):
-            if method.lower() in MUTATES:
+            if method.lower() in MUTATES and (method, path) not in ONLY_ASKS:
                 reply = await anonymous.request(method, filled(path), headers=bearer(key), json={})
                 assert (reply.status_code, reply.json()["code"]) == (403, "FORBIDDEN"), (method, path)
                 seen += 1
@@ -86,8 +91,9 @@ class TestEveryRoute:
     async def test_reading_is_for_every_key_but_where_everybody_s_things_are_shown(self) -> None:
         assert {path.split("/")[2] for path in READS_WITH_ADMIN} == {"orphans", "webhooks", "keys", "audit"}
         assert all("/deliveries" not in path for path in READS_WITH_ADMIN)
-        mutating = {scope for (method, _), scope in ACCESS.items() if method.lower() in MUTATES}
-        assert mutating == {Scope.WRITE, Scope.ADMIN}
+        mutating = {it: scope for it, scope in ACCESS.items() if it[0].lower() in MUTATES}
+        assert {scope for it, scope in mutating.items() if it not in ONLY_ASKS} == {Scope.WRITE, Scope.ADMIN}
+        assert {mutating[it] for it in ONLY_ASKS} == {Scope.READ}
 
     async def test_the_document_says_what_each_route_needs(self, anonymous: httpx.AsyncClient) -> None:
         for method, path, said in await routes_of(anonymous):

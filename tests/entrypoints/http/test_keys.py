@@ -11,6 +11,7 @@ import pytest
 
 from gpuherd.domain.api_key import key_id_in
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.simulator.faults import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -153,6 +154,21 @@ async def test_dollars_are_limited_by_the_best_offer_or_by_what_was_said(
     assert said == {"used": "1.5", "requested": "1.5", "allowed": "2"}
     cheap = await api.post("/api/instances", json=GOOD, headers=bearer(made))
     assert cheap.status_code == 201
+
+
+@pytest.mark.parametrize(("said", "rented_for"), [({}, None), ({"maxHourlyPrice": "0.18"}, "0.175")])
+async def test_what_was_counted_is_all_that_it_may_cost(
+    api: httpx.AsyncClient, plane: Plane, herd: Herd, said: dict[str, str], rented_for: str | None
+) -> None:
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, count=1))
+    headers = bearer(await make_key(plane, max_hourly_usd=Decimal("0.18")))
+    wish = {**GOOD, "regions": ["AS-SGP-02"], **said}
+    made = (await api.post("/api/instances", json=wish, headers=headers)).json()
+    await herd.run_for(timedelta(minutes=3))
+    # The best offer, at 0.17, is gone, and the next is dearer.
+    found = (await api.get(f"/api/instances/{made['id']}", headers=headers)).json()
+    assert found["hourlyPrice"] == rented_for
+    assert (found["status"] == "failed") == (rented_for is None)
 
 
 async def test_a_price_that_nobody_knows_is_refused_where_there_is_a_limit(

@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 
 from gpuherd.entrypoints.http.access import ACCESS, OPEN
 from gpuherd.entrypoints.http.app import PARTS
+from gpuherd.entrypoints.http.openapi import MEDIA
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.openapi_values import NASTY, Json, each_field_wrong, fitting, resolved, unfitting
 from tests.support.herd import Herd
 from tests.support.keys import make_key
 
-EXAMPLES = 30
+EXAMPLES = 8
 PROBLEM = "application/problem+json"
+# Its reply has no end to wait for; its own tests read it as it comes.
+ENDLESS = "/api/events"
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ class TestTheDocument:
             assert good, path
             for status in good:
                 (media,) = said["responses"][status]["content"].values()
-                assert media["schema"]["type"] == ("string" if path == "/metrics" else "object")
+                assert media["schema"]["type"] == ("string" if path in MEDIA else "object")
             if ACCESS[method, path] is not OPEN:
                 assert said["responses"].keys() >= {"401", "403", "429", "500", "503"}
             for status, reply in said["responses"].items():
@@ -226,5 +229,7 @@ async def test_whatever_is_sent_the_reply_is_as_documented(
 
     for route in part.router.routes:
         (method,) = route.methods
+        if route.path == ENDLESS:
+            continue
         # Hypothesis drives, and it does not know how to wait.
         await asyncio.to_thread(try_one, method, route.path)

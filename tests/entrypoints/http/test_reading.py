@@ -176,6 +176,7 @@ async def test_health_tells_what_is_wrong_without_a_key(anonymous: httpx.AsyncCl
     assert health["dependencies"]["novita"] == {
         "status": "up",
         "breaker": "CLOSED",
+        "trouble": None,
         "lastListedAt": health["dependencies"]["novita"]["lastListedAt"],
     }
 

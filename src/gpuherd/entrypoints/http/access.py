@@ -34,11 +34,15 @@ ACCESS: dict[tuple[str, str], Scope | None] = {
     ("POST", "/api/instances/{id_or_name}/start"): WRITE,
     ("POST", "/api/instances/{id_or_name}/stop"): WRITE,
     ("DELETE", "/api/instances/{id_or_name}"): WRITE,
+    ("GET", "/api/events"): READ,
+    ("GET", "/api/events/history"): READ,
     ("GET", "/api/operations/{operation_id}"): READ,
     ("GET", "/api/jobs"): READ,
     ("GET", "/api/jobs/stats"): READ,
     ("GET", "/api/jobs/{job_id}"): READ,
     ("POST", "/api/jobs/{job_id}/retry"): WRITE,
+    # It asks with a body, but changes nothing; what the key may not do, the plan says.
+    ("POST", "/api/plans"): READ,
     ("GET", "/api/products"): READ,
     ("GET", "/api/templates"): READ,
     ("GET", "/api/templates/{template_id}"): READ,
@@ -75,9 +79,56 @@ ACCESS: dict[tuple[str, str], Scope | None] = {
     ("GET", "/api/audit"): ADMIN,
 }
 
-# Pages of the framework, which have no route of ours.
-OPEN_PAGES = frozenset({"/openapi.json", "/docs"})
+# The dashboard: what a session may open, by the key that it stands for.
+PAGES: dict[tuple[str, str], Scope | None] = {
+    ("GET", "/login"): OPEN,
+    ("POST", "/login"): OPEN,
+    ("GET", "/static/{digest}/{name}"): OPEN,
+    ("GET", "/docs"): OPEN,
+    ("POST", "/logout"): READ,
+    ("GET", "/"): READ,
+    ("GET", "/instances"): READ,
+    ("GET", "/instances/new"): WRITE,
+    ("POST", "/instances/new"): WRITE,
+    ("POST", "/instances/plan"): WRITE,
+    ("GET", "/instances/{instance_id}"): READ,
+    ("POST", "/instances/{instance_id}/start"): WRITE,
+    ("POST", "/instances/{instance_id}/stop"): WRITE,
+    ("POST", "/instances/{instance_id}/delete"): WRITE,
+    ("GET", "/offers"): READ,
+    ("GET", "/jobs"): READ,
+    ("POST", "/jobs/{job_id}/retry"): WRITE,
+    ("GET", "/webhooks"): READ,
+    ("POST", "/webhooks/replay"): ADMIN,
+    ("GET", "/webhooks/{delivery_id}"): READ,
+    ("POST", "/webhooks/{delivery_id}/replay"): WRITE,
+    ("GET", "/endpoints"): ADMIN,
+    ("POST", "/endpoints"): ADMIN,
+    ("POST", "/endpoints/{endpoint_id}/enable"): ADMIN,
+    ("POST", "/endpoints/{endpoint_id}/rotate"): ADMIN,
+    ("POST", "/endpoints/{endpoint_id}/remove"): ADMIN,
+    ("GET", "/orphans"): ADMIN,
+    ("POST", "/orphans/resume"): ADMIN,
+    ("POST", "/orphans/{cloud_id}/adopt"): ADMIN,
+    ("POST", "/orphans/{cloud_id}/stop"): ADMIN,
+    ("POST", "/orphans/{cloud_id}/delete"): ADMIN,
+    ("GET", "/keys"): ADMIN,
+    ("POST", "/keys"): ADMIN,
+    ("POST", "/keys/{key_id}/revoke"): ADMIN,
+    ("POST", "/creates/resume"): ADMIN,
+    ("GET", "/settings"): ADMIN,
+    ("GET", "/audit"): ADMIN,
+}
+# By the first part of their path.
+_PAGE_ROOTS = frozenset(path.split("/")[1] for _, path in PAGES)
+_STATIC = "/static/"
+# The one route of the API that a session may read: browsers cannot send a header with an event stream.
+SESSION_STREAM = "/api/events"
+
+# What the framework answers by itself.
+OPEN_PAGES = frozenset({"/openapi.json"})
 OPEN_PATHS = OPEN_PAGES | {path for (_, path), scope in ACCESS.items() if scope is OPEN}
+_ANSWERED = OPEN_PATHS | {path for _, path in ACCESS if not path.startswith("/api/")}
 SCHEME = "apiKey"
 
 
@@ -91,6 +142,21 @@ def check_declared(routers: Iterable[APIRouter]) -> None:
     found = {(method, route.path) for route in routes for method in route.methods or ()}
     if found != set(ACCESS):
         raise Undeclared(f"routes and their declarations differ: {sorted(found ^ set(ACCESS))}")
+
+
+def is_page(path: str, wants_html: bool) -> bool:
+    """Tell whether a path is the dashboard's to answer: its own, and for browsers whatever is nobody's."""
+    if path.startswith("/api/") or path in _ANSWERED:
+        return False
+    return wants_html or path.lstrip("/").split("/", 1)[0] in _PAGE_ROOTS
+
+
+def is_open_page(method: str, path: str) -> bool:
+    """Tell whether a page is for everybody."""
+    method = "GET" if method == "HEAD" else method
+    if path.startswith(_STATIC):
+        return method == "GET"
+    return PAGES.get((method, path), READ) is OPEN
 
 
 async def check_scope(request: Request) -> None:

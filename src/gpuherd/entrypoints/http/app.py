@@ -19,6 +19,7 @@ from gpuherd.entrypoints.http import (
     caches,
     catalogue,
     creates,
+    events,
     health,
     instances,
     jobs,
@@ -26,6 +27,7 @@ from gpuherd.entrypoints.http import (
     metrics,
     operations,
     orphans,
+    plans,
     sync,
     webhooks,
 )
@@ -38,11 +40,13 @@ from gpuherd.entrypoints.http.openapi import completed
 from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response, unexpected
 from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.web.lazy_pages import LazyPages
 
 # Operations first: `POST /api/instances/start` is not an instance called "start".
 PARTS = (
     operations,
     instances,
+    plans,
     jobs,
     creates,
     health,
@@ -54,6 +58,7 @@ PARTS = (
     orphans,
     keys,
     audit,
+    events,
 )
 
 
@@ -65,9 +70,8 @@ def build_app(
         title="gpuherd",
         version=__version__,
         description="Rent the cheapest GPU instance that is really there, and watch it until it works.",
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
     app.state.plane = plane
@@ -79,10 +83,9 @@ def build_app(
     app.add_exception_handler(GpuherdError, _ours)
     app.add_exception_handler(HTTPException, _theirs)
     app.add_exception_handler(Exception, _unexpected)
-    inside = Once(
-        HotPaths(app, plane.read_instance), plane.keys.claims, lambda scope: scope["method"] in _methods(scope)
-    )
-    guarded = KeyCheck(inside, plane.keys.registry)
+    inside = Once(HotPaths(app, plane.read_instance), plane.keys.claims, _has_route)
+    pages = LazyPages(plane, app.openapi)
+    guarded = KeyCheck(inside, plane.keys.registry, pages, plane.keys.sessions)
     return Surroundings(guarded, plane.clock, plane.ids, plane.meter, note_request, body_timeout_s)
 
 
@@ -99,6 +102,10 @@ async def _theirs(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         response.headers["Allow"] = ", ".join(sorted(_methods(request.scope)))
     return response
+
+
+def _has_route(scope: Scope) -> bool:
+    return scope["method"] in _methods(scope)
 
 
 def _methods(scope: Scope) -> set[str]:

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.domain.errors import KeyRefused, StoreUnavailable
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
@@ -74,10 +74,12 @@ async def _database(plane: Plane) -> dict[str, Any]:
 
 
 async def _novita(plane: Plane) -> dict[str, Any]:
-    breaker = plane.breaker_state()
+    breaker, trouble = plane.breaker_state(), plane.cloud_trouble()
     seen = await plane.sightings.last_list()
     return {
-        "status": "up" if breaker == "CLOSED" else "down",
+        # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
+        "status": "up" if breaker == "CLOSED" and trouble != KeyRefused.code else "down",
         "breaker": breaker,
+        "trouble": trouble or None,
         "lastListedAt": None if seen is None else seen.finished_at.isoformat(),
     }

@@ -11,7 +11,7 @@ from gpuherd.entrypoints.http.noting import note
 from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import JobQuery
+from gpuherd.ports.job_book import JobQuery
 from gpuherd.usecases.describe import describe_job
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.caller import Caller
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http.access import OPEN_PATHS
+from gpuherd.entrypoints.http.access import OPEN_PATHS, SESSION_STREAM, is_open_page, is_page
 from gpuherd.entrypoints.http.body_limits import limited
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
 from gpuherd.entrypoints.http.problems import (
@@ -21,6 +21,8 @@ from gpuherd.entrypoints.http.problems import (
     unexpected,
 )
 from gpuherd.entrypoints.http.request_log import NoteRequest
+from gpuherd.entrypoints.web.doorway import cookie_of, to_login, wants_html
+from gpuherd.entrypoints.web.sessions import Session, Sessions
 from gpuherd.ports.meter import Meter
 from gpuherd.usecases.key_registry import KeyRegistry
 
@@ -115,16 +117,45 @@ class _Reply:
 
 
 class KeyCheck:
-    """Lets nobody past without a key, except to the few open paths, and says whose key it was."""
+    """Lets nobody past without a key or a session, except to the few open paths, and says whose it was.
 
-    def __init__(self, app: ASGIApp, registry: KeyRegistry):
+    A session opens the pages, and of the API the stream of events alone.
+    """
+
+    def __init__(self, app: ASGIApp, registry: KeyRegistry, pages: ASGIApp, sessions: Sessions):
         self._app = app
         self._registry = registry
+        self._pages = pages
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            # Most requests by far are for the API, and need no look at what else they say.
+            if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
+                await self._page(scope, receive, send)
+                return
             scope["caller"] = self._caller(scope)
         await self._app(scope, receive, send)
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session, caller = self._session(scope)
+        is_open = is_open_page(scope["method"], scope["path"])
+        if caller is not None:
+            scope["session"], scope["caller"] = session, caller
+            # Told by the page itself, so that it looks like one.
+            scope["wait_s"] = 0.0 if is_open else self._registry.wait_s(caller)
+        elif not is_open:
+            if not wants_html(scope):
+                raise Unauthorized("this page needs a session; sign in at /login with a browser")
+            await to_login(scope)(scope, receive, send)
+            return
+        await self._pages(scope, receive, send)
+
+    def _session(self, scope: Scope) -> tuple[Session | None, Caller | None]:
+        """Return the session that a request brings, if the key behind it is still good."""
+        session = self._sessions.read(cookie_of(scope))
+        caller = None if session is None else self._registry.caller_by_id(session.key_id)
+        return (None, None) if caller is None else (session, caller)
 
     def _caller(self, scope: Scope) -> Caller:
         if scope["query_string"] and _KEY_IN_QUERY.search(scope["query_string"]):
@@ -136,6 +167,8 @@ class KeyCheck:
         # Of two, who knows which one the proxy before us has looked at?
         scheme, _, key = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
         caller = self._registry.caller_with(key.strip())
+        if not sent and scope["path"] == SESSION_STREAM and scope["method"] == "GET":
+            scheme, caller = b"bearer", self._session(scope)[1]
         if caller is None or scheme.lower() != b"bearer":
             raise Unauthorized(
                 "send the header 'Authorization: Bearer <key>' with a key that this server knows"

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.entrypoints.http.idempotency import HEADER, REPLAYED, claim_of
+from gpuherd.entrypoints.http.reading import read_body
 from gpuherd.ports.keys import Claims, KeptReply
 from gpuherd.usecases.describe import compact
 
@@ -37,7 +37,7 @@ class Once:
         if not (_concerned(scope) and self._has_route(scope)):
             await self._app(scope, receive, send)
             return
-        raw = await _read(receive)
+        raw = await read_body(receive)
         claim = claim_of(scope, _meaning(raw))
         assert claim is not None, "there is a header"
         kept = await self._claims.begin(claim)
@@ -89,18 +89,6 @@ def _concerned(scope: Scope) -> bool:
     if path == NATIVE or path.startswith(f"{NATIVE}/"):
         return False
     return any(name == HEADER for name, _ in scope["headers"])
-
-
-async def _read(receive: Receive) -> bytes:
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            # Half a request is none.
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
 
 
 def _replayed(raw: bytes, receive: Receive) -> Receive:

@@ -22,6 +22,7 @@ Json = dict[str, Any]
 OBJECT: Json = {"type": "object"}
 TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 200}
 FLAG: Json = {"type": "boolean"}
+POSITION: Json = {"type": "integer", "minimum": 0, "maximum": 2**53}
 PAGE: Json = {"limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}, "cursor": TEXT}
 
 
@@ -50,6 +51,14 @@ QUERIES: dict[str, Json] = {
         "endpointId": TEXT,
         "type": TEXT,
         **PAGE,
+    },
+    "/api/events": {"instance": TEXT, "type": TEXT, "lastEventId": POSITION},
+    "/api/events/history": {
+        "instance": TEXT,
+        "type": TEXT,
+        "lastEventId": POSITION,
+        "limit": PAGE["limit"],
+        "cursor": POSITION,
     },
     "/api/audit": {
         "limit": PAGE["limit"],
@@ -89,11 +98,19 @@ IDEMPOTENCY_KEY: Json = {
     "description": "The same word means the same request: it is done once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
+LAST_EVENT_ID: Json = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "description": "The last event that was received: what happened since comes first.",
+    "schema": POSITION,
+}
 # Adopted already.
 ALSO_200 = "/api/orphans/{cloud_id}/adopt"
 # These say with their status how we are, and still say it as an answer.
 TELL_WITH_503 = ("/readyz", "/health")
-PLAIN_TEXT = "/metrics"
+# What answers in something else than JSON.
+MEDIA = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
 
 
 def completed(document: Json) -> Json:
@@ -123,6 +140,8 @@ def _add_parameters(operation: Json, method: str, path: str) -> None:
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in QUERIES.get(path, {}).items()
         ]
+        if path == "/api/events":
+            found.append(LAST_EVENT_ID)
     else:
         found.append(IDEMPOTENCY_KEY)
     operation["parameters"] = found
@@ -132,7 +151,7 @@ def _add_replies(operation: Json, method: str, path: str) -> None:
     replies = operation["responses"]
     # What the framework would say if it did the reading.
     replies.pop("422", None)
-    good = {"text/plain": {"schema": {"type": "string"}}} if path == PLAIN_TEXT else _json(OBJECT)
+    good = {MEDIA[path]: {"schema": {"type": "string"}}} if path in MEDIA else _json(OBJECT)
     for status in [it for it in replies if it.startswith("2")]:
         replies[status]["content"] = good
     if path == ALSO_200:
@@ -157,7 +176,7 @@ def _problems(operation: Json, method: str, path: str) -> Iterable[int]:
     found = {401, 403, 429, 500, 502, 503}
     if operation["parameters"]:
         found.add(400)
-    if "{" in path:
+    if "{" in path or "instance" in QUERIES.get(path, {}):
         # 409 for a name that several have.
         found |= {404, 409}
     if method != "GET":

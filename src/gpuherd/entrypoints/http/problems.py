@@ -27,6 +27,7 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.offer import TemplateUnusable
 from gpuherd.entrypoints.http.context import current
 from gpuherd.usecases.describe import iso
+from gpuherd.usecases.event_feed import TooManyStreams, TooManyStreamsOfKey
 
 
 class Unauthorized(GpuherdError):
@@ -78,6 +79,8 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     ClaimMismatch: 422,
     QuotaExceeded: 429,
     TooManyRequests: 429,
+    TooManyStreamsOfKey: 429,
+    TooManyStreams: 503,
     CloudUnavailable: 503,
     StoreUnavailable: 503,
     CloudError: 502,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.http.replies import header
@@ -19,16 +20,36 @@ def _invalid(code: str, message: str) -> InvalidRequest:
     return InvalidRequest([FieldProblem("body", code, message)])
 
 
+async def read_body(receive: Receive) -> bytes:
+    """Return a body as it came."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        # Nearly all come in one piece.
+        return bytes(message.get("body", b""))
+    parts = []
+    while message["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+        message = await receive()
+    # Half a request is none.
+    raise ClientDisconnect
+
+
 async def read_optional_object(request: Request) -> dict[str, Any]:
     """Return the body as a JSON object; no body at all counts as an empty one."""
-    return await read_object(request) if await request.body() else {}
+    raw = await read_body(request.receive)
+    return _parsed(request, raw) if raw else {}
 
 
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the body as a JSON object, or say what is wrong with it."""
+    return _parsed(request, await read_body(request.receive))
+
+
+def _parsed(request: Request, raw: bytes) -> dict[str, Any]:
     if (header(request, b"content-encoding") or b"identity").lower() != b"identity":
         raise _invalid("INVALID_BODY", "a compressed body is not accepted")
-    raw = await request.body()
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

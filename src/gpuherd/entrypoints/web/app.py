@@ -1,0 +1,140 @@
+"""The pages as one application: routes, who may use them, how errors look, and what browsers may load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuherd.domain.errors import GpuherdError
+from gpuherd.entrypoints.http.access import OPEN, PAGES, Undeclared, require_scope
+from gpuherd.entrypoints.http.problems import TooManyRequests
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.web import (
+    api_docs,
+    audit,
+    creates,
+    endpoints,
+    error_pages,
+    instance,
+    instances,
+    jobs,
+    keys,
+    login,
+    offers,
+    orphans,
+    overview,
+    rent,
+    settings,
+    static_files,
+    webhooks,
+)
+from gpuherd.entrypoints.web.forms import check_token, read_form
+from gpuherd.entrypoints.web.login import LoginGate
+from gpuherd.entrypoints.web.routes import Handler
+
+PARTS = (
+    api_docs,
+    audit,
+    creates,
+    endpoints,
+    instance,
+    instances,
+    jobs,
+    keys,
+    login,
+    offers,
+    orphans,
+    overview,
+    rent,
+    settings,
+    static_files,
+    webhooks,
+)
+# Nothing but what this server sends: no inline script, no inline style, no other host, no frame around us.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = [
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    # Not `no-referrer`: with that, browsers do not say where a form comes from.
+    (b"referrer-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+]
+
+
+def build_pages(plane: Plane, document: Callable[[], dict[str, Any]]) -> ASGIApp:
+    """Return the dashboard for one plane; `document` gives the OpenAPI document of the API beside it."""
+    handlers = {key: handler for part in PARTS for key, handler in part.ROUTES.items()}
+    if set(handlers) != set(PAGES):
+        raise Undeclared(f"pages and their declarations differ: {sorted(set(handlers) ^ set(PAGES))}")
+    app = Starlette(
+        # In the order of the declaration: /instances/new is not an instance called "new".
+        routes=[Route(it[1], _guarded(handlers[it], it), methods=[it[0]]) for it in PAGES],
+        exception_handlers={
+            GpuherdError: error_pages.ours,
+            HTTPException: error_pages.theirs,
+            Exception: error_pages.unexpected,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.plane = plane
+    app.state.document = document
+    app.state.login_gate = LoginGate(plane.clock)
+    app.state.glances = overview.kept_glances(plane.clock)
+    return PageHeaders(app)
+
+
+def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
+    method, path = declared
+    needed, route = PAGES[declared], SimpleNamespace(path=path)
+
+    async def endpoint(request: Request) -> Response:
+        # For the meter.
+        request.scope["route"] = route
+        if wait_s := request.scope.get("wait_s"):
+            raise TooManyRequests("this key may not make that many requests a minute", wait_s)
+        if needed is not OPEN:
+            require_scope(request, needed)
+        if method == "POST":
+            request.state.form = form = await read_form(request)
+            if needed is not OPEN:
+                check_token(form, request.scope["session"])
+        return await handler(request)
+
+    return endpoint
+
+
+class PageHeaders:
+    """Adds to every reply what browsers are to hold themselves to."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def reply(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, reply)

@@ -1,0 +1,24 @@
+"""`/creates/resume`: let machines be rented again, after somebody has looked at why they were not."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.web.rendering import done
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+
+
+async def resume(request: Request) -> Response:
+    """Allow creates again."""
+    plane = plane_of(request)
+    blocked = await plane.flags.get(CREATES_BLOCKED)
+    deed = acting(request).does("creates.resume", "creates", plane.clock.now(), blocked or "")
+    await plane.flags.put(CREATES_BLOCKED, None, deed)
+    return done("/", "resume")
+
+
+ROUTES: Routes = {("POST", "/creates/resume"): resume}

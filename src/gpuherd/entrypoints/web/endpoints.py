@@ -1,0 +1,89 @@
+"""`/endpoints`: who hears of every instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import InvalidRequest
+from gpuherd.domain.events import WEBHOOK_TYPES
+from gpuherd.domain.redaction import without_query
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.http.webhook_bodies import parse_endpoint
+from gpuherd.entrypoints.web.forms import form_of
+from gpuherd.entrypoints.web.rendering import done, page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.wish_form import problems_by_field
+from gpuherd.usecases.manage_endpoints import Keyed
+
+
+async def show(request: Request) -> Response:
+    """List the endpoints."""
+    return await _list(request)
+
+
+async def add(request: Request) -> Response:
+    """Make an endpoint; its secret is on this page and on no other."""
+    form, plane = form_of(request), plane_of(request)
+    said = {"url": form.text("url"), "label": form.text("label"), "events": form.all("events")}
+    try:
+        wanted = parse_endpoint({name: value for name, value in said.items() if value}, plane.targets)
+    except InvalidRequest as error:
+        return await _list(request, status=400, problems=problems_by_field(error.problems))
+    manage = plane.webhooks.endpoints
+    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=acting(request))
+    return await _list(request, made=made)
+
+
+async def enable(request: Request) -> Response:
+    """Switch an endpoint on again."""
+    manage = plane_of(request).webhooks.endpoints
+    await manage.enable(request.path_params["endpoint_id"], caller=acting(request))
+    return done("/endpoints", "enable")
+
+
+async def rotate(request: Request) -> Response:
+    """Give an endpoint a new secret, which is on this page and on no other."""
+    manage = plane_of(request).webhooks.endpoints
+    made = await manage.rotate(request.path_params["endpoint_id"], caller=acting(request))
+    return await _list(request, made=made)
+
+
+async def remove(request: Request) -> Response:
+    """Forget an endpoint."""
+    manage = plane_of(request).webhooks.endpoints
+    await manage.remove(request.path_params["endpoint_id"], caller=acting(request))
+    return done("/endpoints", "remove")
+
+
+async def _list(
+    request: Request,
+    *,
+    status: int = 200,
+    made: Keyed | None = None,
+    problems: Mapping[str, str] | None = None,
+) -> Response:
+    manage = plane_of(request).webhooks.endpoints
+    found = await manage.everyone()
+    return page(
+        request,
+        "endpoints.html",
+        status=status,
+        endpoints=[(it, without_query(it.url), manage.knows_secret(it)) for it in found],
+        types=sorted(WEBHOOK_TYPES),
+        made=made,
+        problems=problems or {},
+        filled=form_of(request) if problems else None,
+    )
+
+
+ROUTES: Routes = {
+    ("GET", "/endpoints"): show,
+    ("POST", "/endpoints"): add,
+    ("POST", "/endpoints/{endpoint_id}/enable"): enable,
+    ("POST", "/endpoints/{endpoint_id}/rotate"): rotate,
+    ("POST", "/endpoints/{endpoint_id}/remove"): remove,
+}

@@ -1,0 +1,79 @@
+"""`/instances/{id}`: one instance, what happened to it, how to get in, and what can be done with it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.redaction import without_query
+from gpuherd.entrypoints.http.access import acting, caller_of
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.web.rendering import done, page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views import fleet
+from gpuherd.entrypoints.web.views.connection import commands_for, link, ways_into
+from gpuherd.entrypoints.web.views.history import cost_so_far, stretches
+from gpuherd.usecases.explain import story_of
+from gpuherd.usecases.explain_wait import advice_for, wait_of
+
+EVENTS_SHOWN = 100
+
+
+async def show(request: Request) -> Response:
+    """Show everything about one instance."""
+    plane = plane_of(request)
+    it = await plane.find_instance(request.path_params["instance_id"], caller_of(request))
+    events = await plane.instances.events(it.id)
+    attempts = await plane.instances.attempts(it.id)
+    waiting = wait_of(it, events, attempts)
+    now = plane.clock.now()
+    return page(
+        request,
+        "instance.html",
+        it=it,
+        row=fleet.row_of(it),
+        is_moving=fleet.is_moving(it),
+        stretches=stretches(it, events, now),
+        cost=cost_so_far(it, events, now),
+        events=events[: -EVENTS_SHOWN - 1 : -1],
+        attempts=attempts,
+        story=story_of(it, events, attempts),
+        waiting=waiting,
+        advice=advice_for(it, waiting),
+        ways=ways_into(it),
+        commands=commands_for(it),
+        ports=[(port, link(port.endpoint)) for port in it.ports],
+        webhook_url=without_query(it.webhook_url) if it.webhook_url else "",
+        can_start=fleet.can_start(it),
+        can_stop=fleet.can_stop(it),
+        can_delete=fleet.can_delete(it),
+    )
+
+
+async def start(request: Request) -> Response:
+    """Start it."""
+    word = request.path_params["instance_id"]
+    it = await plane_of(request).change_goal.start(word, caller=acting(request))
+    return done(f"/instances/{it.instance.id}", "start")
+
+
+async def stop(request: Request) -> Response:
+    """Stop it."""
+    word = request.path_params["instance_id"]
+    it = await plane_of(request).change_goal.stop(word, caller=acting(request))
+    return done(f"/instances/{it.instance.id}", "stop")
+
+
+async def delete(request: Request) -> Response:
+    """Delete it."""
+    word = request.path_params["instance_id"]
+    it = await plane_of(request).change_goal.delete(word, caller=acting(request))
+    return done(f"/instances/{it.instance.id}", "delete")
+
+
+ROUTES: Routes = {
+    ("GET", "/instances/{instance_id}"): show,
+    ("POST", "/instances/{instance_id}/start"): start,
+    ("POST", "/instances/{instance_id}/stop"): stop,
+    ("POST", "/instances/{instance_id}/delete"): delete,
+}

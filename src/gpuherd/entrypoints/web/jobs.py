@@ -1,0 +1,68 @@
+"""`/jobs`: what is done in the background, and another round for what failed."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.entrypoints.http.access import acting, caller_of
+from gpuherd.entrypoints.http.noting import note
+from gpuherd.entrypoints.http.query import Query
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.web.instances import next_page, without_blanks
+from gpuherd.entrypoints.web.rendering import done, page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.words import BAD, GOOD, IDLE, MOVING
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.job_book import JobQuery
+from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS
+
+LIMIT = 50
+FILTERS = ("type", "status", "instanceId")
+LOOKS = {
+    JobStatus.PENDING: IDLE,
+    JobStatus.PROCESSING: MOVING,
+    JobStatus.COMPLETED: GOOD,
+    JobStatus.FAILED: BAD,
+}
+
+
+async def show(request: Request) -> Response:
+    """List jobs, newest first."""
+    query, plane = Query(without_blanks(request)), plane_of(request)
+    owner = caller_of(request).owner
+    wanted = JobQuery(
+        kind=query.text("type"),
+        status=query.choice("status", JobStatus),
+        instance_id=query.text("instanceId"),
+        owner=owner,
+        limit=LIMIT,
+        cursor=query.text("cursor"),
+    )
+    query.done()
+    found = await plane.jobs.page(wanted)
+    return page(
+        request,
+        "jobs.html",
+        jobs=found.jobs,
+        total=found.total,
+        stats=(await plane.jobs.stats(owner)).by_status,
+        looks=LOOKS,
+        statuses=list(JobStatus),
+        kinds=[*TURN_KINDS, SEND_WEBHOOK],
+        chosen={name: request.query_params.get(name, "") for name in FILTERS},
+        is_filtered=any(request.query_params.get(name) for name in FILTERS),
+        next_page=next_page(request, found.next_cursor),
+    )
+
+
+async def retry(request: Request) -> Response:
+    """Give a failed job another round of tries."""
+    plane, job_id = plane_of(request), request.path_params["job_id"]
+    job = await plane.look_up.job(job_id, acting(request))
+    await note(request, "job.retry", job_id, before=job.status.value)
+    await plane.retry_job(job_id)
+    return done("/jobs", "retry")
+
+
+ROUTES: Routes = {("GET", "/jobs"): show, ("POST", "/jobs/{job_id}/retry"): retry}

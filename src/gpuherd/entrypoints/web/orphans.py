@@ -1,0 +1,77 @@
+"""`/orphans`: machines that no instance has, what they cost, and what to do about them."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.orphan import OrphanVerdict
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.web.rendering import done, page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.words import BAD, IDLE, MOVING
+from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.describe_orphan import describe_orphan, hourly_usd
+
+LOOKS = {OrphanVerdict.SURPLUS: BAD, OrphanVerdict.UNRECORDED: MOVING, OrphanVerdict.FOREIGN: IDLE}
+MEANINGS = {
+    OrphanVerdict.SURPLUS: "gpuherd rented it and no longer needs it; it is removed by itself.",
+    OrphanVerdict.UNRECORDED: "It carries our tag, but this database does not know it.",
+    OrphanVerdict.FOREIGN: "Somebody else made it. gpuherd never touches it by itself.",
+}
+
+
+async def show(request: Request) -> Response:
+    """List them, what we can do something about first."""
+    plane = plane_of(request)
+    now = plane.clock.now()
+    order = list(OrphanVerdict)
+    found = sorted(await plane.orphans.ledger.open(), key=lambda it: (order.index(it.verdict), it.since))
+    known = [cost for it in found if (cost := it.cost_so_far(now)) is not None]
+    return page(
+        request,
+        "orphans.html",
+        orphans=[(it, describe_orphan(it, now), it.cost_so_far(now)) for it in found],
+        looks=LOOKS,
+        meanings=MEANINGS,
+        hourly_usd=hourly_usd(found),
+        so_far_usd=sum(known) if known else None,
+        braked=await plane.flags.get(COLLECTOR_BRAKED),
+    )
+
+
+async def adopt(request: Request) -> Response:
+    """Make it an instance."""
+    desk = plane_of(request).orphans
+    instance, _ = await desk.adopt(request.path_params["cloud_id"], caller=acting(request))
+    return done(f"/instances/{instance.id}", "adopt")
+
+
+async def stop(request: Request) -> Response:
+    """Stop it; its disk stays."""
+    await plane_of(request).orphans.order.stop(request.path_params["cloud_id"], caller=acting(request))
+    return done("/orphans", "order")
+
+
+async def delete(request: Request) -> Response:
+    """Remove it with all its data."""
+    await plane_of(request).orphans.order.delete(request.path_params["cloud_id"], caller=acting(request))
+    return done("/orphans", "order")
+
+
+async def resume(request: Request) -> Response:
+    """Let surplus machines be removed again."""
+    plane, caller = plane_of(request), acting(request)
+    deed = caller.does("orphan.resume", "collector", plane.clock.now())
+    await plane.orphans.collect.resume(caller.key_id, deed)
+    return done("/orphans", "resume")
+
+
+ROUTES: Routes = {
+    ("GET", "/orphans"): show,
+    ("POST", "/orphans/resume"): resume,
+    ("POST", "/orphans/{cloud_id}/adopt"): adopt,
+    ("POST", "/orphans/{cloud_id}/stop"): stop,
+    ("POST", "/orphans/{cloud_id}/delete"): delete,
+}

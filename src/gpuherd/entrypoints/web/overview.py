@@ -1,0 +1,110 @@
+"""`/`: what runs, what it costs, what is in motion, what needs somebody, what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.clock import Clock
+from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.caller import Caller
+from gpuherd.domain.instance import Instance
+from gpuherd.entrypoints.http.access import caller_of
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.web.rendering import page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.attention import Alert, House, alerts_of
+from gpuherd.entrypoints.web.views.fleet import Cost, Row, cost_of, is_moving, row_of
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.events import EventFilter
+from gpuherd.ports.store import Live
+from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
+from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+
+# More than anybody reads at a glance; the list of instances has them all.
+ROWS_SHOWN = 12
+EVENTS_SHOWN = 15
+# To count this many takes a while, and pages that are open ask with every change.
+LARGE = 500
+KEPT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a look at the whole fleet showed."""
+
+    cost: Cost
+    total: int
+    usable: Sequence[Row]
+    usable_total: int
+    moving: Sequence[Row]
+    moving_total: int
+    alerts: Sequence[Alert]
+
+
+def kept_glances(clock: Clock) -> Cache[str | None, Glance]:
+    """Return a place where looks at large fleets are kept for some seconds, by owner."""
+    return Cache(clock, KEPT_S, 100, "glances")
+
+
+async def show(request: Request) -> Response:
+    """Show it all at a glance."""
+    plane, caller = plane_of(request), caller_of(request)
+    glances: Cache[str | None, Glance] = request.app.state.glances
+    kept = glances.peek(caller.owner)
+    glance = kept or await _look(plane, caller)
+    if glance.total > LARGE and kept is None:
+        glances.put(caller.owner, glance)
+    return page(
+        request,
+        "overview.html",
+        glance=glance,
+        is_kept=kept is not None,
+        events=await plane.events.log.before(None, EVENTS_SHOWN, EventFilter(owner=caller.owner)),
+    )
+
+
+async def _look(plane: Plane, caller: Caller) -> Glance:
+    live = await plane.instances.all_live(caller.owner)
+    fleet = [it.instance for it in live]
+    moving = [it for it in fleet if is_moving(it)]
+    usable = [it for it in fleet if it.usable]
+    return Glance(
+        cost=cost_of(fleet),
+        total=len(fleet),
+        usable=[row_of(it) for it in usable[:ROWS_SHOWN]],
+        usable_total=len(usable),
+        moving=[row_of(it) for it in moving[:ROWS_SHOWN]],
+        moving_total=len(moving),
+        alerts=alerts_of(fleet, await _house(plane, caller, live), is_admin=caller.sees_all),
+    )
+
+
+async def _house(plane: Plane, caller: Caller, live: Sequence[Live]) -> House:
+    stats = await plane.jobs.stats(caller.owner)
+    unsure = [it.instance for it in live if it.open_tag is not None][:ROWS_SHOWN]
+    dead = DeliveryQuery(state=DeliveryFilter.DEAD, owner=caller.owner, limit=1)
+    return House(
+        breaker=plane.breaker_state(),
+        oldest_due_s=stats.oldest_due_s,
+        creates_blocked=await plane.flags.get(CREATES_BLOCKED),
+        collector_braked=await plane.flags.get(COLLECTOR_BRAKED) if caller.sees_all else None,
+        dead_deliveries=(await plane.webhooks.log.page(dead)).total,
+        failed_jobs=stats.by_status.get(JobStatus.FAILED, 0),
+        unknown=[it for it in unsure if await _is_unknown(plane, it)],
+        orphans=await plane.orphans.ledger.open() if caller.sees_all else None,
+    )
+
+
+async def _is_unknown(plane: Plane, it: Instance) -> bool:
+    """Tell whether a create call got no answer, and is not merely under way."""
+    return any(one.state is AttemptState.UNKNOWN for one in await plane.instances.attempts(it.id))
+
+
+ROUTES: Routes = {("GET", "/"): show}

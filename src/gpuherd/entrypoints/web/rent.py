@@ -1,0 +1,124 @@
+"""`/instances/new`: the form with which a person rents, the plan of it, and the order itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
+from gpuherd.domain.offer import BillingMode, Region, Template, TemplateUnusable, check_template
+from gpuherd.entrypoints.http.access import acting
+from gpuherd.entrypoints.http.launch_body import parse_launch
+from gpuherd.entrypoints.http.problems import problem_of
+from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.web.forms import form_of
+from gpuherd.entrypoints.web.rendering import done, page
+from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.wish_form import Typed, blank, body_of, problems_by_field, typed
+from gpuherd.ports.store import Claim
+
+UNNAMED = "plan"
+
+
+async def show(request: Request) -> Response:
+    """Show an empty form, or what the link to it has filled in."""
+    said = dict(request.query_params)
+    return await _form(request, blank(said, said.get("region", "")))
+
+
+async def rent(request: Request) -> Response:
+    """Rent it. The same form sent twice rents once."""
+    form, plane, caller = form_of(request), plane_of(request), acting(request)
+    filled = typed(form)
+    body = body_of(filled)
+    try:
+        claim = _claim(form.text("once"), body, caller.key_id)
+        wanted = parse_launch(body, plane.targets, claim=claim, caller=caller)
+        launched = await plane.launch_instance(wanted)
+    except InvalidRequest as error:
+        return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
+    except GpuherdError as error:
+        problem = problem_of(error)
+        return await _form(request, filled, status=problem["status"], refusal=error.message)
+    return done(f"/instances/{launched.instance.id}", "rent")
+
+
+async def plan(request: Request) -> Response:
+    """Show what would be tried, in which order, for how much; nothing is rented."""
+    plane, filled = plane_of(request), typed(form_of(request))
+    if not filled.fields["productName"] or not filled.fields["templateId"]:
+        return page(request, "plan.html", plan=None, refusal="")
+    body = {"name": UNNAMED, **body_of(filled)}
+    try:
+        made = await plane.plan_launch(parse_launch(body, plane.targets, caller=acting(request)))
+    except InvalidRequest as error:
+        wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
+        return page(request, "plan.html", plan=None, refusal=wrong)
+    except GpuherdError as error:
+        return page(request, "plan.html", plan=None, refusal=error.message)
+    return page(request, "plan.html", plan=made, refusal="")
+
+
+def _claim(once: str, body: dict[str, Any], key_id: str) -> Claim:
+    """Return the claim of a form: each one that is shown has a word of its own."""
+    if not once.isascii() or not once.isalnum() or len(once) > 100:
+        raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "this form is not ours; open it anew")])
+    asked = json.dumps(["form", body], sort_keys=True)
+    return Claim(key_id, f"form-{once}", hashlib.sha256(asked.encode()).hexdigest())
+
+
+async def _form(
+    request: Request,
+    filled: Typed,
+    *,
+    status: int = 200,
+    problems: Mapping[str, str] | None = None,
+    refusal: str = "",
+) -> Response:
+    plane = plane_of(request)
+    products, templates, regions, unknown = await _catalogue(plane)
+    return page(
+        request,
+        "rent.html",
+        status=status,
+        filled=filled,
+        problems=problems or {},
+        refusal=refusal,
+        # A form that was refused is sent again as another one.
+        once=plane.ids.new(),
+        products=products,
+        templates=templates,
+        regions=regions,
+        unknown=unknown,
+    )
+
+
+async def _catalogue(plane: Plane) -> tuple[list[str], list[Template], Sequence[Region], str]:
+    """Return what can be chosen from; without the cloud, the fields can still be typed into."""
+    try:
+        offers = await plane.catalogue.offers(BillingMode.SPOT)
+        templates = [it for it in await plane.catalogue.templates() if _is_usable(it)]
+        return sorted({it.product_name for it in offers}), templates, await plane.catalogue.regions(), ""
+    except CloudError as error:
+        return [], [], (), error.message
+
+
+def _is_usable(template: Template) -> bool:
+    try:
+        check_template(template)
+    except TemplateUnusable:
+        return False
+    return True
+
+
+ROUTES: Routes = {
+    ("GET", "/instances/new"): show,
+    ("POST", "/instances/new"): rent,
+    ("POST", "/instances/plan"): plan,
+}

@@ -1,0 +1,82 @@
+"""Sessions of the dashboard: a signed token in a cookie that stands for a key, for half a day at most.
+
+Nothing of it is stored. The signing key is derived from the admin key, so it is the same in every replica,
+it is not in the database, and a new admin key ends all sessions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain.secret import Secret
+
+LIFETIME = timedelta(hours=12)
+# An admin key may be one that a person can remember, and whoever has a session could try to guess it.
+STRETCHING_ROUNDS = 200_000
+STRETCHING_SALT = b"gpuherd dashboard sessions"
+ENDED_MAX = 10_000
+TOKEN_MAX_CHARS = 300
+
+_TOKEN = re.compile(
+    r"(?P<said>(?P<id>ses_[0-9a-z]{26})\.(?P<key>[0-9a-z]{1,32})\.(?P<until>[0-9]{1,12}))\.(?P<mac>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Somebody who signed in with a key."""
+
+    id: str
+    key_id: str
+    expires_at: datetime
+    # What every form of this session carries, and no other page can know.
+    form_token: str
+
+
+class Sessions:
+    """Makes sessions and reads them."""
+
+    def __init__(self, root: Secret, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS):
+        self._root = root
+        self._clock = clock
+        self._ids = ids
+        self._rounds = rounds
+        # Those that somebody signed out of, until they would have expired anyway.
+        self._ended: dict[str, datetime] = {}
+
+    def open(self, key_id: str) -> str:
+        """Return the token of a new session for whoever holds this key."""
+        until = int((self._clock.now() + LIFETIME).timestamp())
+        said = f"{self._ids.new('ses_')}.{key_id}.{until}"
+        return f"{said}.{self._mac('session', said)}"
+
+    def read(self, token: str) -> Session | None:
+        """Return the session that a token stands for, or None: forged, expired, or signed out of."""
+        match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_MAX_CHARS else None
+        if match is None or not hmac.compare_digest(match["mac"], self._mac("session", match["said"])):
+            return None
+        expires_at = datetime.fromtimestamp(int(match["until"]), UTC)
+        if self._clock.now() >= expires_at or match["id"] in self._ended:
+            return None
+        return Session(match["id"], match["key"], expires_at, self._mac("form", match["id"]))
+
+    def end(self, session: Session) -> None:
+        """Let a session be over, as far as this process is asked."""
+        now = self._clock.now()
+        self._ended = {key: until for key, until in self._ended.items() if until > now}
+        if len(self._ended) < ENDED_MAX:
+            self._ended[session.id] = session.expires_at
+
+    @cached_property
+    def _key(self) -> bytes:
+        raw = self._root.reveal().encode("utf-8", "surrogatepass")
+        return hashlib.pbkdf2_hmac("sha256", raw, STRETCHING_SALT, self._rounds)
+
+    def _mac(self, purpose: str, said: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{said}".encode(), hashlib.sha256).hexdigest()

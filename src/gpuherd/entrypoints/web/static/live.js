@@ -1,0 +1,182 @@
+// Keeps an open page up to date: hears of changes over one stream, and asks htmx to fetch what they touch.
+// Without the stream it asks every now and then. Also: copying, times that go on, forms that are sent once.
+(function () {
+  "use strict";
+
+  const TOGETHER_MS = 400, AFTERWARDS_MS = 2500, BUSY_MS = 4000, FALLBACK_MS = 20000, TICK_MS = 1000;
+  const page = document.querySelector("[data-refresh]");
+  const state = document.getElementById("live-state");
+  let stream = null, together = 0, afterwards = 0, fallback = 0, asking = false, again = false;
+
+  // ---- what changed on the page -------------------------------------------------------------------------
+
+  function refresh() {
+    if (!page || document.hidden) return;
+    if (asking) { again = true; return; }
+    asking = true;
+    htmx.trigger(page, "refresh");
+  }
+
+  // Many changes come at once: one look is enough for all. A second one, later, is for what follows from them.
+  function changed() {
+    if (!together) together = setTimeout(function () { together = 0; refresh(); }, TOGETHER_MS);
+    clearTimeout(afterwards);
+    afterwards = setTimeout(refresh, AFTERWARDS_MS);
+  }
+
+  document.addEventListener("htmx:afterRequest", function (event) {
+    if (event.detail.elt !== page) return;
+    asking = false;
+    if (again) { again = false; changed(); }
+  });
+
+  function gist(element) {
+    const copy = element.cloneNode(true);
+    copy.querySelectorAll("time").forEach(function (time) { time.textContent = ""; });
+    return ("busy" in element.dataset) + copy.innerHTML.replace(/\s+/g, " ");
+  }
+
+  // Nothing is torn from under somebody's hands: not a question that is open, not a field that is typed into.
+  document.addEventListener("htmx:oobBeforeSwap", function (event) {
+    const target = event.detail.target, parcel = event.detail.fragment;
+    const fresh = parcel.id === target.id ? parcel : parcel.querySelector("#" + target.id) || target;
+    const busy = target.querySelector("details[open]") || target.querySelector("input:focus, select:focus");
+    if (busy || gist(target) === gist(fresh)) event.detail.shouldSwap = false;
+  });
+
+  document.addEventListener("toggle", function (event) {
+    if (event.target.matches("details.confirm") && !event.target.open) changed();
+  }, true);
+
+  // ---- the stream ----------------------------------------------------------------------------------------
+
+  function show(word, kind) {
+    if (!state) return;
+    state.className = "live " + kind;
+    state.querySelector(".live-word").textContent = word;
+  }
+
+  if (state && !page) state.hidden = true;
+
+  function listen() {
+    if (stream || !page) return;
+    stream = new EventSource("/api/events");
+    stream.onopen = function () {
+      show("live", "on");
+      clearInterval(fallback); fallback = 0;
+    };
+    stream.onerror = function () {
+      show("polling", "off");
+      if (!fallback) fallback = setInterval(refresh, FALLBACK_MS);
+      if (stream && stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(listen, FALLBACK_MS); }
+    };
+    stream.onmessage = changed;
+    document.body.dataset.events.split(" ").forEach(function (type) { stream.addEventListener(type, changed); });
+  }
+
+  function fallSilent() {
+    if (stream) stream.close();
+    stream = null;
+    clearInterval(fallback); fallback = 0;
+  }
+
+  // A browser opens few connections to one server: pages that nobody looks at give theirs back.
+  document.addEventListener("visibilitychange", function () {
+    if (document.hidden) { fallSilent(); } else { listen(); refresh(); }
+  });
+  window.addEventListener("pagehide", fallSilent);
+  window.addEventListener("pageshow", function (event) { if (event.persisted) { listen(); refresh(); } });
+
+  // Jobs and deliveries go on without an event: look again for as long as one of them is on its way.
+  setInterval(function () { if (document.querySelector("[data-busy]")) refresh(); }, BUSY_MS);
+  if (document.querySelector("[data-settle]")) [700, 2000, 5000].forEach(function (ms) { setTimeout(refresh, ms); });
+
+  // ---- times ---------------------------------------------------------------------------------------------
+
+  function two(number) { return (number < 10 ? "0" : "") + number; }
+
+  function rough(s) {
+    if (s < 60) return Math.round(s) + " s";
+    if (s < 3600) return Math.floor(s / 60) + " min";
+    return s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
+  }
+
+  function ago(s) {
+    if (Math.abs(s) < 5) return "just now";
+    return s > 0 ? rough(s) + " ago" : "in " + rough(-s);
+  }
+
+  function lasting(s) {
+    const whole = Math.max(0, Math.floor(s));
+    if (whole < 60) return whole + " s";
+    if (whole < 3600) return Math.floor(whole / 60) + " min " + two(whole % 60) + " s";
+    return Math.floor(whole / 3600) + " h " + two(Math.floor(whole % 3600 / 60)) + " min";
+  }
+
+  function write(element, text) { if (element.textContent !== text) element.textContent = text; }
+
+  setInterval(function () {
+    if (document.hidden) return;
+    const now = Date.now();
+    document.querySelectorAll("time[data-ago], time[data-since]").forEach(function (time) {
+      const seconds = (now - Date.parse(time.dateTime)) / 1000;
+      write(time, "ago" in time.dataset ? ago(seconds) : lasting(seconds));
+    });
+  }, TICK_MS);
+
+  // ---- copying and sending -------------------------------------------------------------------------------
+
+  function copied(button, word) {
+    const before = button.dataset.word || button.textContent;
+    button.dataset.word = before;
+    button.textContent = word;
+    setTimeout(function () { button.textContent = before; }, 1500);
+  }
+
+  document.addEventListener("click", function (event) {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const text = button.dataset.copy;
+    if (navigator.clipboard && window.isSecureContext) {
+      navigator.clipboard.writeText(text).then(function () { copied(button, "Copied"); }, function () { mark(button); });
+    } else { mark(button); }
+  });
+
+  // Browsers let nobody but the reader copy on plain HTTP: mark the text, so that one key does it.
+  function mark(button) {
+    const code = button.parentElement.querySelector("code");
+    if (code) getSelection().selectAllChildren(code);
+    copied(button, "Press Ctrl-C");
+  }
+
+  // One question at a time, closed by Escape or by a click beside it.
+  document.addEventListener("click", function (event) {
+    document.querySelectorAll("details.confirm[open]").forEach(function (open) {
+      if (!open.contains(event.target)) open.open = false;
+    });
+  });
+  document.addEventListener("keydown", function (event) {
+    if (event.key !== "Escape") return;
+    document.querySelectorAll("details.confirm[open]").forEach(function (open) {
+      open.open = false;
+      open.querySelector("summary").focus();
+    });
+  });
+
+  // The server takes a form once in any case; this spares people the second click.
+  document.addEventListener("submit", function (event) {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    const buttons = event.target.querySelectorAll("button");
+    setTimeout(function () { buttons.forEach(function (button) { button.disabled = true; }); }, 0);
+    // Nothing came of it: let people try again.
+    setTimeout(function () { buttons.forEach(function (button) { button.disabled = false; }); }, 15000);
+  });
+  window.addEventListener("pageshow", function () {
+    document.querySelectorAll("form button[disabled]").forEach(function (button) { button.disabled = false; });
+  });
+
+  const here = document.querySelector(".top [aria-current]");
+  if (here) here.scrollIntoView({ block: "nearest", inline: "center" });
+
+  listen();
+})();

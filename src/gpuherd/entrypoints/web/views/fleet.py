@@ -1,0 +1,115 @@
+"""Instances as rows, and what they cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from gpuherd.domain.goals import STOPPABLE
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.quota import holds_gpus
+from gpuherd.entrypoints.web.views.words import MOVING, look_of
+
+NOTHING = Decimal(0)
+HOURS_A_DAY, HOURS_A_MONTH = 24, 730
+SETTLED = frozenset({Status.EXITED, Status.DELETED, Status.FAILED})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instance in a list."""
+
+    id: str
+    name: str
+    status: str
+    look: str
+    reason: str
+    gpu: str
+    region: str
+    billing: str
+    hourly_usd: Decimal | None
+    labels: tuple[tuple[str, str], ...]
+    created_at: datetime
+    # Since when it is on its way to where it shall be.
+    moving_since: datetime
+    ready_at: datetime | None
+    expected_at: datetime | None
+    reclaim_at: datetime | None
+    owner: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a fleet costs at this moment, and would cost if nothing changed."""
+
+    hourly_usd: Decimal
+    daily_usd: Decimal
+    monthly_usd: Decimal
+
+
+def row_of(it: Instance) -> Row:
+    """Return an instance for a list."""
+    look = look_of(it)
+    return Row(
+        id=it.id,
+        name=it.name,
+        status=it.status.value,
+        look=look,
+        reason=it.reason,
+        gpu=gpu_of(it),
+        region=it.rental.region if it.rental else "",
+        billing="spot" if it.wish.billing_mode == "spot" else "on demand",
+        hourly_usd=price_of(it),
+        labels=tuple(sorted(it.labels.items())),
+        created_at=it.created_at,
+        moving_since=moving_since(it),
+        ready_at=it.ready_at,
+        expected_at=it.estimated_ready_at if look == MOVING and it.goal == "running" else None,
+        reclaim_at=it.reclaim_at,
+        owner=it.owner,
+    )
+
+
+def gpu_of(it: Instance) -> str:
+    """Return what was rented, or is wished for."""
+    name = it.rental.product_name if it.rental else it.wish.product_name
+    return name if it.wish.gpu_num == 1 else f"{it.wish.gpu_num} × {name}"
+
+
+def price_of(it: Instance) -> Decimal | None:
+    """Return what the whole instance costs an hour while it runs, once that is known."""
+    return None if it.rental is None else it.rental.gpu_hourly_usd * it.wish.gpu_num
+
+
+def moving_since(it: Instance) -> datetime:
+    """Return when what is going on was asked for."""
+    return it.operation.requested_at if it.operation else it.created_at
+
+
+def is_moving(it: Instance) -> bool:
+    """Tell whether it is not yet where it shall be."""
+    return not it.usable and it.status not in SETTLED
+
+
+def cost_of(fleet: Iterable[Instance]) -> Cost:
+    """Return what these cost now: only what is rented and runs, may run, or was kept after a failure."""
+    billed = (it for it in fleet if it.rental is not None and holds_gpus(it))
+    hourly_usd = sum((price_of(it) or NOTHING for it in billed), NOTHING)
+    return Cost(hourly_usd, hourly_usd * HOURS_A_DAY, hourly_usd * HOURS_A_MONTH)
+
+
+def can_start(it: Instance) -> bool:
+    """Tell whether a start would be accepted."""
+    return it.status is Status.EXITED and it.cloud_id is not None
+
+
+def can_stop(it: Instance) -> bool:
+    """Tell whether a stop would be accepted."""
+    return it.status in STOPPABLE
+
+
+def can_delete(it: Instance) -> bool:
+    """Tell whether a delete would change anything."""
+    return it.status not in (Status.DELETED, Status.DELETING)

@@ -1,0 +1,80 @@
+"""What became of an instance: its phases with their durations, and what it has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from gpuherd.domain.events import Event
+from gpuherd.domain.instance import Instance, Status
+from gpuherd.entrypoints.web.views.fleet import SETTLED, price_of
+from gpuherd.entrypoints.web.views.words import look_of_status, plain
+
+HOUR_S = Decimal(3600)
+# A machine is there, and its GPU is ours.
+BILLED = frozenset(
+    {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.STOPPING, Status.MIGRATING}
+)
+WIDTH = 1000
+# A phase that was over at once is still to be seen.
+WIDTH_MIN = 6
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A status and how long it lasted."""
+
+    status: str
+    title: str
+    look: str
+    reason: str
+    begun_at: datetime
+    # None where it is the end: that lasts for ever.
+    seconds: float | None
+    is_now: bool
+    # Where the bar of it begins and how wide it is, of 1000.
+    x: int = 0
+    width: int = 0
+
+
+def stretches(instance: Instance, events: Sequence[Event], now: datetime) -> list[Stretch]:
+    """Return one stretch for each status that it had, oldest first."""
+    changes: list[Event] = []
+    for event in events:
+        if event.after and (not changes or changes[-1].after != event.after):
+            changes.append(event)
+    ends = [it.at for it in changes[1:]]
+    found = [_stretch(it, end, now) for it, end in zip(changes, [*ends, None], strict=False)]
+    if found and instance.status in SETTLED:
+        found[-1] = replace(found[-1], seconds=None)
+    return _laid_out(found)
+
+
+def _stretch(it: Event, end: datetime | None, now: datetime) -> Stretch:
+    seconds = max(((end or now) - it.at).total_seconds(), 0.0)
+    return Stretch(
+        it.after, plain(it.after), look_of_status(it.after), it.reason, it.at, seconds, end is None
+    )
+
+
+def _laid_out(found: Sequence[Stretch]) -> list[Stretch]:
+    whole = sum(it.seconds or 0.0 for it in found)
+    widths = [max(WIDTH_MIN, round((it.seconds or 0.0) / whole * WIDTH)) if whole else 0 for it in found]
+    # Those that were widened must not push the last one out.
+    scale = WIDTH / sum(widths) if sum(widths) else 0.0
+    placed, x = [], 0
+    for it, width in zip(found, widths, strict=True):
+        placed.append(replace(it, x=x, width=int(width * scale)))
+        x += int(width * scale)
+    return placed
+
+
+def cost_so_far(instance: Instance, events: Sequence[Event], now: datetime) -> Decimal | None:
+    """Return about how much it has cost, its price for as long as a machine ran; None if none was rented."""
+    price = price_of(instance)
+    if price is None:
+        return None
+    billed = [it.seconds or 0.0 for it in stretches(instance, events, now) if it.status in BILLED]
+    return price * Decimal(int(sum(billed))) / HOUR_S

@@ -1,0 +1,101 @@
+"""What the cloud sells, as a table with bars: price for each GPU and region, spot beside on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from urllib.parse import urlencode
+
+from gpuherd.domain.offer import Offer
+
+BAR_WIDTH = 340
+_LAST = Decimal("Infinity")
+
+
+@dataclass(frozen=True)
+class PriceRow:
+    """One product in one region."""
+
+    region: str
+    spot_usd: Decimal | None
+    on_demand_usd: Decimal | None
+    # Of 340, on a scale that all rows of the page share.
+    spot_width: int
+    on_demand_width: int
+    stock: str
+    available: bool
+    is_cheapest: bool
+    rent: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class PriceGroup:
+    """One GPU, in every region that has it."""
+
+    product: str
+    specs: str
+    from_usd: Decimal | None
+    rows: tuple[PriceRow, ...]
+
+
+def price_groups(offers: Sequence[Offer]) -> list[PriceGroup]:
+    """Return every GPU with its regions, cheapest first; what cannot be had now comes last."""
+    most = max(
+        (price for it in offers for price in (it.spot_usd, it.on_demand_usd) if price), default=Decimal(1)
+    )
+    by_product: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_product.setdefault(offer.product_name, []).append(offer)
+    groups = [_group(name, found, most) for name, found in by_product.items()]
+    return sorted(groups, key=lambda it: (_LAST if it.from_usd is None else it.from_usd, it.product))
+
+
+def _group(name: str, offers: Sequence[Offer], most: Decimal) -> PriceGroup:
+    ordered = sorted(
+        offers, key=lambda it: (not it.available, _cheapest(it) or _LAST, it.region, it.product_id)
+    )
+    first = next((it for it in ordered if it.available), None)
+    return PriceGroup(
+        product=name,
+        specs=_specs(offers),
+        from_usd=_cheapest(first) if first else None,
+        rows=tuple(_row(it, most, is_cheapest=it is first) for it in ordered),
+    )
+
+
+def _row(it: Offer, most: Decimal, *, is_cheapest: bool) -> PriceRow:
+    said = {"productName": it.product_name, "region": it.region}
+    if it.spot_usd is None:
+        said["billingMode"] = "onDemand"
+    return PriceRow(
+        region=it.region,
+        spot_usd=it.spot_usd,
+        on_demand_usd=it.on_demand_usd,
+        spot_width=_width(it.spot_usd, most),
+        on_demand_width=_width(it.on_demand_usd, most),
+        stock=it.stock or ("in stock" if it.available else "none"),
+        available=it.available,
+        is_cheapest=is_cheapest,
+        rent=f"/instances/new?{urlencode(said)}",
+        variant=it.product_id,
+    )
+
+
+def _cheapest(it: Offer) -> Decimal | None:
+    return min((price for price in (it.spot_usd, it.on_demand_usd) if price is not None), default=None)
+
+
+def _width(price: Decimal | None, most: Decimal) -> int:
+    return 0 if price is None else max(1, int(price / most * BAR_WIDTH))
+
+
+def _specs(offers: Sequence[Offer]) -> str:
+    cpus = sorted({it.cpu_per_gpu for it in offers})
+    memory = sorted({it.memory_gb_per_gpu for it in offers})
+    return f"{_span(cpus)} CPUs, {_span(memory)} GB memory per GPU"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]}–{numbers[-1]}"

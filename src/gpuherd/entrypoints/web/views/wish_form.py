@@ -1,0 +1,93 @@
+"""The form of a wish: what its fields mean to the API, and where each problem belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuherd.domain.errors import FieldProblem
+from gpuherd.entrypoints.web.forms import Form
+
+WORDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
+NUMBERS = ("gpuNum", "rootfsSize")
+HEALTH = ("targetPort", "path")
+FIELDS = (*WORDS, *NUMBERS, "maxHourlyPrice", "waitMinutes", "labels", "healthPort", "healthPath", "health")
+DEFAULTS = {
+    "gpuNum": "1",
+    "rootfsSize": "60",
+    "billingMode": "spot",
+    "optimize": "region",
+    "onFailure": "delete",
+}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What is in the fields: typed by somebody, or the defaults."""
+
+    fields: dict[str, str]
+    regions: tuple[str, ...]
+
+
+def typed(form: Form) -> Typed:
+    """Return what was typed, to show it again."""
+    return Typed({name: form.text(name) for name in FIELDS}, tuple(form.all("regions")))
+
+
+def blank(said: dict[str, str], region: str = "") -> Typed:
+    """Return a fresh form, with what an offer's link has said already."""
+    fields = {name: said.get(name) or DEFAULTS.get(name, "") for name in FIELDS}
+    return Typed(fields, (region,) if region else ())
+
+
+def body_of(it: Typed) -> dict[str, Any]:
+    """Return the wish as the API takes it; what was left empty is not said at all."""
+    said = it.fields
+    body: dict[str, Any] = {name: said[name] for name in WORDS if said[name]}
+    body |= {name: _number(said[name]) for name in NUMBERS if said[name]}
+    if said["maxHourlyPrice"]:
+        body["maxHourlyPrice"] = said["maxHourlyPrice"].removeprefix("$")
+    if it.regions:
+        body["regions"] = list(it.regions)
+    if said["waitMinutes"]:
+        minutes = _number(said["waitMinutes"])
+        body["waitForCapacity"] = {"seconds": minutes * 60 if isinstance(minutes, int) else minutes}
+    if labels := _labels(said["labels"]):
+        body["labels"] = labels
+    if said["health"] or said["healthPort"] or said["healthPath"]:
+        body["healthCheck"] = _health(said)
+    return body
+
+
+def problems_by_field(problems: Iterable[FieldProblem]) -> dict[str, str]:
+    """Return for each field of the form what is wrong with it."""
+    found: dict[str, str] = {}
+    for it in problems:
+        field = it.field.split(".")[0]
+        name = {"healthCheck": "healthPort", "waitForCapacity": "waitMinutes", "region": "regions"}.get(
+            field, field
+        )
+        said = it.message.removeprefix(f"{field}: ").removeprefix(f"{field} ")
+        found[name] = f"{found[name]}; {said}" if name in found else said
+    return found
+
+
+def _health(said: dict[str, str]) -> dict[str, Any]:
+    check: dict[str, Any] = {}
+    if said["healthPort"]:
+        check["targetPort"] = _number(said["healthPort"])
+    if said["healthPath"]:
+        check["path"] = said["healthPath"]
+    return check
+
+
+def _labels(text: str) -> dict[str, str]:
+    """Read `team=vision, run=7`."""
+    pairs = (part.strip().partition("=") for part in text.replace("\n", ",").split(",") if part.strip())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _number(text: str) -> int | str:
+    """Return a whole number; what is none is left for the API to complain about."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else text

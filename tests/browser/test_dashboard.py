@@ -1,0 +1,213 @@
+"""The dashboard in a real browser, against a real server."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Browser, Site, Visitor, expect, visit
+
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="session")]
+
+PAGES = (
+    "/",
+    "/instances",
+    "/instances/new",
+    "/offers",
+    "/jobs",
+    "/webhooks",
+    "/endpoints",
+    "/orphans",
+    "/keys",
+    "/audit",
+    "/settings",
+    "/docs",
+)
+HOSTILE = (
+    "<script>window.owned = 1</script>",
+    '"><img src=x onerror="window.owned = 1">',
+    "red \u202etxt.exe",
+)
+LONG = "a-name-without-any-place-to-break-it-" + "x" * 60
+SLOW = 20_000
+
+
+async def test_signing_in_and_out(stranger: Visitor) -> None:
+    page = stranger.page
+    await stranger.go("/jobs")
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await page.get_by_label("API key").fill("ghk_wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("does not open anything")
+    # The browser tells of the 401 itself.
+    stranger.errors.clear()
+    await stranger.sign_in()
+    await stranger.go("/jobs")
+    await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await stranger.go("/")
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_an_instance_from_the_form_to_its_end_without_a_reload(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/")
+    await page.get_by_role("link", name="Rent an instance").first.click()
+    await page.get_by_label("Name").fill("through-the-form")
+    await page.locator("[name=productName]").select_option("RTX 4090 24GB")
+    await page.locator("[name=templateId]").select_option("101")
+    await expect(page.locator("#plan .big")).to_have_text("$0.20/h")
+    await page.get_by_role("button", name="Rent", exact=True).click()
+    await expect(page.get_by_role("heading", name="through-the-form")).to_be_visible()
+    # A reload would forget this.
+    await page.evaluate("window.untouched = true")
+    status = page.locator("#summary .status")
+    await expect(status).to_have_text("running", timeout=SLOW)
+    await expect(page.locator("#ways")).to_contain_text("ssh -p")
+    assert await page.evaluate("window.untouched")
+
+    for verb, button, end in (("Stop…", "Stop it", "exited"), ("", "Start", "running")):
+        if verb:
+            await page.locator("#actions summary", has_text=verb).click()
+        await page.locator("#actions").get_by_role("button", name=button).click()
+        await page.evaluate("window.untouched = true")
+        await expect(status).to_have_text(end, timeout=SLOW)
+        assert await page.evaluate("window.untouched")
+    await page.locator("#actions summary", has_text="Delete…").click()
+    await page.get_by_role("button", name="Delete it for good").click()
+    await expect(status).to_have_text("deleted", timeout=SLOW)
+    await expect(page.locator("#actions").get_by_role("button")).to_have_count(0)
+
+
+async def test_a_double_click_rents_once(visitor: Visitor, site: Site) -> None:
+    page = visitor.page
+    await visitor.go("/instances/new?productName=RTX+4090+24GB&templateId=101")
+    await page.get_by_label("Name").fill("clicked-twice")
+    await page.get_by_role("button", name="Rent", exact=True).dblclick()
+    await expect(page.get_by_role("heading", name="clicked-twice")).to_be_visible()
+    _, found = await site.server.call("GET", "/api/instances?name=clicked-twice")
+    assert found["total"] == 1
+
+
+async def test_the_overview_follows_what_others_do(visitor: Visitor, site: Site) -> None:
+    page = visitor.page
+    await visitor.go("/")
+    await expect(page.locator("#live-state")).to_have_text("live")
+    await page.evaluate("window.untouched = true")
+    await site.rent("rented-elsewhere")
+    await expect(page.locator("#events")).to_contain_text("rented-elsewhere", timeout=SLOW)
+    await expect(page.locator("#running")).to_contain_text("rented-elsewhere", timeout=SLOW)
+    assert await page.evaluate("window.untouched")
+
+
+async def test_a_question_that_is_open_is_not_torn_away(visitor: Visitor, site: Site) -> None:
+    instance_id = await site.rent("asked")
+    await visitor.go(f"/instances/{instance_id}")
+    page = visitor.page
+    await page.locator("#actions summary", has_text="Delete…").click()
+    await expect(page.locator("#summary .status")).to_have_text("running", timeout=SLOW)
+    await expect(page.get_by_role("button", name="Delete it for good")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="Delete it for good")).to_be_hidden()
+    await expect(page.locator("#actions summary", has_text="Stop…")).to_be_visible(timeout=SLOW)
+
+
+async def test_without_the_stream_a_page_still_looks_now_and_then(visitor: Visitor) -> None:
+    await visitor.page.route("**/api/events", lambda route: route.abort())
+    await visitor.go("/")
+    await expect(visitor.page.locator("#live-state")).to_have_text("polling")
+    visitor.errors.clear()
+
+
+async def test_a_webhook_is_sent_again(visitor: Visitor, site: Site) -> None:
+    instance_id = await site.rent("told", webhookUrl=site.hook.url)
+    await site.server.until_settled(instance_id)
+    await visitor.go(f"/webhooks?instanceId={instance_id}&type=instance.ready")
+    page = visitor.page
+    await expect(page.locator("tbody .status")).to_have_text("delivered", timeout=SLOW)
+    await page.locator("tbody a", has_text="ready").click()
+    delivery_id = page.url.rsplit("/", 1)[1]
+    await page.get_by_role("button", name="Send again").click()
+    await expect(page.locator("#state")).to_contain_text("sent again 1 times")
+    await expect(page.locator("#tries tbody tr")).to_have_count(2, timeout=SLOW)
+    bodies = [body for id_, _, body in site.hook.got if id_ == delivery_id]
+    assert len(bodies) == 2
+    assert bodies[0] == bodies[1]
+
+
+async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:
+    ids = [await site.rent(name) for name in HOSTILE]
+    for path in ("/", "/instances", *(f"/instances/{it}" for it in ids)):
+        await visitor.go(path)
+        assert await visitor.page.evaluate("window.owned") is None
+        assert await visitor.page.locator("main img, main script").count() == 0
+    await visitor.go("/instances")
+    await expect(visitor.page.get_by_role("link", name=HOSTILE[0])).to_be_visible()
+    await expect(visitor.page.get_by_role("link", name="red \\u202etxt.exe")).to_be_visible()
+
+
+async def test_a_phone_shows_every_page_without_scrolling_sideways(
+    chromium: Browser, site: Site, admin_state: Any
+) -> None:
+    instance_id = await site.rent(LONG[:100], labels={"team": "x" * 60})
+    context, visitor = await visit(chromium, site, viewport={"width": 360, "height": 740}, is_mobile=True)
+    await context.add_cookies(admin_state["cookies"])
+    for path in (*PAGES, f"/instances/{instance_id}", "/nothing/here"):
+        await visitor.go(path)
+        wide = await visitor.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, path
+    await context.close()
+    assert visitor.foreign == []
+    # The page that is not there.
+    assert [it for it in visitor.errors if "404" not in it] == []
+
+
+async def test_dark_and_light_follow_the_reader(chromium: Browser, site: Site) -> None:
+    found = {}
+    for scheme in ("light", "dark"):
+        context, visitor = await visit(chromium, site, color_scheme=scheme)
+        await visitor.go("/login")
+        colours = await visitor.page.evaluate(
+            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        )
+        found[scheme] = [sum(map(int, re.findall(r"\d+", it)[:3])) for it in colours]
+        await context.close()
+    assert found["light"][0] > 700 > 200 > found["light"][1]
+    assert found["dark"][0] < 100 < 600 < found["dark"][1]
+
+
+async def test_it_can_be_used_by_keyboard(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/instances")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "main"
+    outline = await page.evaluate(
+        "(() => { const a = document.querySelector('.button.main'); a.focus({focusVisible: true});"
+        " return getComputedStyle(a).outlineStyle })()"
+    )
+    assert outline == "solid"
+
+
+async def test_commands_are_copied(visitor: Visitor, site: Site) -> None:
+    instance_id = await site.rent("copied")
+    await visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await visitor.go(f"/instances/{instance_id}")
+    await visitor.page.locator("#facts [data-copy]").click()
+    await expect(visitor.page.locator("#facts [data-copy]")).to_have_text("Copied")
+    assert await visitor.page.evaluate("navigator.clipboard.readText()") == instance_id
+
+
+async def test_a_revoked_key_ends_an_open_page(stranger: Visitor, site: Site) -> None:
+    _, made = await site.server.call("POST", "/api/keys", {"label": "short", "scopes": ["write"]})
+    await stranger.sign_in(made["key"])
+    await expect(stranger.page.locator("#live-state")).to_have_text("live")
+    await site.server.call("DELETE", f"/api/keys/{made['id']}")
+    await stranger.page.evaluate("htmx.trigger(document.querySelector('[data-refresh]'), 'refresh')")
+    await expect(stranger.page.get_by_role("heading", name="Sign in")).to_be_visible()
+    # The stream and the refresh were refused, as they should be.
+    stranger.errors.clear()

@@ -1,0 +1,70 @@
+"""The dashboard in process: a browser's worth of headers, and sessions by signing in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx
+import pytest
+
+from gpuherd.entrypoints.http.app import build_app
+from gpuherd.entrypoints.plane import Plane
+from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
+from tests.support.keys import make_key
+
+__all__ = ["clock", "herd", "meter", "plane"]
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Site": "same-origin"}
+TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
+
+
+class Browser:
+    """Somebody with a browser: follows nothing by itself, remembers cookies and the word for forms."""
+
+    def __init__(self, client: httpx.AsyncClient):
+        self.client = client
+
+    async def open(self, path: str, **headers: str) -> httpx.Response:
+        return await self.client.get(path, headers=headers)
+
+    async def text(self, path: str) -> str:
+        reply = await self.open(path)
+        assert reply.status_code == 200, reply.text[:2000]
+        return reply.text
+
+    async def send(self, path: str, **fields: object) -> httpx.Response:
+        """Send a form with the word that pages of this session have."""
+        found = TOKEN.search((await self.open("/instances")).text)
+        assert found is not None
+        return await self.client.post(path, data={"form_token": found[1], **fields})
+
+    async def sign_in(self, key: str, **headers: str) -> httpx.Response:
+        return await self.client.post("/login", data={"api_key": key}, headers=headers)
+
+
+@pytest.fixture
+async def stranger(plane: Plane) -> AsyncIterator[Browser]:
+    """A browser that has no session."""
+    transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=BROWSER) as client:
+        yield Browser(client)
+
+
+@pytest.fixture
+async def admin(stranger: Browser) -> Browser:
+    """A browser that is signed in with the admin key."""
+    assert (await stranger.sign_in(KEY)).status_code == 303
+    return stranger
+
+
+@pytest.fixture
+async def signed_in(plane: Plane, stranger: Browser) -> AsyncIterator[Callable[[str], Awaitable[Browser]]]:
+    """Return a browser that is signed in with a new key of some scope."""
+
+    async def with_scope(scope: str) -> Browser:
+        made = await make_key(plane, scope)
+        assert (await stranger.sign_in(made.secret.reveal())).status_code == 303
+        return stranger
+
+    yield with_scope

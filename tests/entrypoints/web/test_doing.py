@@ -1,0 +1,228 @@
+"""What people do with the pages: rent, start, stop, delete, replay, and look after keys and endpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from gpuherd.domain.instance import Status
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.jobs.job import JobStatus
+from gpuherd.ports.job_book import JobQuery
+from gpuherd.ports.store import InstanceQuery
+from gpuherd.ports.webhooks import DeliveryQuery
+from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from tests.entrypoints.web.conftest import Browser
+from tests.support.herd import Herd
+from tests.support.strangers import rent_past_gpuherd
+
+SignedIn = Callable[[str], Awaitable[Browser]]
+WISH = {"name": "train-7", "productName": "RTX 4090 24GB", "templateId": "101"}
+HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a\u202egnp.exe", "{{ 7*7 }}")
+
+
+async def once(browser: Browser) -> str:
+    """Return the word of a fresh form."""
+    found = re.search(r'name="once" value="([0-9a-z]+)"', await browser.text("/instances/new"))
+    assert found is not None
+    return found[1]
+
+
+async def names(plane: Plane) -> list[str]:
+    return [it.name for it in (await plane.instances.page(InstanceQuery())).instances]
+
+
+class TestRenting:
+    async def test_a_form_rents_and_leads_to_the_instance(self, admin: Browser, plane: Plane) -> None:
+        reply = await admin.send("/instances/new", once=await once(admin), **WISH, gpuNum="2", labels="a=b")
+        assert reply.status_code == 303
+        (it,) = (await plane.instances.page(InstanceQuery())).instances
+        assert reply.headers["location"] == f"/instances/{it.id}?done=rent"
+        assert (it.name, it.wish.gpu_num, it.labels) == ("train-7", 2, {"a": "b"})
+        assert "Accepted." in await admin.text(reply.headers["location"])
+
+    async def test_a_double_click_rents_once(self, admin: Browser, plane: Plane) -> None:
+        word = await once(admin)
+        first = await admin.send("/instances/new", once=word, **WISH)
+        second = await admin.send("/instances/new", once=word, **WISH)
+        assert first.headers["location"] == second.headers["location"]
+        assert await names(plane) == ["train-7"]
+
+    async def test_two_forms_rent_twice(self, admin: Browser, plane: Plane) -> None:
+        for _ in range(2):
+            await admin.send("/instances/new", once=await once(admin), **WISH)
+        assert await names(plane) == ["train-7", "train-7"]
+
+    @pytest.mark.parametrize("word", ["", "a b", "x" * 101, "ä"])
+    async def test_without_its_word_a_form_rents_nothing(
+        self, admin: Browser, plane: Plane, word: str
+    ) -> None:
+        assert (await admin.send("/instances/new", once=word, **WISH)).status_code == 400
+        assert await names(plane) == []
+
+    async def test_mistakes_are_shown_beside_their_fields_and_nothing_is_lost(
+        self, admin: Browser, plane: Plane
+    ) -> None:
+        said = {**WISH, "gpuNum": "99", "maxHourlyPrice": "cheap", "webhookUrl": "http://10.0.0.1/x"}
+        reply = await admin.send("/instances/new", once=await once(admin), **said)
+        assert reply.status_code == 400
+        for field in ("gpuNum", "maxHourlyPrice", "webhookUrl"):
+            assert f'id="{field}-problem"' in reply.text
+        assert 'value="http://10.0.0.1/x"' in reply.text
+        assert 'value="train-7"' in reply.text
+        assert await names(plane) == []
+
+    async def test_what_cannot_be_had_is_said_on_the_form(self, admin: Browser, plane: Plane) -> None:
+        reply = await admin.send("/instances/new", once=await once(admin), **WISH, maxHourlyPrice="0.01")
+        assert reply.status_code == 409
+        assert 'value="0.01"' in reply.text
+        assert 'role="alert"' in reply.text
+        assert await names(plane) == []
+
+    async def test_the_plan_shows_the_price_and_rents_nothing(self, admin: Browser, plane: Plane) -> None:
+        reply = await admin.send("/instances/plan", productName="RTX 4090 24GB", templateId="101", gpuNum="2")
+        assert "$0.40/h" in reply.text
+        assert "CN-HK-01" in reply.text
+        assert "<html" not in reply.text
+        assert await names(plane) == []
+
+    async def test_a_plan_of_nothing_yet_asks_for_something(self, admin: Browser) -> None:
+        assert "Choose a GPU" in (await admin.send("/instances/plan")).text
+        assert "problem" in (await admin.send("/instances/plan", productName="x", templateId="9")).text
+
+    async def test_what_a_key_rents_is_its_own(self, signed_in: SignedIn, plane: Plane) -> None:
+        browser = await signed_in("write")
+        await browser.send("/instances/new", once=await once(browser), **WISH)
+        (it,) = (await plane.instances.page(InstanceQuery())).instances
+        assert it.owner != "admin"
+        assert "train-7" in await browser.text("/instances")
+
+
+class TestOneInstance:
+    async def test_it_is_stopped_started_and_deleted(self, admin: Browser, herd: Herd) -> None:
+        it = await herd.settle(await herd.launch("alpha"))
+        for verb, status in (("stop", Status.EXITED), ("start", Status.RUNNING), ("delete", Status.DELETED)):
+            page = await admin.text(f"/instances/{it.id}")
+            assert f'action="/instances/{it.id}/{verb}"' in page
+            reply = await admin.send(f"/instances/{it.id}/{verb}")
+            assert reply.headers["location"] == f"/instances/{it.id}?done={verb}"
+            assert (await herd.settle(await herd.instances.get(it.id))).status is status
+        assert 'method="post" action="/instances' not in await admin.text(f"/instances/{it.id}")
+
+    async def test_what_cannot_be_done_is_a_page_that_says_why(self, admin: Browser, herd: Herd) -> None:
+        it = await herd.settle(await herd.launch("alpha"))
+        reply = await admin.send(f"/instances/{it.id}/start")
+        assert reply.status_code == 409
+        assert "only an exited instance can be started" in reply.text
+
+    async def test_filters_and_pages(self, admin: Browser, herd: Herd) -> None:
+        for n in range(52):
+            await herd.launch(f"job-{n}")
+        page = await admin.text("/instances?status=&name=&label=")
+        assert "50 of 52" in page
+        following = re.search(r'rel="next" href="([^"]+)"', page)
+        assert following is not None
+        assert "2 of 52" in await admin.text(following[1].replace("&amp;", "&"))
+        assert "job-7</a>" in await admin.text("/instances?name=job-7")
+        assert "No instance fits" in await admin.text("/instances?status=failed")
+        assert (await admin.open("/instances?status=nonsense")).status_code == 400
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    async def test_a_hostile_name_is_text_on_every_page(self, admin: Browser, herd: Herd, name: str) -> None:
+        it = await herd.settle(await herd.launch(name))
+        for path in ("/", "/instances", f"/instances/{it.id}", "/jobs", "/audit"):
+            page = await admin.text(path)
+            assert "<script>alert" not in page
+            assert "<img src=x" not in page
+            assert "\u202e" not in page
+            assert ">49<" not in page
+
+
+class TestTheRest:
+    async def test_a_failed_job_is_retried(self, admin: Browser, herd: Herd, plane: Plane) -> None:
+        await herd.launch("alpha")
+        (job,) = (await plane.jobs.page(JobQuery())).jobs
+        await plane.jobs.started(job.id)
+        await plane.jobs.gave_up(job.id, "the <b>reason</b>")
+        page = await admin.text("/jobs?status=FAILED")
+        assert "the &lt;b&gt;reason&lt;/b&gt;" in page
+        assert (await admin.send(f"/jobs/{job.id}/retry")).status_code == 303
+        assert (await plane.jobs.get(job.id)).status is JobStatus.PENDING
+
+    async def test_a_delivery_is_replayed(self, admin: Browser, herd: Herd, plane: Plane) -> None:
+        await herd.settle(await herd.launch("alpha", webhook_url="https://example.com/hook?token=secret"))
+        (first, *_) = (await plane.webhooks.log.page(DeliveryQuery())).deliveries
+        page = await admin.text(f"/webhooks/{first.id}")
+        assert "token=secret" not in page + await admin.text("/webhooks")
+        reply = await admin.send(f"/webhooks/{first.id}/replay")
+        assert reply.headers["location"] == f"/webhooks/{first.id}?done=replay"
+        assert (await plane.webhooks.outbox.get(first.id)).replays == 1
+        assert (await admin.send("/webhooks/replay")).status_code == 303
+
+    async def test_an_endpoint_is_made_rotated_and_removed(self, admin: Browser, plane: Plane) -> None:
+        refused = await admin.send("/endpoints", url="http://10.0.0.1/", label="x")
+        assert (refused.status_code, 'id="url-problem"' in refused.text) == (400, True)
+        made = await admin.send("/endpoints", url="https://example.com/h", events="instance.ready")
+        assert "whsec_" in made.text
+        assert "whsec_" not in await admin.text("/endpoints")
+        (endpoint,) = await plane.webhooks.endpoints.everyone()
+        assert endpoint.events == ("instance.ready",)
+        assert "generation 2" in (await admin.send(f"/endpoints/{endpoint.id}/rotate")).text
+        assert (await admin.send(f"/endpoints/{endpoint.id}/enable")).status_code == 303
+        await admin.send(f"/endpoints/{endpoint.id}/remove")
+        assert await plane.webhooks.endpoints.everyone() == ()
+
+    async def test_a_key_is_shown_once_and_revoked(self, admin: Browser, plane: Plane) -> None:
+        made = await admin.send(
+            "/keys", label="anna", scope="write", days="30", maxGpus="4", maxHourlyUsd="$2"
+        )
+        (key,) = await plane.keys.manage.everyone()
+        found = re.search(rf"ghk_{key.id}_[0-9A-Za-z]+", made.text)
+        assert found is not None
+        assert found[0] not in await admin.text("/keys")
+        assert (key.limits.max_gpus, str(key.limits.max_hourly_usd)) == (4, "2")
+        assert key.expires_at is not None
+        await admin.send(f"/keys/{key.id}/revoke")
+        assert (await plane.keys.manage.get(key.id)).revoked_at is not None
+
+    async def test_a_key_that_makes_no_sense_is_not_made(self, admin: Browser, plane: Plane) -> None:
+        for said in ({"scope": "all"}, {"scope": "read", "days": "x"}, {"scope": "read", "maxGpus": "many"}):
+            assert (await admin.send("/keys", **said)).status_code == 400
+        assert await plane.keys.manage.everyone() == ()
+
+    async def test_an_orphan_is_adopted_stopped_or_deleted(
+        self, admin: Browser, herd: Herd, plane: Plane
+    ) -> None:
+        first, second = (rent_past_gpuherd(herd.world, f"stray-{n}") for n in range(2))
+        await herd.run_for(timedelta(minutes=2))
+        page = await admin.text("/orphans")
+        assert "stray-0" in page
+        assert "/h" in page
+        assert "2 machines of somebody else" in await admin.text("/")
+        reply = await admin.send(f"/orphans/{first}/adopt")
+        assert reply.headers["location"].startswith("/instances/inst_")
+        assert (await admin.send(f"/orphans/{second}/stop")).status_code == 303
+        assert (await admin.send(f"/orphans/{second}/delete")).status_code == 303
+        assert (await admin.send("/orphans/resume")).status_code == 303
+
+    async def test_creates_are_allowed_again(self, admin: Browser, plane: Plane) -> None:
+        await plane.flags.put(CREATES_BLOCKED, "the tag was lost")
+        assert "the tag was lost" in await admin.text("/")
+        await admin.send("/creates/resume")
+        assert await plane.flags.get(CREATES_BLOCKED) is None
+
+    async def test_what_was_done_is_in_the_audit_log(self, admin: Browser, herd: Herd) -> None:
+        it = await herd.settle(await herd.launch("alpha"))
+        await admin.send(f"/instances/{it.id}/stop")
+        page = await admin.text("/audit")
+        assert "instance.stop" in page or "stop" in page
+        assert "session.open" in page
+
+    async def test_the_api_is_documented_without_any_other_host(self, admin: Browser) -> None:
+        page = await admin.text("/docs")
+        assert "/api/instances/{id_or_name}/stop" in page
+        assert "cdn" not in page
+        assert "https://" not in page

@@ -1,0 +1,50 @@
+"""Every page opens, for everybody who may open it, and says what it should."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuherd.entrypoints.http.access import PAGES
+from gpuherd.entrypoints.web import overview
+from tests.entrypoints.web.conftest import Browser
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+
+PLAIN = [path for method, path in PAGES if method == "GET" and "{" not in path]
+
+
+@pytest.mark.parametrize("path", PLAIN)
+async def test_every_page_opens_while_there_is_nothing_yet(admin: Browser, path: str) -> None:
+    reply = await admin.open(path)
+    assert reply.status_code == (303 if path == "/login" else 200), reply.text[:3000]
+
+
+@pytest.mark.parametrize("path", PLAIN)
+async def test_every_page_opens_with_a_herd(admin: Browser, herd: Herd, path: str) -> None:
+    await herd.settle(await herd.launch("alpha", webhook_url="http://127.0.0.1:1/x"))
+    await herd.launch("beta")
+    reply = await admin.open(path)
+    assert reply.status_code == (303 if path == "/login" else 200), reply.text[:3000]
+
+
+async def test_an_instance_has_a_page(admin: Browser, herd: Herd) -> None:
+    it = await herd.settle(await herd.launch("alpha"))
+    page = await admin.text(f"/instances/{it.id}")
+    assert "alpha" in page and "$0.20/h" in page
+
+
+async def test_a_large_fleet_is_counted_once_for_all_who_look(
+    admin: Browser, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "LARGE", 2)
+    for n in range(3):
+        await herd.launch(f"job-{n}")
+    first = await admin.text("/")
+    await herd.launch("one-more")
+    again = await admin.text("/")
+    assert "of 3<" in first
+    assert "data-busy" not in first
+    assert "of 3<" in again
+    assert "data-busy" in again, "the page looks again by itself"
+    await clock.sleep(overview.KEPT_S)
+    assert "of 4<" in await admin.text("/")

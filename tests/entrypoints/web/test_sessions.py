@@ -1,0 +1,158 @@
+"""Sessions: what a token proves, and what ends it."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuherd.clock import Ids
+from gpuherd.domain.caller import ADMIN
+from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.web.sessions import ENDED_MAX, LIFETIME, Sessions
+from tests.entrypoints.http.conftest import KEY
+from tests.entrypoints.web.conftest import Browser
+from tests.support.fake_clock import FakeClock
+from tests.support.keys import make_key
+
+
+def sessions_at(clock: FakeClock, root: str = "a root that nobody knows") -> Sessions:
+    return Sessions(Secret(root), clock, Ids(clock, random.Random(1)), rounds=1)
+
+
+class TestTokens:
+    def test_a_token_is_read_back(self) -> None:
+        sessions = sessions_at(FakeClock())
+        session = sessions.read(sessions.open("abcd1234"))
+        assert session is not None
+        assert session.key_id == "abcd1234"
+
+    def test_it_ends_after_twelve_hours(self) -> None:
+        clock = FakeClock()
+        token = sessions_at(clock).open("admin")
+        nearly = FakeClock(clock.now() + LIFETIME - timedelta(seconds=1))
+        over = FakeClock(clock.now() + LIFETIME)
+        assert sessions_at(nearly).read(token) is not None
+        assert sessions_at(over).read(token) is None
+
+    @given(place=st.integers(min_value=0), char=st.sampled_from("0123456789abcdefghijklmnopqrstuvwxyz._-"))
+    def test_no_character_of_a_token_can_be_changed(self, place: int, char: str) -> None:
+        sessions = sessions_at(FakeClock())
+        token = sessions.open("abcd1234")
+        place %= len(token)
+        forged = token[:place] + char + token[place + 1 :]
+        assert (sessions.read(forged) is None) == (forged != token)
+
+    @given(st.text(max_size=400))
+    def test_nonsense_is_no_session(self, token: str) -> None:
+        assert sessions_at(FakeClock()).read(token) is None
+
+    def test_another_root_makes_all_tokens_worthless(self) -> None:
+        clock = FakeClock()
+        token = sessions_at(clock).open("admin")
+        assert sessions_at(clock, "the next admin key").read(token) is None
+
+    def test_every_session_has_a_word_for_forms_of_its_own(self) -> None:
+        sessions = sessions_at(FakeClock())
+        first, second = sessions.read(sessions.open("a")), sessions.read(sessions.open("a"))
+        assert first and second
+        assert first.form_token != second.form_token
+        assert first.form_token not in sessions.open("a")
+
+    def test_what_was_signed_out_of_stays_so_and_is_forgotten_in_time(self) -> None:
+        clock = FakeClock()
+        sessions = sessions_at(clock)
+        token = sessions.open("a")
+        session = sessions.read(token)
+        assert session is not None
+        sessions.end(session)
+        assert sessions.read(token) is None
+        for _ in range(3):
+            other = sessions.read(sessions.open("a"))
+            assert other is not None
+            sessions.end(other)
+        assert len(sessions._ended) == 4 <= ENDED_MAX
+
+
+class TestSigningIn:
+    async def test_a_right_key_opens_a_session_and_leads_to_where_one_wanted(self, stranger: Browser) -> None:
+        reply = await stranger.client.post("/login", data={"api_key": KEY, "next": "/jobs?status=FAILED"})
+        assert (reply.status_code, reply.headers["location"]) == (303, "/jobs?status=FAILED")
+        cookie = reply.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert "max-age=43200" in cookie
+        assert "secure" not in cookie
+        assert KEY not in reply.headers["set-cookie"]
+        assert (await stranger.open("/")).status_code == 200
+
+    async def test_over_tls_the_cookie_is_for_tls_only(self, stranger: Browser) -> None:
+        reply = await stranger.sign_in(KEY, Origin="https://gpuherd")
+        assert reply.headers["set-cookie"].startswith("__Host-gpuherd_session=")
+        assert "Secure" in reply.headers["set-cookie"]
+        token = reply.headers["set-cookie"].split(";")[0]
+        stranger.client.cookies.clear()
+        assert (await stranger.open("/", Cookie=token)).status_code == 200
+
+    async def test_a_wrong_key_gets_the_same_page_and_a_sentence(self, stranger: Browser) -> None:
+        reply = await stranger.sign_in("ghk_wrong")
+        assert reply.status_code == 401
+        assert "does not open anything" in reply.text
+        assert "ghk_wrong" not in reply.text
+        assert "set-cookie" not in reply.headers
+
+    @pytest.mark.parametrize(
+        "target", ["//evil.example", "https://evil.example", "/\\evil.example", "x", "/a\nb"]
+    )
+    async def test_the_way_back_never_leads_elsewhere(self, stranger: Browser, target: str) -> None:
+        reply = await stranger.client.post("/login", data={"api_key": KEY, "next": target})
+        assert reply.headers["location"] == "/"
+
+    async def test_ten_wrong_keys_are_enough_for_a_while(self, stranger: Browser, clock: FakeClock) -> None:
+        for _ in range(10):
+            assert (await stranger.sign_in("ghk_wrong")).status_code == 401
+        refused = await stranger.sign_in(KEY)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        await clock.sleep(10)
+        assert (await stranger.sign_in(KEY)).status_code == 303
+
+    async def test_right_keys_are_not_counted(self, stranger: Browser) -> None:
+        for _ in range(15):
+            assert (await stranger.sign_in(KEY)).status_code == 303
+
+    async def test_signing_in_and_out_is_in_the_audit_log(self, admin: Browser, plane: Plane) -> None:
+        await admin.send("/logout")
+        entries = (await plane.keys.audit.page(10)).entries
+        assert [it.deed.action for it in entries] == ["session.end", "session.open"]
+
+
+class TestTheEnd:
+    async def test_signing_out_ends_the_session_even_for_who_kept_the_cookie(self, admin: Browser) -> None:
+        kept = dict(admin.client.cookies)
+        reply = await admin.send("/logout")
+        assert (reply.status_code, reply.headers["location"]) == (303, "/login")
+        assert 'gpuherd_session=""' in reply.headers["set-cookie"]
+        admin.client.cookies.clear()
+        admin.client.cookies.update(kept)
+        assert (await admin.open("/")).status_code == 303
+
+    async def test_a_revoked_key_ends_its_sessions_at_once(self, stranger: Browser, plane: Plane) -> None:
+        made = await make_key(plane, "write")
+        await stranger.sign_in(made.secret.reveal())
+        assert (await stranger.open("/")).status_code == 200
+        await plane.keys.manage.revoke(made.key.id, ADMIN)
+        assert (await stranger.open("/")).status_code == 303
+
+    async def test_an_expired_key_ends_its_sessions(
+        self, stranger: Browser, plane: Plane, clock: FakeClock
+    ) -> None:
+        made = await make_key(plane, "read", expires_at=clock.now() + timedelta(hours=1))
+        await stranger.sign_in(made.secret.reveal())
+        assert (await stranger.open("/")).status_code == 200
+        await clock.sleep(3601)
+        assert (await stranger.open("/")).status_code == 303
