@@ -76,6 +76,7 @@ class Evidence:
     decoys: dict[str, str] = field(default_factory=dict)
     down: list[Window] = field(default_factory=list)
     outages: list[Window] = field(default_factory=list)
+    blindness: list[Window] = field(default_factory=list)
     crashes: int = 0
     clock_jumps: int = 0
     looks: int = 0

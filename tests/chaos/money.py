@@ -115,8 +115,8 @@ def surplus_s(evidence: Evidence, lives: list[Life]) -> float:
 
 
 def resolve_window_s(evidence: Evidence) -> float:
-    """Return how long it may take to act on what was seen, and all that kept us from acting."""
-    kept_from_acting_s = sum(it.seconds for it in (*evidence.down, *evidence.outages))
+    """Return how long it may take to act on what was seen, and all that kept us from seeing or acting."""
+    kept_from_acting_s = sum(it.seconds for it in (*evidence.down, *evidence.outages, *evidence.blindness))
     return evidence.settle_s / 3 + kept_from_acting_s
 
 

@@ -83,6 +83,7 @@ class _Player:
             self.made.append(place_elder(self.evidence, stage.clock.now()))
         stage.mortal = True
         stage.world.faults.add(*weather.faults)
+        self.evidence.blindness += [Window(*span) for span in weather.blindness]
         stage.say(f"storm of {', '.join(weather.climates) or 'nothing'}")
         events = [asyncio.ensure_future(self._later(op.at_s, self._do(op))) for op in self.schedule.ops]
         events += [asyncio.ensure_future(self._jump(*jump)) for jump in weather.jumps]

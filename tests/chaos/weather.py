@@ -34,6 +34,8 @@ class Weather:
     faults: list[Fault] = field(default_factory=list)
     # Spans in which every single call fails.
     outages: list[tuple[float, float]] = field(default_factory=list)
+    # Spans in which no list shows anything.
+    blindness: list[tuple[float, float]] = field(default_factory=list)
     jumps: list[tuple[float, float]] = field(default_factory=list)
     crash_odds: float = 0.0
 
@@ -155,6 +157,7 @@ def _total_denial(weather: Weather, _: Random) -> None:
     span = weather.window(200.0)
     weather.add(FaultKind.EMPTY_LIST, **span)
     weather.add(FaultKind.GET_404_GLITCH, **span)
+    weather.blindness.append((span["after_s"], span["after_s"] + span["for_s"]))
 
 
 def _bad_starts(weather: Weather, chance: Random) -> None:
