@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _settle_in() -> None:
     """Make ready for many short plays: no log, and no search for garbage among what stays anyway."""
-    silence()
+    silence(for_good=True)
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 

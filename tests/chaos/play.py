@@ -43,10 +43,15 @@ _DECOY: CreateRequest = read_create_request(
 )
 
 
-def silence() -> None:
-    """Keep the service's log out of the way; what it says is in the evidence."""
-    # Not cached: other tests of the same process want to hear it again.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+def silence(*, for_good: bool = False) -> None:
+    """Keep the service's log out of the way; what it says is in the evidence.
+
+    Unless it is `for_good`, other tests of the same process can hear it again.
+    """
+    if not structlog.get_config()["cache_logger_on_first_use"]:
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=for_good
+        )
 
 
 def play(schedule: Schedule) -> tuple[Evidence, Stage]:
@@ -95,17 +100,19 @@ class _Player:
         supervisor.cancel()
 
     def _place_decoys(self) -> None:
-        """Put machines of others on the account, with names that look like ours."""
+        """Put two machines of others on the account, with names that look like ours."""
         installation = self.evidence.tables.flags["installation"]
         other = "deadbeef" if installation != "deadbeef" else "feedbeef"
         stranger = f"{self.schedule.seed % 10**26:026d}"
-        for name in (
+        names = (
             "job-0",
             f"job-0--{MARK}-{other}-{stranger}-1",
             f"{MARK}-{installation}-{stranger}-1",
             f"job-0--{MARK}-{installation}-{stranger}-1x",
             f"job-0--{MARK}-{installation}",
-        ):
+        )
+        first, pair = self.schedule.seed % 5, 1 + self.schedule.seed // 5 % 4
+        for name in (names[first], names[(first + pair) % 5]):
             machine_id = self.stage.world.create(replace(_DECOY, name=name))
             self.evidence.decoys[machine_id] = name
 
