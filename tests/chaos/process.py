@@ -83,7 +83,8 @@ class Process(Herd):
         self.around, self.guard, self.pace = around, guard, pace
         self.tables = around.tables
         self.way = BreakingCloud(Guarded(around.cloud, "cloud", guard), around.clock)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # In the order of their birth: a set would have the order of their addresses, another at each run.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._running = 0
         self._rung = asyncio.Event()
         self.died = asyncio.Event()
@@ -137,8 +138,8 @@ class Process(Herd):
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something as part of this process: it ends when the process does."""
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def bury(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,20 @@ def test_the_order_of_sets_does_not_matter() -> None:
         for hash_seed in HASH_SEEDS
     }
     assert len(outputs) == 1
+
+
+# Those that once depended on the addresses of what was played before them.
+TOUCHY = (273, 871, 1004, 2168)
+
+
+def test_what_was_played_before_does_not_matter() -> None:
+    silence()
+
+    def played(seeds: Iterable[int]) -> dict[int, str]:
+        return {seed: play(draw_schedule(seed))[1].trace_hash() for seed in seeds}
+
+    alone = played(TOUCHY)
+    for first in (0, 30, 60):
+        # Garbage of many shapes between them, and the seeds in another order.
+        played(range(first, first + 30))
+        assert played(reversed(TOUCHY)) == alone

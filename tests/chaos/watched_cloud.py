@@ -33,7 +33,8 @@ class WatchedCloud(SimulatedCloud):
         super().__init__(world, latency_s=latency_s)
         self._on_post = on_post
         self._on_listed = on_listed
-        self._faces: dict[tuple[Any, ...], Machine] = {}
+        # Each with the ports it was drawn from: as long as they are kept, nothing else can have their id.
+        self._faces: dict[tuple[Any, ...], tuple[Machine, object]] = {}
 
     async def create_machine(self, order: Order) -> str:
         self._on_post(order)
@@ -53,8 +54,8 @@ class WatchedCloud(SimulatedCloud):
         )
         known = self._faces.get(face)
         if known is None:
-            known = self._faces[face] = super()._shown(snapshot)
-        return known
+            known = self._faces[face] = (super()._shown(snapshot), kept.proxy_ports)
+        return known[0]
 
 
 class BreakingCloud:
