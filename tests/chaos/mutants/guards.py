@@ -158,6 +158,13 @@ RENTING = (
         "UNKNOWN_MAX = 10**6\n",
         (f"{UNKNOWN}::test_three_creates_without_answer_and_effect_are_the_end",),
     ),
+    Guard(
+        "a key with a limit pays no more than was counted",
+        "usecases/launch_instance.py",
+        "            wish = replace(wish, hourly_usd_max=hourly_usd)\n",
+        "            pass\n",
+        ("tests/entrypoints/http/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
+    ),
 )
 
 STORE = (
@@ -188,6 +195,21 @@ STORE = (
         "        _INSERT_DELIVERY.run_later(connection, delivery_row(told))\n",
         "        pass\n",
         ("tests/contracts/test_store_instances_contract.py",),
+    ),
+    Guard(
+        "rows that wait go in before anything else is asked",
+        "adapters/sql/engines.py",
+        '        event.listen(engine, "before_cursor_execute", '
+        "lambda connection, *_: insert_waiting(connection))\n",
+        "        pass\n",
+        ("tests/adapters/sql/test_prepared.py::test_whoever_asks_next_finds_them",),
+    ),
+    Guard(
+        "rows of a transaction that came to nothing are forgotten",
+        "adapters/sql/database.py",
+        "                forget_waiting(connection)\n",
+        "",
+        ("tests/adapters/sql/test_prepared.py::test_nothing_of_what_failed_comes_later",),
     ),
     Guard(
         "one claim, one instance",
