@@ -1,6 +1,13 @@
 """`gpuherd`: parse the command line, and build what the command needs."""
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+import gc
+
+# Before anything is loaded. Nearly nothing here refers to itself in a circle, so a search for garbage seldom
+# finds any; at a start the searches took a quarter of the time.
+gc.set_threshold(20_000, 50, 100)
 
 import asyncio
 import random

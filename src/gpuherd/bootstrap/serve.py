@@ -31,8 +31,6 @@ log = structlog.get_logger()
 
 SIMULATOR_KEY = Secret("sk_simulated")
 SWITCH_S = 0.0002
-# Nearly nothing here refers to itself in a circle, so a search seldom finds anything.
-GARBAGE_THRESHOLDS = (20_000, 50, 100)
 WORLD_FILE = "simulator.json"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -133,15 +131,10 @@ async def serve(settings: Settings, *, simulator: bool, speed: float, check: Fil
             # The work goes on while the door is still being put together.
             server = (await asyncio.to_thread(_http_server)).open_door(service, note_request)
             server.obey_signals()
-            _look_less_for_garbage()
+            # What is loaded by now stays: each search for garbage that went through it stopped us for 0.1 s.
+            gc.freeze()
             _greet(settings, simulator=simulator)
             await server.serve(sockets=[door])
-
-
-def _look_less_for_garbage() -> None:
-    """Spare what is loaded by now from the search for garbage: it stays, and to go through it takes 0.1 s."""
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 def _http_server() -> Any:
