@@ -176,13 +176,15 @@ class Blotter:
         # In a line of JSON some characters look different.
         values |= {_encode(value)[1:-1] for value in values}
         # The longest first: one may be a part of another, and no rest of it shall stay.
-        words = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
-        # What never matches, where there is no secret.
-        self._pattern = re.compile(words or r"(?!)")
+        self._values = sorted(values, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._values)))
 
     def clean(self, text: str) -> str:
         """Return the text without any secret in it."""
-        return self._pattern.sub(HIDDEN, text)
+        # To look for each of them is ten times faster than the pattern, and nearly always enough.
+        if any(value in text for value in self._values):
+            return self._pattern.sub(HIDDEN, text)
+        return text
 
 
 class _LibraryBlotter(logging.Filter):
