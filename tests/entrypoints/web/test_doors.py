@@ -44,6 +44,12 @@ class TestWithoutASession:
         reply = await stranger.open("/jobs", Accept="*/*")
         assert (reply.status_code, reply.json()["code"]) == (401, "UNAUTHORIZED")
 
+    @pytest.mark.parametrize("accept", ["*/*", "text/html"])
+    async def test_the_front_door_leads_to_the_login(self, stranger: Browser, accept: str) -> None:
+        reply = await stranger.open("/", Accept=accept)
+        assert (reply.status_code, reply.headers["location"]) == (303, "/login")
+        assert (await stranger.open("/", Accept="application/json")).status_code == 401
+
     async def test_a_refresh_of_an_open_page_is_sent_to_the_login_as_a_whole(self, stranger: Browser) -> None:
         reply = await stranger.client.get("/", headers={"HX-Request": "true", "Accept": "*/*"})
         assert (reply.status_code, reply.headers["hx-redirect"]) == (401, "/login")

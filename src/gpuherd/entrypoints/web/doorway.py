@@ -11,6 +11,7 @@ from starlette.types import Scope
 COOKIE = "gpuherd_session"
 # Browsers take this name only over TLS, from this very host, for all of it.
 SECURE_COOKIE = f"__Host-{COOKIE}"
+ANYTHING = (b"", b"*/*")
 _PLAIN_PATH = re.compile(r"/(?![/\\])[!-~]{0,500}")
 
 
@@ -32,8 +33,9 @@ def cookie_of(scope: Scope) -> str:
 
 
 def wants_html(scope: Scope) -> bool:
-    """Tell whether a person looks at the reply."""
-    return b"text/html" in header(scope, b"accept") or is_refresh(scope)
+    """Tell whether a person looks at the reply; at the front door also who does not say what he wants."""
+    accepted = header(scope, b"accept")
+    return b"text/html" in accepted or is_refresh(scope) or (scope["path"] == "/" and accepted in ANYTHING)
 
 
 def is_refresh(scope: Scope) -> bool:
