@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Status
+from gpuherd.domain.instance import Instance, Status
 from gpuherd.domain.orphan import OrphanVerdict
 from gpuherd.simulator.calls import Endpoint
 from gpuherd.simulator.faults import Fault, FaultKind
@@ -34,10 +34,8 @@ def put_back(copy: Path, path: Path) -> None:
     shutil.copy(copy, path)
 
 
-async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_again(
-    tmp_path: Path, world: World, clock: FakeClock
-) -> None:
-    path = tmp_path / "herd.db"
+async def rented_after_the_backup(path: Path, world: World, clock: FakeClock) -> tuple[Instance, Instance]:
+    """Put a database back in which an instance was just accepted; return it, and as it was rented since."""
     first = Herd(path, world, clock)
     instance = await first.launch()
     copy = backup(first, path)
@@ -45,6 +43,14 @@ async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_aga
     rented = await second.settle(instance)
     second.close()
     put_back(copy, path)
+    return instance, rented
+
+
+async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_again(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    path = tmp_path / "herd.db"
+    instance, rented = await rented_after_the_backup(path, world, clock)
     third = Herd(path, world, clock, seed=3)
     assert (await third.instances.get(instance.id)).cloud_id is None
     restored = await third.settle(instance)
@@ -64,13 +70,7 @@ async def test_nothing_is_rented_before_the_cloud_was_seen(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     path = tmp_path / "herd.db"
-    first = Herd(path, world, clock)
-    instance = await first.launch()
-    copy = backup(first, path)
-    second = Herd(path, world, clock, seed=2)
-    rented = await second.settle(instance)
-    second.close()
-    put_back(copy, path)
+    instance, rented = await rented_after_the_backup(path, world, clock)
     # For a while lists fail, and creates would work.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.LIST,)))
     third = Herd(path, world, clock, seed=3)
@@ -87,13 +87,7 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     path = tmp_path / "herd.db"
-    first = Herd(path, world, clock)
-    instance = await first.launch()
-    copy = backup(first, path)
-    second = Herd(path, world, clock, seed=2)
-    rented = await second.settle(instance)
-    second.close()
-    put_back(copy, path)
+    instance, rented = await rented_after_the_backup(path, world, clock)
     third = Herd(path, world, clock, seed=3)
     turn = await third.turns.begin(instance.id, None)
     assert turn is not None
@@ -129,13 +123,7 @@ async def test_a_machine_that_somebody_wants_removed_is_not_taken_back(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     path = tmp_path / "herd.db"
-    first = Herd(path, world, clock)
-    instance = await first.launch()
-    copy = backup(first, path)
-    second = Herd(path, world, clock, seed=2)
-    rented = await second.settle(instance)
-    second.close()
-    put_back(copy, path)
+    instance, rented = await rented_after_the_backup(path, world, clock)
     third = Herd(path, world, clock, seed=3)
     await third.observer.look()
     # The order stands, but the cloud cannot be asked yet.

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
-import gpuherd.adapters.sql.migrate as migrations
 from gpuherd.adapters.sql.column_types import to_micros
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.adapters.sql.mapping import instance_row
 from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.ports.store import Claim
+from tests.adapters.sql.old_database import BOTH, left_at
 from tests.support.builders import an_instance
-from tests.support.databases import install_queue, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
 
 CLAIM = Claim("admin", "run-7", "fingerprint")
 NEW = ("owner", "gpus", "micro_usd")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=BOTH)
 def old(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
     """A database as the version before keys left it."""
-    url = f"sqlite:///{path}"
-    if request.param == "postgres":
-        libpq_url = request.getfixturevalue("postgres_url")
-        asyncio.run(install_queue(libpq_url))
-        url = sqlalchemy_url(libpq_url)
-    with closing(Database(url)) as database:
-        database.migrate_with(_before_keys)
+    with left_at("0003", request, path) as database:
         yield database
-
-
-def _before_keys(connection: sa.Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "0003")
 
 
 def accept(connection: sa.Connection) -> None:
