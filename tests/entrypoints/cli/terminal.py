@@ -22,6 +22,8 @@ PATIENCE_S = 30.0
 # What rich itself writes: colours, cursor movements, erasing, showing and hiding the cursor.
 RICH = re.compile(r"\x1b\[[0-9;]*[mAKGH]|\x1b\[\?25[lh]|\x1b\[2K")
 
+CTRL_C = "\x03"
+AGAIN_S = 3.0
 # Where rich goes back to draw over a line.
 REDRAWN = re.compile(r"\r|\x1b\[1A|\x1b\[2K")
 
@@ -44,6 +46,7 @@ class Terminal:
         os.close(slave)
         self.raw = ""
         self._bytes = b""
+        self._pressed_again = ""
 
     @property
     def text(self) -> str:
@@ -85,6 +88,15 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
+    def answer(self, keys: str) -> None:
+        """Type at a question.
+
+        A Ctrl-C that comes in the moment before the system begins to read is noticed only with the next key:
+        a person presses again, and so do we.
+        """
+        self.type(keys)
+        self._pressed_again = keys if keys == CTRL_C else ""
+
     def end(self) -> int:
         """Read all the rest and return the exit code."""
         deadline = time.monotonic() + PATIENCE_S
@@ -98,9 +110,17 @@ class Terminal:
             self.process.wait()
         os.close(self._master)
 
+    def _next_press(self, deadline: float) -> float:
+        return min(deadline, time.monotonic() + AGAIN_S) if self._pressed_again else deadline
+
+    def _ready(self, deadline: float) -> bool:
+        return bool(select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))[0])
+
     def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        while not self._ready(self._next_press(deadline)):
+            if time.monotonic() < deadline:
+                self.type(self._pressed_again)
+                continue
             raise AssertionError(f"nothing more came in time; the terminal shows:\n{self.text}")
         try:
             chunk = os.read(self._master, 65536)

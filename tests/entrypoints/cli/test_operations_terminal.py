@@ -79,7 +79,7 @@ def test_anything_but_a_yes_deletes_nothing(api: FakeApi, keys: str, exit_code: 
     api.handler = scripted("delete", "running", "requested")
     with terminal(api.url, "rm", "train-1") as screen:
         screen.until("[y/N]")
-        screen.type(keys)
+        screen.answer(keys)
         assert screen.end() == exit_code
     assert orders(api) == []
     assert "nothing was deleted" in screen.text

@@ -141,7 +141,7 @@ class TestOnATerminal:
         with terminal(api.url, *UP) as screen:
             screen.until("Rent it? [y/N]")
             assert not rented(api)
-            screen.type(answer)
+            screen.answer(answer)
             assert screen.end() == code
         assert rented(api) == (code == 0)
         assert ("nothing was rented" in screen.text) == (code != 0)

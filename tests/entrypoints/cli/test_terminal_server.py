@@ -99,7 +99,7 @@ def test_the_plan_is_shown_and_what_is_wanted_is_rented(server: str) -> None:
 def test_without_a_yes_nothing_is_rented(server: str, answer: str, code: int) -> None:
     with terminal(server, "up", *WISH, "--name", "unwanted") as screen:
         screen.until("Rent it? [y/N]")
-        screen.type(answer)
+        screen.answer(answer)
         assert screen.end() == code
     assert "nothing was rented" in screen.text
     assert "Traceback" not in screen.text
