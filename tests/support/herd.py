@@ -145,7 +145,9 @@ class Herd:
         max_wait: timedelta = timedelta(seconds=1200),
         meter: Meter | None = None,
         unknown_max: int = UNKNOWN_MAX,
+        look_every: timedelta = OBSERVE,
     ):
+        self._look_every = look_every
         self.world, self.clock = world, clock
         self.chance = random.Random(seed)
         self.ids = Ids(clock, self.chance)
@@ -298,7 +300,7 @@ class Herd:
         """Run until the instance is settled and all its webhooks are out, or `limit` has passed."""
         end = self.clock.now() + limit
         while self.clock.now() < end:
-            await self.run_for(OBSERVE)
+            await self.run_for(self._look_every)
             current = await self.instances.get(instance.id)
             if current.settled and not self._due(self.clock.now()):
                 return current
@@ -309,7 +311,7 @@ class Herd:
         end = self.clock.now() + span
         while True:
             if self.clock.now() >= self._look_at:
-                self._look_at = self.clock.now() + OBSERVE
+                self._look_at = self.clock.now() + self._look_every
                 await self.observer.tick()
             if self.clock.now() >= self._collect_at:
                 self._collect_at = self.clock.now() + COLLECT

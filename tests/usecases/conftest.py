@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,13 @@ def world(clock: FakeClock) -> World:
 
 
 @pytest.fixture
-def herd(tmp_path: Path, world: World, clock: FakeClock) -> Iterator[Herd]:
-    herd = Herd(tmp_path / "herd.db", world, clock)
+def look_every() -> timedelta:
+    """Less often than the service does, because each look of these tests takes real time."""
+    return timedelta(seconds=5)
+
+
+@pytest.fixture
+def herd(tmp_path: Path, world: World, clock: FakeClock, look_every: timedelta) -> Iterator[Herd]:
+    herd = Herd(tmp_path / "herd.db", world, clock, look_every=look_every)
     yield herd
     herd.close()

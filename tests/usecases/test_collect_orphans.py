@@ -43,6 +43,12 @@ from tests.support.webhooks import webhooks_of
 LATER_S = 31.0
 
 
+@pytest.fixture
+def look_every() -> timedelta:
+    """As often as the service does: these tests know the seconds."""
+    return timedelta(seconds=2)
+
+
 async def test_other_peoples_machines_are_noted_with_their_price_and_left_alone(
     herd: Herd, world: World
 ) -> None:

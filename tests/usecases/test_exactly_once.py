@@ -128,7 +128,15 @@ async def test_a_wall_clock_that_jumps_ahead_does_not_shorten_the_settling_time(
     assert len(world.alive()) == 2
 
 
-@pytest.mark.parametrize("style", ["missing_page", "duplicated_page", "wrong_total", "short_page"])
+@pytest.mark.parametrize(
+    "style",
+    [
+        "missing_page",
+        pytest.param("duplicated_page", marks=pytest.mark.long),
+        "wrong_total",
+        pytest.param("short_page", marks=pytest.mark.long),
+    ],
+)
 async def test_a_list_whose_pages_do_not_fit_together_proves_no_absence(
     herd: Herd, world: World, style: str
 ) -> None:

@@ -30,6 +30,12 @@ RUNS = "The machine runs."
 GONE = "The machine is gone and costs nothing any more."
 
 
+@pytest.fixture
+def look_every() -> timedelta:
+    """As often as the service does: these tests know the seconds."""
+    return timedelta(seconds=2)
+
+
 def sell_out(world: World, units: int = 0) -> None:
     for product in world.catalogue.products:
         for cluster in world.catalogue.clusters:

@@ -23,6 +23,12 @@ from tests.support.fake_clock import START
 from tests.support.herd import Herd
 
 
+@pytest.fixture
+def look_every() -> timedelta:
+    """As often as the service does: these tests know the seconds."""
+    return timedelta(seconds=2)
+
+
 def sell_out(world: World) -> None:
     for product in world.catalogue.products:
         for cluster in world.catalogue.clusters:

@@ -22,6 +22,12 @@ from tests.support.herd import Herd
 SETTLE = timedelta(seconds=18)
 
 
+@pytest.fixture
+def look_every() -> timedelta:
+    """As often as the service does: these tests know the seconds."""
+    return timedelta(seconds=2)
+
+
 class CuriousCloud(SimulatedCloud):
     """Looks into our own database at the moment at which a create call arrives."""
 
