@@ -415,7 +415,7 @@ async def test_the_ledger_and_the_comprehensive_list_agree_on_who_is_foreign(
     assert {it.cloud_id for it in lines.values() if it.verdict is not OrphanVerdict.FOREIGN} == ours
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 4))])
 async def test_creates_that_take_effect_after_every_patience_end_with_one_machine_for_each_wish(
     tmp_path: Path, seed: int
 ) -> None:
