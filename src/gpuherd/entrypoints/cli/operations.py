@@ -11,7 +11,6 @@ import typer
 from gpuherd.domain.waiting import WaitFor
 from gpuherd.entrypoints.cli.connection import ApiClient, Reply
 from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.follow import Watcher, instance_path
 from gpuherd.entrypoints.cli.instance_views import when
 from gpuherd.entrypoints.cli.lookup import find
@@ -28,6 +27,7 @@ from gpuherd.entrypoints.cli.options import (
 from gpuherd.entrypoints.cli.order import known_so_far, ordered, say_ordered
 from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.pursuit import Pursuit
+from gpuherd.entrypoints.cli.question import go_on_only_with_a_yes
 from gpuherd.entrypoints.cli.session import Surroundings, run, surroundings_of
 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to the end. Ctrl-C detaches.")]
@@ -155,14 +155,7 @@ def _ask(world: Surroundings, output: Output, details: Details) -> None:
     facts = [details.status, *details.facts, f"created {created}" if created else ""]
     output.note(f"{safe(details.name)}  {safe(details.id)}", "bold")
     output.note(" · ".join(safe(fact) for fact in facts if fact))
-    try:
-        sure = typer.confirm("Delete it with all its data?", err=True)
-    except typer.Abort:
-        output.note("\nnothing was deleted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if not sure:
-        output.note("nothing was deleted")
-        raise typer.Exit(ExitCode.FAILED)
+    go_on_only_with_a_yes(output, "Delete it with all its data?", "nothing was deleted")
 
 
 def _unanswered(name_or_id: str) -> str:

@@ -13,8 +13,8 @@ from rich.table import Table
 from gpuherd.domain.orphan import OrphanVerdict
 from gpuherd.entrypoints.cli.connection import ApiClient, Json
 from gpuherd.entrypoints.cli.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.output import JsonOption, Mode, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.question import go_on_only_with_a_yes
 from gpuherd.entrypoints.cli.session import Surroundings, run, surroundings_of
 from gpuherd.entrypoints.cli.tables import Column, table
 from gpuherd.entrypoints.cli.times import rough
@@ -165,14 +165,7 @@ def _require_somebody() -> None:
 
 
 def _confirm(output: Output, question: str) -> None:
-    try:
-        sure = typer.confirm(question, err=True)
-    except typer.Abort:
-        output.note("\nnothing was deleted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if not sure:
-        output.note("nothing was deleted")
-        raise typer.Exit(ExitCode.FAILED)
+    go_on_only_with_a_yes(output, question, "nothing was deleted")
 
 
 def _tell(output: Output, body: Json) -> None:

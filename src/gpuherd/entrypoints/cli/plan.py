@@ -8,7 +8,7 @@ import typer
 
 from gpuherd.entrypoints.cli.connection import ApiClient
 from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, ExitCode, of_problem
+from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, of_problem
 from gpuherd.entrypoints.cli.launch import Launch
 from gpuherd.entrypoints.cli.options import (
     BILLING_MODES,
@@ -34,6 +34,7 @@ from gpuherd.entrypoints.cli.options import (
 from gpuherd.entrypoints.cli.output import JsonOption, Output, safe
 from gpuherd.entrypoints.cli.plan_views import entries, full_plan, short_plan
 from gpuherd.entrypoints.cli.problems import ApiProblem
+from gpuherd.entrypoints.cli.question import go_on_only_with_a_yes
 from gpuherd.entrypoints.cli.session import Surroundings, run, surroundings_of
 
 PATH = "/api/plans"
@@ -124,24 +125,13 @@ def confirm(world: Surroundings, output: Output, wish: Launch) -> None:
     run(world, output, look)
     for planned in found:
         output.show(*short_plan(planned))
-    _ask(output, _question(found))
+    go_on_only_with_a_yes(output, _question(found), "nothing was rented")
 
 
 def _question(found: list[Details]) -> str:
     if not found:
         return "Order it all the same?"
     return "Rent it?" if found[0].raw.get("fits") is True else "Order it, and wait for an offer?"
-
-
-def _ask(output: Output, question: str) -> None:
-    try:
-        wanted = typer.confirm(question, err=True)
-    except typer.Abort:
-        output.note("\nnothing was rented")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if not wanted:
-        output.note("nothing was rented")
-        raise typer.Exit(ExitCode.FAILED)
 
 
 async def _planned(api: ApiClient, wish: Launch) -> Details:
