@@ -11,6 +11,13 @@ from gpuherd.simulator.calls import Endpoint
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 CREATES = Endpoint.CREATE.value
 HOOK = "http://example.com/hook"

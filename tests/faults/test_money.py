@@ -17,6 +17,13 @@ from gpuherd.simulator.catalogue import Product
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from tests.support.herd import PRODUCT, Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 CREATES = Endpoint.CREATE.value
 

@@ -20,6 +20,13 @@ from gpuherd.simulator.world import World
 from gpuherd.usecases.launch_instance import LaunchRequest
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 CREATES, STARTS, STOPS = Endpoint.CREATE.value, Endpoint.START.value, Endpoint.STOP.value
 HOOK = "http://example.com/hook"

@@ -20,6 +20,13 @@ from gpuherd.simulator.world import World
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 HOOK = "http://example.com/hook"
 

@@ -19,6 +19,13 @@ from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from gpuherd.usecases.change_goal import Accepted
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 HOOK = "http://example.com/hook"
 

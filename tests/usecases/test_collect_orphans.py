@@ -28,6 +28,7 @@ from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED, LINES_KEPT
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
 from tests.support.strangers import (
     a_surplus,
     alive,
@@ -39,6 +40,12 @@ from tests.support.strangers import (
     rent_tagged,
 )
 from tests.support.webhooks import webhooks_of
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 LATER_S = 31.0
 
@@ -77,10 +84,15 @@ async def test_a_new_machine_of_others_is_told_once_on_the_account(herd: Herd, w
     ]
 
 
-async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(herd: Herd, world: World) -> None:
+async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(
+    tmp_path: Path, world: World, clock: FakeClock
+) -> None:
+    # The store in memory has no endpoints.
+    herd = Herd(tmp_path / "herd.db", world, clock)
     await webhooks_of(herd).endpoints.add("https://example.com/all", ("instance.orphan_detected",))
     stranger = rent_past_gpuherd(world, "somebody-elses")
     await herd.run_for(timedelta(minutes=2))
+    herd.close()
     (told,) = [json.loads(body) for _, body in herd.receiver.got]
     assert told["type"] == "instance.orphan_detected"
     assert (told["data"]["cloudInstanceId"], told["data"]["verdict"]) == (stranger, "foreign")

@@ -18,6 +18,13 @@ from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 CREATES = Endpoint.CREATE.value
 
@@ -190,7 +197,7 @@ async def test_a_look_alike_name_is_not_adopted(herd: Herd, world: World) -> Non
 async def test_a_deadline_during_an_unknown_create_fails_the_instance_but_goes_on_looking(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    herd = Herd(tmp_path / "short.db", world, clock, max_wait=timedelta(seconds=60))
+    herd = MemoryHerd(tmp_path / "short.db", world, clock, max_wait=timedelta(seconds=60))
     world.faults.add(
         Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1), Fault(FaultKind.LIST_LAG, seconds=150)
     )
@@ -284,7 +291,7 @@ async def test_seeded_storms_end_with_one_machine_for_each_wish(tmp_path: Path, 
         Fault(FaultKind.OUTAGE, probability=0.1, for_s=600),
         Fault(FaultKind.LIST_LAG, probability=0.3, seconds=60, for_s=600),
     )
-    herd = Herd(tmp_path / f"{seed}.db", world, clock, seed=seed, max_wait=timedelta(hours=3))
+    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, max_wait=timedelta(hours=3))
     wishes = [await herd.launch(f"job-{n}") for n in range(3)]
     ended = [await herd.settle(it, timedelta(hours=4)) for it in wishes]
     assert [it.status for it in ended] == [Status.RUNNING] * 3, f"seed {seed}"

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from gpuherd.domain.health import HealthCheck, HealthStatus
 from gpuherd.domain.instance import Status
 from gpuherd.simulator.calls import Endpoint
 from gpuherd.simulator.world import World
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 HOOK = "http://example.com/hook"
 CHECK = HealthCheck()

@@ -18,6 +18,13 @@ from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 SETTLE = timedelta(seconds=18)
 

@@ -13,6 +13,13 @@ from gpuherd.domain.instance import Status
 from gpuherd.simulator.calls import Endpoint
 from gpuherd.simulator.world import World
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 WAIT_S = 3600
 

@@ -76,7 +76,15 @@ class MemoryStore:
             "sighting": list(it.sightings.values()),
             "list_record": list(it.lists.values()),
             "job": [
-                SimpleNamespace(id=job_id, woken=row.woken, state=row.state, row=row)
+                SimpleNamespace(
+                    id=job_id,
+                    kind=row.new.kind,
+                    instance_id=row.new.instance_id,
+                    woken=row.woken,
+                    state=row.state,
+                    attempts=row.attempts,
+                    row=row,
+                )
                 for job_id, row in it.jobs.items()
             ],
             "pgqueuer": [
