@@ -102,6 +102,8 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         {"GPUHERD_URL": "http://user:password@host"},
         {"GPUHERD_DATABASE_URL": "no url"},
         {"GPUHERD_DATABASE_URL": "redis://localhost"},
+        {"GPUHERD_DATABASE_CONNECTIONS": "0"},
+        {"GPUHERD_DATABASE_CONNECTIONS": "51"},
         {"GPUHERD_FAST_POLL_INTERVAL": "60"},
         {"WEBHOOK_SECRET": "short"},
         {"WEBHOOK_SECRET": "whsec_AAAA"},

@@ -102,6 +102,7 @@ class Settings(BaseModel):
     log_level: str = _named("LOG_LEVEL", "info")
 
     database_url: str = _named("GPUHERD_DATABASE_URL", "")
+    database_connections: int = _named("GPUHERD_DATABASE_CONNECTIONS", 4, ge=1, le=50)
     data_dir: Path = _named("GPUHERD_DATA_DIR", Path("~/.local/share/gpuherd"))
     host: str = _named("GPUHERD_HOST", "127.0.0.1", min_length=1)
     port: int = _named("GPUHERD_PORT", 8080, ge=0, le=65535)

@@ -21,11 +21,12 @@ def listen_to_replicas(
     # Its driver takes a while to load, and few need it.
     import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415
 
+    from gpuherd.adapters.queue.postgres_bounds import bounded  # noqa: PLC0415
     from gpuherd.adapters.queue.postgres_url import asyncpg_arguments  # noqa: PLC0415
     from gpuherd.adapters.sql.change_listener import ChangeListener  # noqa: PLC0415
 
     listener = ChangeListener(
-        partial(asyncpg.connect, **asyncpg_arguments(settings.database_url)),
+        partial(asyncpg.connect, **bounded(asyncpg_arguments(settings.database_url))),
         database.sender,
         hub.changed,
         hub.everything_changed,

@@ -6,7 +6,9 @@ GpuherdError
 ├── QuotaExceeded                            the key's limit is reached: end something first
 ├── NoCapacity                               no offer is left: wait, or wish for something else
 ├── StoreUnavailable                         our own memory cannot be written now: try again
+│   └── StoreOutcomeUnknown                  it may have been written: look before trying again
 ├── StaleWrite                               somebody else changed it first: look again
+│   └── DutyLost                             another replica has taken over what we were doing
 └── CloudError
     ├── CloudUnavailable                     surely nothing happened: try again later
     │   ├── CircuitOpen · RateLimited        we did not even ask, or were told to wait
@@ -93,10 +95,22 @@ class StoreUnavailable(GpuherdError):
     code = "STORE_UNAVAILABLE"
 
 
+class StoreOutcomeUnknown(StoreUnavailable):
+    """The database was lost at the commit: all of it was written, or nothing. Look before repeating it."""
+
+    code = "STORE_OUTCOME_UNKNOWN"
+
+
 class StaleWrite(GpuherdError):
     """The row has changed since it was read, or the lease on it is lost."""
 
     code = "STALE_WRITE"
+
+
+class DutyLost(StaleWrite):
+    """What was to be written belongs to a duty that another replica holds now."""
+
+    code = "DUTY_LOST"
 
 
 class CloudError(GpuherdError):

@@ -1,6 +1,7 @@
 """What the use cases need of our memory, as small promises; one database keeps them all.
 
-Any method may raise `StoreUnavailable`: nothing was changed. "The store is down" is never "not found".
+Any method may raise `StoreUnavailable`: nothing was changed, unless it is a `StoreOutcomeUnknown`, which may
+have changed everything that was asked for. "The store is down" is never "not found".
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class TestLost:
         assert await texts(postgres) == ["held", "before", "after"]
 
     async def test_a_server_that_is_not_there_is_unavailable(self, tmp_path: Path) -> None:
-        with closing(Database(f"postgresql+psycopg:///gpuherd?host={tmp_path}")) as database:
+        url = f"postgresql+psycopg:///gpuherd?host={tmp_path}"
+        with closing(Database(url, away_limit_s=0.05)) as database:
             with pytest.raises(StoreUnavailable):
                 await database.write(writing("nowhere"))
             with pytest.raises(StoreUnavailable):

@@ -26,6 +26,7 @@ from pgqueuer.domain.types import JobId
 from pgqueuer.ports.driver import Driver
 
 from gpuherd.adapters.queue.names import CHANNEL, NAMES, table_changed
+from gpuherd.adapters.queue.postgres_bounds import bounded, unbounded
 from gpuherd.adapters.queue.postgres_driver import PoolDriver
 from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
 from gpuherd.clock import Clock
@@ -61,7 +62,7 @@ class PostgresRepository(Queries):
         """Connect to the database that a libpq URL names."""
         arguments = asyncpg_arguments(url)
         pool = await asyncpg.create_pool(
-            **arguments, min_size=1, max_size=connections, command_timeout=STATEMENT_LIMIT_S
+            **bounded(arguments), min_size=1, max_size=connections, command_timeout=STATEMENT_LIMIT_S
         )
         return cls(pool, clock, arguments)
 
@@ -74,7 +75,7 @@ class PostgresRepository(Queries):
     async def ensure_schema(self) -> None:
         """Make PGQueuer's tables or bring them up to date; replicas that start together take turns."""
         # A connection of its own: the lock belongs to one, and making an index may take its time.
-        connection = await asyncpg.connect(**self._arguments)
+        connection = await asyncpg.connect(**unbounded(self._arguments))
         try:
             schema = Queries(**_with_our_names(AsyncpgDriver(connection)))
             async with schema.schema_lock():

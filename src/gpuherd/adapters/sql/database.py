@@ -13,19 +13,21 @@ import queue
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.change_notice import begin_notices, send_notices
 from gpuherd.adapters.sql.engines import READERS, make_engine
-from gpuherd.adapters.sql.failures import is_broken, own_affair, unavailable
-from gpuherd.adapters.sql.prepared import forget_waiting, insert_waiting
+from gpuherd.adapters.sql.failures import is_broken, may_pass, own_affair, unavailable
+from gpuherd.adapters.sql.prepared import insert_waiting
+from gpuherd.adapters.sql.server.presence import Server
+from gpuherd.adapters.sql.transactions import FileTransactions, ServerTransactions
+from gpuherd.clock import Clock, SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -33,6 +35,12 @@ Work = Callable[[Connection], Any]
 
 BATCH_MAX = 256
 BUSY_TIMEOUT_S = 5.0
+# A server that restarts is back by then, and nobody has noticed more than a pause.
+AWAY_LIMIT_S = 3.0
+# For one look, or one commit with all that it commits. The server ends each statement long before that.
+SILENCE_LIMIT_S = 30.0
+# How often work that stands alone is run when the connection is lost under it, or replicas block each other.
+TRIES = 3
 
 
 Outcome = tuple[Any, Exception | None]
@@ -58,21 +66,37 @@ class _WorkFailed(Exception):
 class Database:
     """One SQLite file or one PostgreSQL database."""
 
-    def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S):
+    def __init__(
+        self,
+        url: str,
+        *,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        away_limit_s: float = AWAY_LIMIT_S,
+        silence_limit_s: float = SILENCE_LIMIT_S,
+        readers: int = READERS,
+        clock: Clock | None = None,
+    ):
         self.url = url
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         self._write_engine = make_engine(url, busy_timeout_s, writer=True)
-        self._read_engine = make_engine(url, busy_timeout_s, writer=False)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="gpuherd-read")
+        self._read_engine = make_engine(url, busy_timeout_s, writer=False, readers=readers)
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="gpuherd-read")
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         # Nothing may be queued behind the word that ends the writer: nobody would ever do it.
         self._door = threading.Lock()
         self._closed = False
+        self._closing = threading.Event()
         # By this, replicas know their own notices from those of others.
         self.sender = secrets.token_hex(8)
         # Called after a commit that may have made a job due; PostgreSQL notifies by itself.
         self.doorbell: Callable[[], None] = lambda: None
+        self._server: Server | None = None
+        self._transactions: FileTransactions | ServerTransactions = FileTransactions(self._write_engine)
+        if not self.is_sqlite:
+            self._server = Server(clock or SystemClock(), self._closing.wait, away_limit_s, silence_limit_s)
+            self._server.watch(self._write_engine, self._read_engine)
+            self._transactions = ServerTransactions(self._write_engine, self.sender, self._server)
         self._start_writer()
 
     def _start_writer(self) -> None:
@@ -113,7 +137,8 @@ class Database:
 
     def migrate_with(self, upgrade: Callable[[Connection], None]) -> None:
         """Run a schema change on the writer's engine, before anything else uses it."""
-        with self._write_engine.connect() as connection:
+        server, engine = self._server, self._write_engine
+        with engine.connect() if server is None else server.unbounded(engine) as connection:
             upgrade(connection)
             connection.commit()
 
@@ -124,6 +149,8 @@ class Database:
                 return
             self._closed = True
             self._queue.put(None)
+        # Whoever waits for a server that is away need not wait any longer.
+        self._closing.set()
         if self._writer is not None:
             self._writer.join()
         self._dispose()
@@ -132,13 +159,25 @@ class Database:
         self._readers.shutdown()
         self._write_engine.dispose()
         self._read_engine.dispose()
+        if self._server is not None:
+            self._server.end()
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         try:
-            with self._read_engine.connect() as connection:
-                return work(connection)
+            try:
+                return self._read_once(work)
+            except DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+                # It was dead, or died of a restart. A look can always be repeated.
+                return self._read_once(work)
         except (DBAPIError, sqlite3.Error) as error:
             raise unavailable(error) from error
+
+    def _read_once(self, work: Callable[[Connection], T]) -> T:
+        server, connect = self._server, self._read_engine.connect
+        with connect() if server is None else server.reach(connect) as connection:
+            return work(connection)
 
     def _write_loop(self) -> None:
         while (first := self._queue.get()) is not None:
@@ -159,17 +198,21 @@ class Database:
             batch.append(item)
         return batch, False
 
-    def _commit(self, batch: list[_Item]) -> None:
+    def _commit(self, batch: list[_Item], tries: int = TRIES) -> None:
         try:
             outcomes = self._run_together([item.work for item in batch])
         except StoreUnavailable as error:
-            # Not even begun: one by one, each would wait as long for the same answer.
-            outcomes = [(None, StoreUnavailable(error.message)) for _ in batch]
+            # It could not be begun, and one by one each would wait as long for the same answer; or nobody
+            # knows whether it was done, and it must not be done again.
+            outcomes = [(None, type(error)(error.message)) for _ in batch]
         except Exception as error:
             if len(batch) > 1:
                 # The commit, or the connection, failed. Each for itself: at most the guilty one is refused.
                 for item in batch:
                     self._commit([item])
+                return
+            if tries > 1 and may_pass(error):
+                self._commit(batch, tries - 1)
                 return
             outcomes = [(None, unavailable(error))]
         self._tell(list(zip(batch, outcomes, strict=True)))
@@ -198,7 +241,7 @@ class Database:
     def _run_together(self, batch: list[Work]) -> list[Outcome]:
         """Run all in one transaction; `StoreUnavailable` if none could be begun."""
         try:
-            with self._transaction() as connection:
+            with self._transactions.open() as connection:
                 outcomes: list[Outcome] = [(_run(connection, work), None) for work in batch]
                 _run(connection, insert_waiting)
                 return outcomes
@@ -206,24 +249,8 @@ class Database:
             if len(batch) == 1:
                 return [(None, failed.error)]
         # Savepoints cost more than most of the work behind them, so they are kept for when they are needed.
-        with self._transaction() as connection:
+        with self._transactions.open() as connection:
             return [_run_apart(connection, work) for work in batch]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with ExitStack() as stack:
-            try:
-                connection = stack.enter_context(self._write_engine.connect())
-                forget_waiting(connection)
-                stack.enter_context(connection.begin())
-            except DBAPIError as error:
-                raise unavailable(error) from error
-            if self.is_sqlite:
-                yield connection
-                return
-            begin_notices(connection)
-            yield connection
-            send_notices(connection, self.sender)
 
 
 def _settle(item: _Item, outcome: Outcome) -> None:

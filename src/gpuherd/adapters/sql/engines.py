@@ -9,14 +9,15 @@ from pathlib import Path
 from sqlalchemy import Engine, create_engine, event, make_url
 
 from gpuherd.adapters.sql.prepared import insert_waiting
+from gpuherd.adapters.sql.server.engine import make_postgres_engine
 
 READERS = 4
 
 
-def make_engine(url: str, busy_timeout_s: float, *, writer: bool) -> Engine:
-    size = 1 if writer else READERS
+def make_engine(url: str, busy_timeout_s: float, *, writer: bool, readers: int = READERS) -> Engine:
+    size = 1 if writer else readers
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_size=size, max_overflow=0, pool_pre_ping=True, hide_parameters=True)
+        return make_postgres_engine(url, size, writer=writer)
     if path := make_url(url).database:
         _private(Path(path))
     engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)

@@ -8,6 +8,8 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalErr
 
 from gpuherd.domain.errors import StoreUnavailable
 
+DEADLOCK, SERIALIZATION_FAILURE = "40P01", "40001"
+
 
 def own_affair(error: Exception) -> Exception:
     """What breaks a rule of the schema is the work's own affair; the rest says that we cannot write."""
@@ -25,6 +27,20 @@ def unavailable(error: Exception) -> Exception:
             words += f": {str(cause).partition(chr(10))[0]}"
         return StoreUnavailable(f"the database cannot be used now ({words})")
     return error
+
+
+def sqlstate_of(error: DBAPIError) -> str | None:
+    """Return PostgreSQL's code for what went wrong, None if it did not come to say one."""
+    code: str | None = getattr(error.orig, "sqlstate", None)
+    return code
+
+
+def may_pass(error: Exception) -> bool:
+    """Tell whether nothing was done and the very same work may go well in a moment."""
+    # Not a lock that was waited for in vain: the writer cannot stand still for that long twice.
+    return isinstance(error, DBAPIError) and (
+        error.connection_invalidated or sqlstate_of(error) in (DEADLOCK, SERIALIZATION_FAILURE)
+    )
 
 
 def is_broken(error: Exception) -> bool:

@@ -6,19 +6,24 @@ import sqlite3
 from typing import cast
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.exc import DBAPIError
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
 from gpuherd.adapters.sql.failures import unavailable
 from gpuherd.adapters.sql.file_check import FileCheck, read_through
+from gpuherd.adapters.sql.later_schema import readable_by
+
+log = structlog.get_logger()
 
 # Any constant will do, as long as every gpuherd uses the same.
 MIGRATION_LOCK = 7_415_263
-
+# While a change of a table waits for its turn, everybody else waits behind it.
+TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.
-HEAD = "0005"
+HEAD = "0008"
 
 
 def migrate(database: Database, check: FileCheck | None = None) -> None:
@@ -38,12 +43,29 @@ def _upgrade(connection: sa.Connection, check: FileCheck | None) -> None:
     else:
         # Two replicas that start together must not migrate together.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    if _current(connection) == HEAD:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{TABLE_LOCK_LIMIT}'")
+    current = _current(connection)
+    if current == HEAD:
+        return
+    if current is not None and current > HEAD:
+        _accept_later(connection, current)
         return
     # Loading Alembic takes longer than everything else here, and it is seldom needed.
     from gpuherd.adapters.sql.upgrade import run_migrations  # noqa: PLC0415
 
     run_migrations(connection)
+
+
+def _accept_later(connection: sa.Connection, current: str) -> None:
+    """A newer replica was here first; we may go on beside it if what we use is still there."""
+    needed = readable_by(connection, current)
+    if needed > HEAD:
+        raise DatabaseUnusable(
+            f"the database was written by a newer gpuherd (schema {current}; whoever uses it must know "
+            f"{needed} at least, and this version knows up to {HEAD}). Install that version or a later one; "
+            "nothing was changed."
+        )
+    log.warning("database.schema_is_later", schema=current, known=HEAD, readable_by=needed)
 
 
 def _refuse_damaged(connection: sa.Connection, check: FileCheck | None) -> None:

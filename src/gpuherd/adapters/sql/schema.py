@@ -37,6 +37,8 @@ instance = sa.Table(
     # What it holds now and costs an hour, so that a key's use can be summed up.
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("micro_usd", sa.BigInteger, nullable=False, server_default="0"),
+    # How many turns in a row have ended with the process that had them.
+    sa.Column("takeovers", sa.Integer, nullable=False, server_default="0"),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -279,6 +281,41 @@ job = sa.Table(
     # The state too, or SQLite would rather go through all jobs in that state.
     sa.Index("job_by_instance", "instance_id", "state"),
     sa.Index("job_by_state", "state", "id"),
+)
+
+# What one replica at a time may do. Whoever takes it over gets a higher fence, by which later writes of
+# the one before are known, and refused.
+duty = sa.Table(
+    "duty",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    # Empty when somebody has laid it down.
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+)
+
+replica = sa.Table(
+    "replica",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    # The machine and process, for people.
+    sa.Column("place", sa.Text, nullable=False),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+)
+
+# What replicas share of their limits. A row is written only on top of the version that was read.
+budget = sa.Table(
+    "budget",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    # By the clock of the database, in microseconds; all times in the document count from here.
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("doc", sa.Text, nullable=False),
 )
 
 # Conditions in the very words of a partial index: with anything else in their place, say a parameter, a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -11,22 +13,25 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
+from gpuherd.adapters.sql.later_schema import keep_readable
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+VERSIONS = (MIGRATIONS / "versions",)
 
 
-def run_migrations(connection: sa.Connection) -> None:
+def run_migrations(connection: sa.Connection, versions: Sequence[Path] = VERSIONS) -> None:
     """Bring the schema to its head, in the transaction of this connection."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", os.pathsep.join(map(str, versions)))
     config.attributes["connection"] = connection
-    _refuse_newer(connection, ScriptDirectory.from_config(config))
+    script = ScriptDirectory.from_config(config)
+    current = MigrationContext.configure(connection).get_current_revision()
+    if current is not None and current not in {it.revision for it in script.walk_revisions()}:
+        raise DatabaseUnusable(
+            f"the schema of the database ({current}) is none that this gpuherd knows "
+            f"(up to {script.get_current_head()}). Nothing was changed."
+        )
+    keep_readable(connection, current)
     command.upgrade(config, "head")
-
-
-def _refuse_newer(connection: sa.Connection, script: ScriptDirectory) -> None:
-    known = {revision.revision for revision in script.walk_revisions()}
-    for current in MigrationContext.configure(connection).get_current_heads():
-        if current not in known:
-            raise DatabaseUnusable(
-                f"the database was written by a newer gpuherd (schema {current}, this version knows up to "
-                f"{script.get_current_head()}). Install that version or a later one; nothing was changed."
-            )

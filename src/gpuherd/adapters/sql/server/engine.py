@@ -1,0 +1,56 @@
+"""Connections to PostgreSQL: nothing that is asked of the server may take for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.server.transaction_mark import mark_transactions
+
+# Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
+# to a process that hangs, and its locks hold up everybody else.
+BOUNDS = {
+    "statement_timeout": 15_000,
+    "lock_timeout": 5_000,
+    "idle_in_transaction_session_timeout": 30_000,
+}
+# In libpq's words. A machine that is gone without a goodbye is noticed within half a minute.
+LINK = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "fallback_application_name": "gpuherd",
+}
+
+
+def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
+    """Return a pool of `size` connections.
+
+    None is tried out before it is used: a round trip for each transaction is dear, and whoever meets a dead
+    one has done nothing yet, so he takes another.
+    """
+    engine = sa.create_engine(
+        url, pool_size=size, max_overflow=0, hide_parameters=True, connect_args=link_arguments(url)
+    )
+    if writer:
+        mark_transactions(engine)
+    return engine
+
+
+def link_arguments(url: str) -> dict[str, Any]:
+    """Return our limits in libpq's words, but for those on which the URL itself has a word."""
+    theirs = sa.make_url(url).query
+    options = theirs.get("options", "")
+    options = options if isinstance(options, str) else " ".join(options)
+    ours = [f"-c {name}={ms}" for name, ms in BOUNDS.items() if name not in options]
+    link = {name: value for name, value in LINK.items() if name not in theirs}
+    return {**link, "options": " ".join([*ours, options]).strip()}
+
+
+def lift_bounds(connection: sa.Connection) -> None:
+    """Let this one transaction take the time that it needs: a migration must not be cut off half way."""
+    for name in BOUNDS:
+        connection.exec_driver_sql(f"SET LOCAL {name} = 0")
