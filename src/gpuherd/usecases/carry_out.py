@@ -12,6 +12,7 @@ from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
 from gpuherd.domain.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.orphans import Entry, Orphans
+from gpuherd.usecases.promptly import refuse_late
 
 log = structlog.get_logger()
 
@@ -26,7 +27,7 @@ class CarryOut:
 
     async def __call__(self, it: Orphan) -> Orphan:
         """Ask if it is time to, and return the orphan as it is then; `CloudUnavailable`: ask again later."""
-        now = self.clock.now()
+        now, decided_s = self.clock.now(), self.clock.monotonic()
         if not is_due(it, now):
             return it
         # Written first: the ledger refuses when an instance has got the machine meanwhile.
@@ -35,6 +36,7 @@ class CarryOut:
             return it
         call = self.cloud.delete_machine if it.order is OrphanOrder.DELETE else self.cloud.stop_machine
         try:
+            refuse_late(self.clock, decided_s)
             await call(it.cloud_id)
         except CloudUnavailable as error:
             # Surely nothing happened, so the wait need not begin anew.

@@ -24,6 +24,7 @@ from gpuherd.domain.sighting import ListRecord, Patience
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.store import Flags
 from gpuherd.usecases.carry_out import CarryOut
+from gpuherd.usecases.duty import Duty, SoleDuty
 from gpuherd.usecases.keep_ledger import KeepLedger
 
 log = structlog.get_logger()
@@ -46,12 +47,13 @@ class CollectOrphans:
     breaker_state: Callable[[], str]
     # False: surplus machines are reported like all others, and wait for an order.
     deletes: bool = True
+    duty: Duty = field(default_factory=SoleDuty)
     _handled: ListRecord | None = field(default=None, init=False)
 
     async def tick(self) -> bool:
         """Collect if there is a new list to go by; tell whether that was so."""
         record = self.latest_list()
-        if record is None or record is self._handled:
+        if record is None or record is self._handled or not self.duty.is_held():
             return False
         self._handled = record
         if not record.believable or self.breaker_state() != "CLOSED":
@@ -64,10 +66,13 @@ class CollectOrphans:
         """Release the brake; what it held back is now ordered by whoever looked at it, and returned."""
         if await self.flags.get(COLLECTOR_BRAKED) is None:
             return ()
-        held = [it for it in await self.orphans.open() if _is_ripe(it)] if self.deletes else []
-        now = self.clock.now()
-        released = [await self.keep_ledger.write(ordered(it, OrphanOrder.DELETE, actor, now)) for it in held]
-        await self.flags.put(COLLECTOR_BRAKED, None, deed)
+        # Whichever replica was asked: the ledger takes no word from one that is not on duty.
+        async with self.duty.borrowed():
+            ripe = [it for it in await self.orphans.open() if _is_ripe(it)] if self.deletes else []
+            now = self.clock.now()
+            orders = [ordered(it, OrphanOrder.DELETE, actor, now) for it in ripe]
+            released = [await self.keep_ledger.write(it) for it in orders]
+            await self.flags.put(COLLECTOR_BRAKED, None, deed)
         return tuple(it for it in released if it is not None)
 
     async def forget(self) -> int:

@@ -36,6 +36,7 @@ from gpuherd.usecases.describe import iso
 from gpuherd.usecases.forgotten_machine import forgotten_machine
 from gpuherd.usecases.planning_record import Awaited, Record, awaiting, planned
 from gpuherd.usecases.price_list import price_list
+from gpuherd.usecases.promptly import refuse_late
 
 CREATES_BLOCKED = "creates_blocked"
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
@@ -125,8 +126,9 @@ class RentMachine:
             return NotNow(turn, min(CAPACITY_LOOK, left), reason, awaiting(Awaited.CAPACITY, error))
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return Never(turn, error.code, error.message, error.details)
+        decided_s = self.clock.monotonic()
         turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)
-        return await self._call(turn, attempt, ranking.accepted[0], template)
+        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
 
     async def _intend(
         self, turn: Turn, offer: Offer, template: Template, ranking: Ranking
@@ -157,7 +159,9 @@ class RentMachine:
         turn = await self.turns.save(turn, self.chronicle.change(instance, plan, attempt=attempt))
         return turn, attempt
 
-    async def _call(self, turn: Turn, attempt: Attempt, offer: Offer, template: Template) -> Answer:
+    async def _call(
+        self, turn: Turn, attempt: Attempt, offer: Offer, template: Template, decided_s: float
+    ) -> Answer:
         instance = turn.instance
         order = Order(
             name=cloud_name(instance.name, Tag(self.installation, instance.key, attempt.n)),
@@ -169,6 +173,7 @@ class RentMachine:
             billing_mode=instance.wish.billing_mode,
         )
         try:
+            refuse_late(self.clock, decided_s)
             cloud_id = await self.cloud.create_machine(order)
         except OutcomeUnknown as error:
             return Tried(await self._unknown(turn, attempt, error))

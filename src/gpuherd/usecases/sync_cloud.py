@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuherd.domain.errors import CloudError, CloudUnavailable
+from gpuherd.domain.errors import CloudError, CloudUnavailable, DutyLost
 from gpuherd.usecases.observe_cloud import Look, ObserveCloud
 
 
@@ -23,6 +23,8 @@ class SyncCloud:
             look = await self.observer.sync()
         except CloudUnavailable:
             raise
+        except DutyLost as error:
+            raise CloudUnavailable(f"{error.message}; ask again", retry_after_s=1.0) from error
         except CloudError as error:
             raise CloudUnavailable(error.message, code=error.code) from error
         self.forget()

@@ -20,7 +20,7 @@ from gpuherd.domain.errors import (
     RateLimited,
 )
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limit import Lane, RateLimiter
 from tests.adapters.novita.doors import ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, in_turn, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock
@@ -238,6 +238,31 @@ async def test_changes_go_before_reads():
         assert [request.method for request in server.requests] == ["GET", "POST"]
         await clock.advance(2)
         await asyncio.gather(*calls)
+
+
+class Standstill(RateLimiter):
+    """Everything stands still for so long before each turn, as if the process had been stopped."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        super().__init__(clock)
+        self._fake, self._seconds = clock, seconds
+
+    async def acquire(self, lane: Lane, max_wait_s: float) -> None:
+        await super().acquire(lane, max_wait_s)
+        await self._fake.advance(self._seconds)
+
+
+@pytest.mark.parametrize(("stopped_s", "sent"), [(5.5, 1), (6.5, 0)])
+async def test_a_change_whose_process_was_stopped_before_it_is_not_sent(stopped_s: float, sent: int):
+    clock = FakeClock()
+    async with (
+        raw_server(saying(OK)) as server,
+        open_transport(server.base_url, clock=clock, limiter=Standstill(clock, stopped_s)) as transport,
+    ):
+        refused = contextlib.nullcontext() if sent else pytest.raises(CloudUnavailable, match="held up")
+        with refused:
+            await transport.change(CREATE, {})
+        assert len(server.requests) == sent
 
 
 async def test_a_change_does_not_wait_long_for_its_turn():

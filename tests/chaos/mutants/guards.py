@@ -24,6 +24,8 @@ TURNS = "tests/contracts/test_store_turns_contract.py"
 COLLECT = "tests/usecases/test_collect_orphans.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
+DUTY = "tests/usecases/test_duty.py"
+DUTIES = "tests/contracts/test_duties_contract.py"
 DOOR_TARGETS = "tests/adapters/outbound/test_guarded_door_targets.py"
 
 RENTING = (
@@ -31,7 +33,7 @@ RENTING = (
         "intent before the call",
         "usecases/rent_machine.py",
         "        turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(turn, attempt, ranking.accepted[0], template)\n",
+        "        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)\n",
         "        before = turn\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
@@ -40,7 +42,7 @@ RENTING = (
         "                return turn\n"
         "        lazy = replace(self, turns=Later())\n"
         "        _, attempt = await lazy._intend(turn, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(before, attempt, ranking.accepted[0], template)\n",
+        "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
     ),
     Guard(
@@ -206,8 +208,8 @@ STORE = (
     ),
     Guard(
         "rows of a transaction that came to nothing are forgotten",
-        "adapters/sql/database.py",
-        "                forget_waiting(connection)\n",
+        "adapters/sql/transactions.py",
+        "        forget_waiting(connection)\n",
         "",
         ("tests/adapters/sql/test_prepared.py::test_nothing_of_what_failed_comes_later",),
     ),
@@ -336,11 +338,11 @@ WIRE = (
     Guard(
         "a change goes out once",
         "adapters/novita/transport.py",
-        "            return await self._make(_Call(path, send, turns, may_probe))\n",
+        "            return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n",
         "            try:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe))\n"
+        "                return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n"
         "            except NoReply:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe))\n",
+        "                return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n",
         (EXCHANGE, "tests/adapters/novita/test_transport.py"),
     ),
     Guard(
@@ -417,4 +419,56 @@ WIRE = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *WIRE)
+REPLICAS = (
+    Guard(
+        "the fence of the watch",
+        "adapters/sql/fenced.py",
+        "            if current != fence:\n",
+        "            if False:\n",
+        (f"{DUTY}::test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down",),
+    ),
+    Guard(
+        "a term that ended and came back is another one",
+        "usecases/observe_cloud.py",
+        "        if self.duty.fence != self._known_in:\n",
+        "        if False:\n",
+        (f"{DUTY}::test_a_look_during_which_the_duty_went_and_came_back_is_not_written_down_either",),
+    ),
+    Guard(
+        "only the one on duty looks",
+        "usecases/observe_cloud.py",
+        "        if not self.duty.is_held():\n",
+        "        if False:\n",
+        (f"{DUTY}::test_only_the_one_on_duty_looks_and_the_other_learns_from_it",),
+    ),
+    Guard(
+        "a create is made promptly or not at all",
+        "usecases/rent_machine.py",
+        "            refuse_late(self.clock, decided_s)\n",
+        "",
+        (f"{DUTY}::test_a_create_call_is_made_promptly_or_not_at_all",),
+    ),
+    Guard(
+        "a removal is made promptly or not at all",
+        "usecases/take_step.py",
+        "            refuse_late(self.clock, decided_s)\n",
+        "",
+        (f"{DUTY}::test_neither_is_a_removal",),
+    ),
+    Guard(
+        "a call that was held up at the door is not sent",
+        "adapters/novita/transport.py",
+        "        if self._clock.monotonic() > call.send_by_s:\n",
+        "        if False:\n",
+        ("tests/adapters/novita/test_transport.py",),
+    ),
+    Guard(
+        "a turn that kills its process is given up",
+        "adapters/sql/turns.py",
+        "row.takeovers >= CRASHES_MAX",
+        "False",
+        (f"{DUTIES}::test_a_turn_that_ends_one_process_after_the_other_is_given_up",),
+    ),
+)
+
+GUARDS = (*RENTING, *STORE, *REMOVAL, *WIRE, *REPLICAS)

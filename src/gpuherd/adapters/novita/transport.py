@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ from gpuherd.resilience.retry import retry
 READ_TRIES = 3
 READ_BACKOFF_S = 1.0
 READ_BACKOFF_CAP_S = 30.0
+# A change that is later than its longest wait and this was not waiting but stopped.
+HELD_UP_S = 1.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -55,6 +58,8 @@ class _Call:
     send: Callable[[], Awaitable[Reply]]
     turns: Sequence[_Turn]
     may_probe: bool = True
+    # By the monotonic clock; a call that has not gone out by then must not go out at all.
+    send_by_s: float = math.inf
 
 
 class _ReadFailed(Exception):
@@ -145,9 +150,10 @@ class NovitaTransport:
         """
         send = partial(self._exchange.post, path, body, self._request_timeout_s)
         turns = [_Turn(self._limiter, Lane.FIRST, self._change_wait_s)]
+        send_by_s = self._clock.monotonic() + self._change_wait_s + HELD_UP_S
         error: GpuherdError
         try:
-            return await self._make(_Call(path, send, turns, may_probe))
+            return await self._make(_Call(path, send, turns, may_probe, send_by_s))
         except NotSent as failed:
             error = failures.not_sent(str(failed))
         except NoReply as failed:
@@ -197,6 +203,9 @@ class NovitaTransport:
             raise RateLimited(
                 "our own limit of calls to Novita is used up", retry_after_s=refused.retry_after_s
             ) from None
+        if self._clock.monotonic() > call.send_by_s:
+            # This process was stopped on the way; by now another may have decided otherwise.
+            raise NotSent("gpuherd was held up before the call")
 
     async def _judged(self, call: _Call) -> Reply:
         with self._admitted(call.may_probe) as permit:

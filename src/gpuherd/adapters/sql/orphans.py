@@ -12,6 +12,7 @@ from gpuherd.adapters.sql.account_events import append_account_events
 from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
 from gpuherd.adapters.sql.changes import add_instance, update_instance
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.fenced import FencedDatabase
 from gpuherd.adapters.sql.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.orphan_rows import BOUND, NAMED, line_of, orphan_row, part_columns, stray_of
 from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
@@ -37,7 +38,7 @@ class SqlOrphans:
 
     def __init__(
         self,
-        database: Database,
+        database: Database | FencedDatabase,
         clock: Clock,
         announce: Callable[[Sequence[str]], None] = lambda _: None,
     ):

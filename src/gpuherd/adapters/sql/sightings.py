@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.fenced import FencedDatabase
 from gpuherd.adapters.sql.mapping import instance_of
 from gpuherd.adapters.sql.schema import attempt, instance, is_unsettled, list_record, sighting
 from gpuherd.adapters.sql.sighting_rows import list_record_of, sighting_of, sighting_row
@@ -27,7 +28,11 @@ CHUNK = 500
 class SqlSightings:
     """The port `Sightings`."""
 
-    def __init__(self, database: Database, announce: Callable[[Sequence[str]], None] = lambda _: None):
+    def __init__(
+        self,
+        database: Database | FencedDatabase,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
         self._database = database
         self._announce = announce
 

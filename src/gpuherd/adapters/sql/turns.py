@@ -8,7 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql import job_rows
 from gpuherd.adapters.sql.changes import update_instance
+from gpuherd.adapters.sql.crash_count import CRASHES_MAX
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, orphan, sighting
@@ -24,6 +26,9 @@ from gpuherd.ports.store import Change, Turn
 
 # Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.
 LEASE = timedelta(seconds=120)
+# Where other replicas wait to go on with what a dead one has left, leases are short, and renewed.
+SHORT_LEASE = timedelta(seconds=10)
+RENEW_S = 2.5
 
 
 # Made once: to put a statement together takes longer than to run it.
@@ -38,13 +43,30 @@ _LEASE = (
             instance.c.lease_token == sa.bindparam("left", type_=sa.Text),
         ),
     )
-    .values(lease_token=sa.bindparam("token"), lease_until=sa.bindparam("until"))
+    .values(
+        lease_token=sa.bindparam("token"),
+        lease_until=sa.bindparam("until"),
+        # A lease that is still there was never given back: whoever had it has died with it.
+        takeovers=sa.case(
+            (instance.c.lease_token.is_(None), 0),
+            (instance.c.lease_token == sa.bindparam("left", type_=sa.Text), 0),
+            else_=instance.c.takeovers + 1,
+        ),
+    )
     .returning(instance)
 )
 _ANSWERED = sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
 _OURS = (instance.c.id == sa.bindparam("its_id"), instance.c.lease_token == sa.bindparam("its_token"))
 _HELD = sa.select(instance).where(*_OURS)
 _RELEASE = sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None)
+_RENEW = (
+    sa.update(instance)
+    .where(
+        instance.c.id.in_(sa.bindparam("ids", expanding=True)),
+        instance.c.lease_token.in_(sa.bindparam("tokens", expanding=True)),
+    )
+    .values(lease_until=sa.bindparam("until"))
+)
 _ATTEMPTS = sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
 
 
@@ -57,19 +79,25 @@ class SqlTurns:
         clock: Clock,
         ids: Ids,
         announce: Callable[[Sequence[str]], None] = lambda _: None,
+        lease: timedelta = LEASE,
     ):
         self._database = database
         self._clock = clock
         self._ids = ids
         self._announce = announce
+        self._lease = lease
+        # The turns that go on here, by their tokens: of which instance, and since when.
+        self._under_way: dict[str, tuple[str, float]] = {}
         # Turns of ours that have ended while the database could not be told, by instance.
         self._unreleased: dict[str, str] = {}
 
     async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
         now, token, left = self._clock.now(), self._ids.new(), self._unreleased.get(instance_id)
-        turn = await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now, left))
+        until = now + self._lease
+        turn = await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now, until, left))
         if turn is not None:
             self._unreleased.pop(instance_id, None)
+            self._under_way[token] = (instance_id, self._clock.monotonic())
         return turn
 
     async def save(self, turn: Turn, change: Change) -> Turn:
@@ -95,6 +123,7 @@ class SqlTurns:
         return await self._database.read(work)
 
     async def end(self, turn: Turn) -> None:
+        self._under_way.pop(turn.token, None)
         ours = {"its_id": turn.instance.id, "its_token": turn.token}
         try:
             await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)
@@ -102,6 +131,18 @@ class SqlTurns:
             # Nobody should have to wait for the end of the lease when the disk has room again.
             self._unreleased[turn.instance.id] = turn.token
             raise
+
+    async def renew(self) -> int:
+        """Keep the leases of turns that take long; return how many there are.
+
+        One that was lost meanwhile stays lost: its token is not in the row any more.
+        """
+        long_ago = self._clock.monotonic() - RENEW_S
+        old = {token: its_id for token, (its_id, began_s) in self._under_way.items() if began_s <= long_ago}
+        if not old:
+            return 0
+        renewed = {"ids": list(old.values()), "tokens": list(old), "until": self._clock.now() + self._lease}
+        return await self._database.write(lambda c: c.execute(_RENEW, renewed).rowcount)
 
     def forget_leases(self) -> None:
         """Free every instance: only for a start at which no other process can be using the database."""
@@ -117,11 +158,18 @@ def _begin(
     job_id: str | None,
     token: str,
     now: datetime,
+    until: datetime,
     left: str | None,
 ) -> Turn | None:
-    lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": now + LEASE}
+    lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": until}
     row = connection.execute(_LEASE, lease).first()
     if row is None:
+        return None
+    if job_id is not None and row.takeovers >= CRASHES_MAX:
+        # It would take one replica after the other along, and no other work would ever be done.
+        words = f"{row.takeovers} processes in a row ended in the middle of this"
+        job_rows.finish_job(connection, job_id, now, job_rows.FAILED, words)
+        connection.execute(_RELEASE, {"its_id": instance_id, "its_token": token})
         return None
     if job_id is not None:
         # What rang before this look is answered by this look.
