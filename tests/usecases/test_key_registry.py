@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.api_key import ApiKey, Limits, Scope, digest_of, new_key
-from gpuherd.domain.caller import ADMIN
+from gpuherd.domain.caller import ADMIN, Caller
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.secret import Secret
 from gpuherd.usecases import key_registry
-from gpuherd.usecases.key_registry import NOBODY, KeyRegistry
+from gpuherd.usecases.key_registry import BATCHES_A_MINUTE, NOBODY, KeyRegistry
 from tests.support.fake_clock import START, FakeClock
+from tests.support.memory.budgets import MemoryBudgets
 
 SECRET = new_key("adaadaad", 7).reveal()
 ADA = ApiKey("adaadaad", digest_of(SECRET.encode()).hex(), "", (Scope.WRITE,), START)
@@ -137,6 +138,61 @@ async def test_a_refresh_fills_no_bucket(registry: KeyRegistry, shelf: Shelf) ->
     assert caller is not None
     waits = []
     for _ in range(3):
-        waits.append(registry.wait_s(caller))
+        waits.append(await registry.wait_s(caller))
         await registry.refresh()
     assert waits == [0.0, 0.0, 30.0]
+
+
+async def of_one_replica(
+    limits: Limits, budgets: MemoryBudgets, clock: FakeClock
+) -> tuple[KeyRegistry, Caller]:
+    """Return a registry that shares its limits, and somebody who has some."""
+    registry = KeyRegistry(Shelf(replace(ADA, limits=limits)), Secret(ADMIN_KEY), clock, budgets)  # type: ignore[arg-type]
+    await registry.refresh()
+    caller = registry.caller_with(SECRET.encode())
+    assert caller is not None
+    return registry, caller
+
+
+@pytest.mark.parametrize("per_minute", [1, 2, 7, 60, 600])
+async def test_two_replicas_together_let_a_key_do_what_it_may_and_no_more(per_minute: int) -> None:
+    clock = FakeClock()
+    budgets, limits = MemoryBudgets(clock), Limits(requests_per_minute=per_minute)
+    both = [await of_one_replica(limits, budgets, clock) for _ in range(2)]
+    done = 0
+    for _ in range(per_minute):
+        for registry, caller in both:
+            done += await registry.wait_s(caller) == 0
+    assert per_minute - max(1, per_minute // BATCHES_A_MINUTE) <= done <= per_minute
+    # A fifth of a batch a question is more than enough.
+    assert budgets.draws <= 2 + 2 * (4 + BATCHES_A_MINUTE) + per_minute // 4
+
+
+async def test_a_replica_alone_lets_a_key_do_all_that_it_may_and_a_refresh_or_a_restart_not_more() -> None:
+    clock = FakeClock()
+    budgets, limits = MemoryBudgets(clock), Limits(requests_per_minute=60)
+    registry, caller = await of_one_replica(limits, budgets, clock)
+    waits = []
+    for _ in range(61):
+        waits.append(await registry.wait_s(caller))
+        await registry.refresh()
+    assert waits == [*[0.0] * 60, pytest.approx(1)]
+    restarted, _ = await of_one_replica(limits, budgets, clock)
+    assert await restarted.wait_s(caller) > 0
+
+
+async def test_a_request_that_cannot_be_counted_does_not_go_on() -> None:
+    clock = FakeClock()
+    budgets = MemoryBudgets(clock)
+    registry, caller = await of_one_replica(Limits(requests_per_minute=60), budgets, clock)
+    budgets.is_away = True
+    with pytest.raises(StoreUnavailable):
+        await registry.wait_s(caller)
+
+
+async def test_a_key_without_a_limit_asks_nobody() -> None:
+    clock = FakeClock()
+    budgets = MemoryBudgets(clock)
+    registry, caller = await of_one_replica(Limits(), budgets, clock)
+    assert await registry.wait_s(caller) == 0
+    assert budgets.draws == 0

@@ -15,10 +15,15 @@ from gpuherd.domain.secret import Secret
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.meter import Meter, SilentMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
+from gpuherd.resilience.lending_bucket import Limit
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.settings import Settings
 
 log = structlog.get_logger()
+
+BURST = 60
+# One replica borrows a tenth of the burst at once.
+BATCHES = 10
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class CloudLink:
     close: Callable[[], Awaitable[None]]
     # The machines of a simulated cloud are on this very host, so probes must be let through to it.
     machines_are_here: bool = False
+    # What replicas share, with the limits behind each limiter; none where there is no limit of our own.
+    breaker: CircuitBreaker | None = None
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def probe_targets(self, configured: TargetPolicy) -> TargetPolicy:
         """Return where health checks may go."""
@@ -48,9 +56,9 @@ def novita_link(
     breaker = CircuitBreaker(
         clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
     )
-    limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=60)}
+    limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=BURST)}
     if budget := settings.watch_budget_per_minute:
-        limiters["watch"] = RateLimiter(clock, budget, burst=max(10, budget // 4))
+        limiters["watch"] = RateLimiter(clock, budget, burst=_watch_burst(budget))
     calls = _Calls()
     transport = NovitaTransport(
         base_url,
@@ -64,7 +72,29 @@ def novita_link(
         request_timeout_s=settings.request_timeout_s,
     )
     cloud = NovitaCloud(transport, clock=clock)
-    return CloudLink(cloud, lambda: breaker.state.value, limiters, calls.report_to, cloud.close)
+    return CloudLink(
+        cloud,
+        lambda: breaker.state.value,
+        limiters,
+        calls.report_to,
+        cloud.close,
+        breaker=breaker,
+        limits=_limits(settings),
+    )
+
+
+def _watch_burst(budget: int) -> int:
+    return max(10, budget // 4)
+
+
+def _limits(settings: Settings) -> dict[str, Limit]:
+    limits = {}
+    if per_minute := settings.novita_rate_limit_per_minute:
+        limits["novita"] = Limit(per_minute, BURST, batch=BURST // BATCHES)
+    if budget := settings.watch_budget_per_minute:
+        burst = _watch_burst(budget)
+        limits["watch"] = Limit(budget, burst, batch=burst // BATCHES)
+    return limits
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuherd.adapters.sql.budgets import SqlBudgets
 from gpuherd.bootstrap.data_dir import admin_key
 from gpuherd.bootstrap.stores import Stores
 from gpuherd.clock import Chance, Clock, Ids
@@ -15,6 +16,7 @@ from gpuherd.usecases.manage_keys import ManageKeys
 def lay_out_keys(settings: Settings, stores: Stores, clock: Clock, chance: Chance, ids: Ids) -> KeyDesk:
     """Return everything about keys, ready to be asked."""
     admin = admin_key(settings.data_dir, settings.admin_key)
-    registry = KeyRegistry(stores.keys, admin, clock)
+    shared = None if stores.database.is_sqlite else SqlBudgets(stores.database)
+    registry = KeyRegistry(stores.keys, admin, clock, shared)
     manage = ManageKeys(stores.keys, registry, clock, chance)
     return KeyDesk(registry, manage, stores.audit, stores.claims, Sessions(admin, clock, ids))

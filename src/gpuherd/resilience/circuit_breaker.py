@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
@@ -42,6 +43,18 @@ class BreakerSnapshot:
     failures: int
     calls: int
     opened_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether calls are made, as replicas tell each other; times in seconds from the moment of telling."""
+
+    is_open: bool = False
+    # Until somebody may probe.
+    rest_s: float = 0.0
+    growth: int = 1
+    # For how long it has not been closed.
+    open_s: float = 0.0
 
 
 class Permit:
@@ -89,6 +102,9 @@ class CircuitBreaker:
     After `recovery_s` (twice that after one failed recovery, four times after more) up to `half_open_permits`
     calls at once may probe; as many successes close it, one failure opens it again. A verdict on a call that
     was admitted before the last change of state is stale and changes nothing.
+
+    Shared with other replicas (`share`), each of them bears its part of the failures, what one finds out all
+    adopt, and one of them probes.
     """
 
     def __init__(
@@ -114,6 +130,35 @@ class CircuitBreaker:
         self._probe_at = 0.0
         self._opened_at: datetime | None = None
         self._held_open = False
+        self._workers: Callable[[], int] = lambda: 1
+        self._may_probe: Callable[[], bool] = lambda: True
+        self._changed: Callable[[], None] = lambda: None
+
+    def share(
+        self, workers: Callable[[], int], may_probe: Callable[[], bool], changed: Callable[[], None]
+    ) -> None:
+        """From now on, be one of so many; `changed` is told of what was found out here."""
+        self._workers = workers
+        self._may_probe = may_probe
+        self._changed = changed
+
+    def standing(self) -> Standing:
+        """Return what the others should know."""
+        if self.state is BreakerState.CLOSED or self._opened_at is None:
+            return Standing()
+        rest_s = max(0.0, self._probe_at - self._clock.monotonic())
+        open_s = max(0.0, (self._clock.now() - self._opened_at).total_seconds())
+        return Standing(True, rest_s, self._growth, open_s)
+
+    def adopt(self, standing: Standing) -> None:
+        """Stand as the others do, whatever was found out here."""
+        if standing.is_open:
+            self._growth = standing.growth
+            self._probe_at = self._clock.monotonic() + standing.rest_s
+            self._opened_at = self._clock.now() - timedelta(seconds=standing.open_s)
+            self._enter(BreakerState.OPEN)
+        else:
+            self._close()
 
     @property
     def state(self) -> BreakerState:
@@ -132,7 +177,7 @@ class CircuitBreaker:
         if state is BreakerState.OPEN:
             raise BreakerOpen(self.retry_after_s())
         is_probe = state is BreakerState.HALF_OPEN
-        if is_probe and (not probe_allowed or self._probes >= self._permits):
+        if is_probe and not (probe_allowed and self._has_probe_left()):
             raise BreakerOpen(PROBING_RETRY_AFTER_S)
         self._probes += is_probe
         return Permit(partial(self._settle, self._era, is_probe))
@@ -143,7 +188,7 @@ class CircuitBreaker:
             case BreakerState.CLOSED:
                 return 0.0
             case BreakerState.HALF_OPEN:
-                return 0.0 if self._probes < self._permits else PROBING_RETRY_AFTER_S
+                return 0.0 if self._has_probe_left() else PROBING_RETRY_AFTER_S
             case BreakerState.OPEN if self._held_open:
                 return self._recovery_s
             case BreakerState.OPEN:
@@ -157,9 +202,14 @@ class CircuitBreaker:
         """Open it and keep it open, without probes, until `force_close`."""
         self._open()
         self._held_open = True
+        self._changed()
 
     def force_close(self) -> None:
         self._close()
+        self._changed()
+
+    def _has_probe_left(self) -> bool:
+        return self._probes < self._permits and self._may_probe()
 
     def _settle(self, era: int, is_probe: bool, succeeded: bool | None) -> None:
         # Even a stale probe was under way until now, so it counts against the permits until now.
@@ -174,17 +224,23 @@ class CircuitBreaker:
     def _judge_call(self, succeeded: bool) -> None:
         self._window.add(self._clock.monotonic(), succeeded)
         failures = self._window.failures
-        if not succeeded and failures >= self._threshold and 2 * failures >= self._window.calls:
+        if not succeeded and failures >= self._part_of_threshold() and 2 * failures >= self._window.calls:
             self._open()
+            self._changed()
+
+    def _part_of_threshold(self) -> int:
+        return math.ceil(self._threshold / max(1, self._workers()))
 
     def _judge_probe(self, succeeded: bool) -> None:
         if not succeeded:
             self._growth = min(self._growth * 2, RECOVERY_GROWTH_MAX)
             self._open()
+            self._changed()
             return
         self._probe_successes += 1
         if self._probe_successes >= self._permits:
             self._close()
+            self._changed()
 
     def _open(self) -> None:
         self._probe_at = self._clock.monotonic() + self._recovery_s * self._growth

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gpuherd.clock import Clock
+from gpuherd.resilience.drawn_turns import DrawnTurns
 from gpuherd.resilience.retry import RETRY_AFTER_CAP_S
 from gpuherd.resilience.token_bucket import TokenBucket
 
@@ -38,16 +39,21 @@ class _Waiter:
 class RateLimiter:
     """`per_minute` calls in the long run and `burst` at once; `per_minute=0` sets no limit of our own.
 
-    One who waits can still be refused, when urgent calls or a pause push the turn past what it would wait.
+    One who waits can still be refused, when urgent calls or a pause push the turn past what it would wait;
+    where several processes share the turns, also when another one was faster.
     """
 
     def __init__(self, clock: Clock, per_minute: float = 300, burst: int = 60) -> None:
         self._clock = clock
         self._per_minute = per_minute
-        self._bucket = TokenBucket(per_minute / 60, burst, clock.monotonic())
+        self._bucket: TokenBucket | DrawnTurns = TokenBucket(per_minute / 60, burst, clock.monotonic())
         # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
         self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
         self._server: asyncio.Task[None] | None = None
+
+    def draw_from(self, shared: DrawnTurns) -> None:
+        """From now on, get turns from what this process shares with others."""
+        self._bucket = shared
 
     async def acquire(self, lane: Lane, max_wait_s: float) -> None:
         """Wait for a turn, or raise `RateLimited` as soon as it is known to come later than `max_wait_s`."""
@@ -135,4 +141,8 @@ class RateLimiter:
     async def _serve(self) -> None:
         while self.waiting:
             await self._clock.sleep(self._bucket.wait_s(self._clock.monotonic()))
+            if isinstance(self._bucket, DrawnTurns):
+                await self._bucket.fetch_turns(self.waiting)
+                # Only now it is known what the others have left, and it may have taken a while to hear of it.
+                self._refuse_the_hopeless(Lane.FIRST)
             self._serve_whoever_can_go()

@@ -5,18 +5,24 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from gpuherd.clock import Clock
 from gpuherd.domain.api_key import ADMIN_ID, ID_CHARS, PREFIX, ApiKey, digest_of
 from gpuherd.domain.caller import ADMIN, Caller
 from gpuherd.domain.secret import Secret
+from gpuherd.ports.budgets import Budgets
 from gpuherd.ports.keys import ApiKeys
+from gpuherd.resilience.drawn_tokens import DrawnTokens
+from gpuherd.resilience.lending_bucket import Limit
 from gpuherd.resilience.token_bucket import TokenBucket
 
 _ID = slice(len(PREFIX), len(PREFIX) + ID_CHARS)
 # No key has this digest: it is compared where the id is unknown, so that both take equally long.
 NOBODY = bytes(32)
 KEY_MAX_BYTES = 4096
+# The part of its minute that one replica borrows for a key before it is asked for.
+BATCHES_A_MINUTE = 20
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,16 @@ class _Known:
     key: ApiKey
     digest: bytes
     caller: Caller
-    bucket: TokenBucket | None
+    bucket: TokenBucket | DrawnTokens | None
 
 
 class KeyRegistry:
     """Knows the keys as they were at the last refresh: at once after a change here, soon after one of another
-    replica."""
+    replica. With `shared`, requests of a key are counted for all replicas together, without it only here."""
 
-    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock):
+    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock, shared: Budgets | None = None):
         self._keys = keys
+        self._shared = shared
         self._clock = clock
         # Environment variables that are not UTF-8 arrive with lone surrogates.
         self._admin_digest = digest_of(admin_key.reveal().encode("utf-8", "surrogatepass"))
@@ -72,13 +79,18 @@ class KeyRegistry:
         self._used[known.key.id] = now
         return known.caller
 
-    def wait_s(self, caller: Caller) -> float:
-        """Count a request; return 0 if it may go on, else after how many seconds it may be repeated."""
+    async def wait_s(self, caller: Caller) -> float:
+        """Count a request; return 0 if it may go on, else after how many seconds it may be repeated.
+
+        `StoreUnavailable` where it cannot be counted.
+        """
         if caller.limits.requests_per_minute is None:
             return 0.0
         known = self._known.get(caller.key_id.encode())
         if known is None or known.bucket is None:
             return 0.0
+        if isinstance(known.bucket, DrawnTokens):
+            return await known.bucket.turn_s()
         now_s = self._clock.monotonic()
         return 0.0 if known.bucket.take(now_s) else known.bucket.wait_s(now_s)
 
@@ -94,11 +106,14 @@ class KeyRegistry:
             # A key that has used up its minute must not get a new one with each refresh.
             bucket = before.bucket
         else:
-            bucket = self._new_bucket(key.limits.requests_per_minute)
+            bucket = self._new_bucket(key.id, key.limits.requests_per_minute)
         caller = Caller(key.id, key.scope, key.limits)
         return _Known(key, bytes.fromhex(key.digest), caller, bucket)
 
-    def _new_bucket(self, per_minute: int | None) -> TokenBucket | None:
+    def _new_bucket(self, key_id: str, per_minute: int | None) -> TokenBucket | DrawnTokens | None:
         if per_minute is None:
             return None
-        return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())
+        if self._shared is None:
+            return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())
+        limit = Limit(per_minute, per_minute, batch=max(1, per_minute // BATCHES_A_MINUTE))
+        return DrawnTokens(self._clock, limit, partial(self._shared.draw, f"key:{key_id}", limit))

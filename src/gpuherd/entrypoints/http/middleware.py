@@ -134,7 +134,9 @@ class KeyCheck:
             if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
                 await self._page(scope, receive, send)
                 return
-            scope["caller"] = self._caller(scope)
+            caller = scope["caller"] = self._caller(scope)
+            if caller.limits.requests_per_minute is not None:
+                await self._count(caller)
         await self._app(scope, receive, send)
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +145,7 @@ class KeyCheck:
         if caller is not None:
             scope["session"], scope["caller"] = session, caller
             # Told by the page itself, so that it looks like one.
-            scope["wait_s"] = 0.0 if is_open else self._registry.wait_s(caller)
+            scope["wait_s"] = 0.0 if is_open else await self._registry.wait_s(caller)
         elif not is_open:
             if not wants_html(scope):
                 raise Unauthorized("this page needs a session; sign in at /login with a browser")
@@ -173,11 +175,13 @@ class KeyCheck:
             raise Unauthorized(
                 "send the header 'Authorization: Bearer <key>' with a key that this server knows"
             )
-        if caller.limits.requests_per_minute is not None and (wait_s := self._registry.wait_s(caller)):
+        return caller
+
+    async def _count(self, caller: Caller) -> None:
+        if wait_s := await self._registry.wait_s(caller):
             raise TooManyRequests(
                 f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
             )
-        return caller
 
 
 def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
