@@ -12,7 +12,8 @@ gc.set_threshold(20_000, 50, 100)
 import asyncio
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.backup import BackupMade, Restored, backup_commands
 from gpuherd.entrypoints.cli.config import Configuration, config_command
 from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.database import DatabaseCopied, Migrated, build_db, migrate_command
 from gpuherd.entrypoints.cli.doctor import Finding, doctor_command
 from gpuherd.entrypoints.cli.problems import BadConfiguration
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
@@ -38,20 +40,33 @@ Speed = Annotated[
 ]
 
 
+class Role(StrEnum):
+    """What a process may be there for."""
+
+    all = "all"
+    api = "api"
+    worker = "worker"
+
+
 def serve(
     simulator: Annotated[
         bool, typer.Option("--simulator", help="Use a simulated Novita: no key, no cost.")
     ] = False,
     simulator_speed: Speed = 1.0,
+    role: Annotated[
+        Role, typer.Option(help="What this process does; api and worker need PostgreSQL.")
+    ] = Role.all,
 ) -> None:
-    """Run the service: API, workers and observer in one process."""
+    """Run the service: API, workers and observer in one process, or one of several replicas."""
     settings = _settings()
     path = settings.sqlite_path
     # Before anything large is loaded: the two take about as long, and neither disturbs the other.
     check = None if path is None else FileCheck(path)
     from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
 
-    _or_exit(lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check))
+    _or_exit(
+        lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check, role=role.value)
+    )
 
 
 def simulator(
@@ -88,6 +103,25 @@ def restore_backup(source: Path, *, force: bool) -> Restored:
     from gpuherd.bootstrap import backup  # noqa: PLC0415  the client commands must start fast
 
     return backup.restore_backup(_settings(), source, SystemClock().now(), force=force)
+
+
+def migrate_database(*, check: bool) -> Migrated:
+    """Bring the configured database to this version."""
+    from gpuherd.adapters.logs import configure_logs  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.bootstrap import migrating  # noqa: PLC0415  as above
+
+    # What is worth a line in a server's log is in the answer here.
+    configure_logs("error", ())
+    return migrating.migrate_database(_settings(), SystemClock(), check=check)
+
+
+def copy_database(
+    source: str | None, target: str | None, progress: Callable[[str, int, int], None]
+) -> DatabaseCopied:
+    """Copy a SQLite database of this machine into a PostgreSQL database."""
+    from gpuherd.bootstrap import copying_databases  # noqa: PLC0415  the client commands must start fast
+
+    return copying_databases.copy_database(_settings(), source, target, SystemClock(), progress)
 
 
 def connect() -> Connection:
@@ -138,7 +172,7 @@ def _say(*lines: str) -> None:
 
 def application() -> typer.Typer:
     """Return the whole of `gpuherd`, ready to be called."""
-    return build_app(
+    app = build_app(
         connect=connect,
         clock=SystemClock(),
         chance=random.SystemRandom(),
@@ -147,10 +181,13 @@ def application() -> typer.Typer:
         demo=demo,
         more={
             **backup_commands(make_backup, restore_backup),
+            **migrate_command(migrate_database),
             **doctor_command(examine_all),
             **config_command(read_configuration),
         },
     )
+    app.add_typer(build_db(copy_database, SystemClock()), name="db")
+    return app
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ class Novita:
 class Server:
     """gpuherd itself."""
 
-    def __init__(self, directory: Path, novita: Novita, **env: str):
+    def __init__(self, directory: Path, novita: Novita, *words: str, **env: str):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.data_dir = directory / "data"
@@ -122,7 +122,7 @@ class Server:
             "WEBHOOK_SECRET": "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3",
             **env,
         }
-        self.process = Process(["serve"], settings, directory / "server.log")
+        self.process = Process(["serve", *words], settings, directory / "server.log")
 
     async def start(self) -> None:
         """Start, and wait until requests are taken."""

@@ -13,8 +13,10 @@ from gpuherd.adapters.metrics.page import PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.metrics import metrics_page
+from gpuherd.bootstrap.replicas import Membership
 from gpuherd.ports.meter import MetricsPage
 from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.usecases.duty import SoleDuty
 from tests.support.herd import Herd
 
 
@@ -59,4 +61,5 @@ def page_of(
 
     limiters = {"novita": RateLimiter(herd.clock, 300), "watch": RateLimiter(herd.clock, 60)}
     link = CloudLink(herd.cloud, breaker_state, limiters, report_to=lambda _: None, close=close)
-    return metrics_page(meter, link, herd.book, herd.instances, herd.tend_caches.caches, herd.orphans)
+    alone = Membership(SoleDuty(), herd.database)
+    return metrics_page(meter, link, herd.book, herd.instances, herd.tend_caches.caches, herd.orphans, alone)

@@ -34,12 +34,17 @@ class HttpServer(uvicorn.Server):
     """uvicorn with limits on slow and idle clients. It leaves the end of the process to us."""
 
     def __init__(
-        self, service: Behind, note_request: NoteRequest = log_request, limits: DoorLimits | None = None
+        self,
+        service: Behind,
+        note_request: NoteRequest = log_request,
+        limits: DoorLimits | None = None,
+        *,
+        worker: bool = False,
     ):
         limits = limits or fitting(DoorLimits())
         plane = service.plane
         config = DoorConfig(
-            build_app(plane, note_request, body_timeout_s=limits.body_s),
+            build_app(plane, note_request, body_timeout_s=limits.body_s, worker=worker),
             limits,
             plane.clock,
             plane.ids,
@@ -94,6 +99,6 @@ def fitting(limits: DoorLimits) -> DoorLimits:
     return replace(limits, connections=min(limits.connections, room))
 
 
-def open_door(service: Behind, note_request: NoteRequest | None) -> HttpServer:
+def open_door(service: Behind, note_request: NoteRequest | None, *, worker: bool) -> HttpServer:
     """Return the server, with the given way to note requests or the usual one."""
-    return HttpServer(service, note_request or log_request)
+    return HttpServer(service, note_request or log_request, worker=worker)

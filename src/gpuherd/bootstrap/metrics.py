@@ -12,6 +12,7 @@ from gpuherd.adapters.metrics.status_times import StatusTimes
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.instances import SqlInstances
 from gpuherd.bootstrap.cloud import CloudLink
+from gpuherd.bootstrap.replicas import Membership
 from gpuherd.clock import Clock
 from gpuherd.domain.instance import Instance
 from gpuherd.ports.job_book import JobBook
@@ -43,6 +44,7 @@ def metrics_page(
     instances: Instances,
     caches: Sequence[Cache[Any, Any]],
     orphans: Orphans,
+    membership: Membership,
 ) -> PrometheusPage:
     """Return the page that shows what `meter` counted and how everything else stands."""
 
@@ -56,5 +58,7 @@ def metrics_page(
         caches=lambda: [it.stats for it in caches],
         limiters=link.limiters,
         orphans=orphans.open,
+        replicas=membership.present,
+        watching=membership.watch.is_held,
     )
     return PrometheusPage(meter.registry, sources)

@@ -36,21 +36,21 @@ def lay_out_orphans(
     """Return everything about orphans, ready to be run and asked."""
     orphans, cloud, installation = stores.orphans, link.cloud, stores.installation
     news = OrphanNews(chronicle, clock)
-    keep_ledger = KeepLedger(orphans, cloud, catalogue, news, clock, patience, installation)
     carry_out = CarryOut(orphans, cloud, clock)
     find = FindOrphan(orphans, cloud, clock, installation)
     return OrphanDesk(
         ledger=orphans,
         collect=CollectOrphans(
-            orphans,
-            keep_ledger,
-            carry_out,
+            stores.collected,
+            KeepLedger(stores.collected, cloud, catalogue, news, clock, patience, installation),
+            CarryOut(stores.collected, cloud, clock),
             stores.flags,
             clock,
             patience,
             lambda: observer.latest,
             link.breaker_state,
             deletes=settings.collect == "delete",
+            duty=stores.membership.watch,
         ),
         find=find,
         order=OrderOrphan(orphans, find, carry_out, clock),

@@ -19,6 +19,7 @@ import structlog
 
 from gpuherd.adapters.logs import configure_logs
 from gpuherd.adapters.sql.file_check import FileCheck
+from gpuherd.adapters.sql.server.agreed_clock import AgreedClock
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
@@ -26,6 +27,7 @@ from gpuherd.bootstrap.stall_watch import StallWatch
 from gpuherd.clock import Clock, SystemChance, SystemClock
 from gpuherd.domain.secret import Secret
 from gpuherd.settings import Settings
+from gpuherd.usecases.roster import ALL, WORKER
 
 log = structlog.get_logger()
 
@@ -86,9 +88,13 @@ async def running_service(
     simulator: bool,
     speed: float = 1.0,
     check: FileCheck | None = None,
+    role: str = ALL,
 ) -> AsyncIterator[Service]:
     """Build, start and in the end stop a service, on the real cloud or on a simulated one."""
     chance = SystemChance()
+    if settings.sqlite_path is None:
+        # Several machines write into one database, and compare what they have written.
+        clock = AgreedClock(clock)
     async with contextlib.AsyncExitStack() as stack:
         if simulator:
             base_url = await stack.enter_async_context(simulated(settings, clock, speed))
@@ -98,7 +104,7 @@ async def running_service(
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:
             raise CannotStart(NO_KEY)
-        service = await build_service(settings, link, clock, chance, check)
+        service = await build_service(settings, link, clock, chance, check, role)
         await service.start()
         try:
             yield service
@@ -106,8 +112,15 @@ async def running_service(
             await service.stop()
 
 
-async def serve(settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None) -> None:
+async def serve(
+    settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None, role: str
+) -> None:
     """Serve until a signal ends it."""
+    if role != ALL and settings.sqlite_path is not None:
+        raise CannotStart(
+            f"--role {role} needs other processes beside this one, and a SQLite file has room for one; "
+            "set GPUHERD_DATABASE_URL to a PostgreSQL database, or leave --role out"
+        )
     if settings.host not in LOOPBACK and settings.admin_key is None:
         raise CannotStart(
             f"GPUHERD_HOST is {settings.host}, which others can reach; set GPUHERD_ADMIN_KEY "
@@ -126,10 +139,12 @@ async def serve(settings: Settings, *, simulator: bool, speed: float, check: Fil
     )
     with StallWatch(SystemClock()), listening(settings.host, settings.port) as door:
         async with running_service(
-            settings, SystemClock(), simulator=simulator, speed=speed, check=check
+            settings, SystemClock(), simulator=simulator, speed=speed, check=check, role=role
         ) as service:
             # The work goes on while the door is still being put together.
-            server = (await asyncio.to_thread(_http_server)).open_door(service, note_request)
+            server = (await asyncio.to_thread(_http_server)).open_door(
+                service, note_request, worker=role == WORKER
+            )
             server.obey_signals()
             # What is loaded by now stays: each search for garbage that went through it stopped us for 0.1 s.
             gc.freeze()
@@ -150,14 +165,16 @@ def _greet(settings: Settings, *, simulator: bool) -> None:
     )
 
 
-def run_serve(settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None) -> None:
+def run_serve(
+    settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None, role: str
+) -> None:
     """Block until the service has ended. `check` of the database was begun by the caller."""
     # Whatever is written from here on is for this user only.
     os.umask(0o077)
     # The writer lets go of the interpreter at each statement, and must not wait 5 ms to get it back.
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        runner.run(serve(settings, simulator=simulator, speed=speed, check=check))
+        runner.run(serve(settings, simulator=simulator, speed=speed, check=check, role=role))
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -15,6 +15,8 @@ from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.keys import lay_out_keys
 from gpuherd.bootstrap.metrics import metrics_page
+from gpuherd.bootstrap.replicas import Membership
+from gpuherd.bootstrap.sharing import share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.work import Work, lay_out_work
@@ -36,6 +38,7 @@ from gpuherd.usecases.prune_records import PruneRecords
 from gpuherd.usecases.read_instance import ReadInstance
 from gpuherd.usecases.region_rules import RegionRules
 from gpuherd.usecases.retry_job import RetryJob
+from gpuherd.usecases.roster import ALL, API
 from gpuherd.usecases.sweep import Sweep
 from gpuherd.usecases.sync_cloud import SyncCloud
 from gpuherd.usecases.tell_why import TellWhy
@@ -68,6 +71,9 @@ class Service:
     sweep: Sweep
     engines: Sequence[Engine]
     loops: Sequence[Loop]
+    membership: Membership
+    # What must go on until the last turn has ended.
+    keepers: Sequence[Loop]
     closers: Sequence[Callable[[], object]]
     _running: bool = field(default=False, init=False)
 
@@ -77,7 +83,11 @@ class Service:
 
     async def start(self) -> None:
         """Begin to work: first what an earlier process left, then everything new."""
-        await self.sweep()
+        await self.membership.join()
+        for keeper in self.keepers:
+            keeper.start()
+        if self.engines:
+            await self.sweep()
         for engine in self.engines:
             await engine.start()
         for loop in self.loops:
@@ -90,8 +100,13 @@ class Service:
         self._running = False
         for loop in self.loops:
             await loop.stop()
+        # Others need not wait until our last turn has ended.
+        await self.membership.step_back()
         for engine in self.engines:
             await engine.stop(limit_s)
+        for keeper in self.keepers:
+            await keeper.stop()
+        await self.membership.sign_off()
         for close in self.closers:
             result = close()
             if hasattr(result, "__await__"):
@@ -105,13 +120,14 @@ async def build_service(
     clock: Clock,
     chance: Chance | None = None,
     check: FileCheck | None = None,
+    role: str = ALL,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
     chance = chance or SystemChance()
     ids = Ids(clock, chance)
     meter = PrometheusMeter(CollectorRegistry())
     link.report_to(meter)
-    stores = await open_stores(settings, clock, ids, meter, check)
+    stores = await open_stores(settings, clock, ids, meter, check, role)
     work = lay_out_work(settings, stores, link, clock, chance, ids, meter)
     # Before anything can happen that somebody wants to hear of.
     await work.webhooks.directory.refresh()
@@ -123,23 +139,21 @@ async def build_service(
         database=stores.database,
         observer=work.observer,
         sweep=work.sweep,
-        engines=[
-            _engine(stores, work, TURN_KINDS, settings.max_concurrent_jobs, clock, "turns"),
-            _engine(stores, work, (SEND_WEBHOOK,), WEBHOOKS_AT_ONCE, clock, "webhooks"),
-        ],
+        engines=[] if role == API else _engines(settings, stores, work, clock),
         loops=[
+            *stores.membership.loops,
+            *share_limits(
+                link, stores.database, clock, stores.membership.workers, stores.membership.watch.is_held
+            ),
+            # Where it is not our duty, it learns what the lists of others have shown.
             Loop("observe", settings.fast_poll_interval_s, work.observer.tick, clock),
-            Loop("sweep", SWEEP_S, work.sweep, clock),
-            Loop("collect", _collect_interval_s(settings), work.orphans.collect.tick, clock),
-            Loop("prune-orphans", PRUNE_S, work.orphans.collect.forget, clock),
-            Loop("prune", PRUNE_S, work.sweep.prune, clock),
-            Loop("prune-deliveries", PRUNE_S, work.webhooks.prune, clock),
             *_learning(stores, work, keys, clock),
             Loop("keys-used", KEYS_USED_S, keys.registry.write_down_use, clock),
-            Loop("prune-records", PRUNE_S, PruneRecords(stores.retention, clock), clock),
-            Loop("prune-queue-log", PRUNE_S, stores.prune_queue_log, clock),
             Loop("cleanup", CLEANUP_S, plane.tend_caches.cleanup, clock),
+            *([] if role == API else _watching(settings, stores, work, clock)),
         ],
+        membership=stores.membership,
+        keepers=[*stores.membership.keepers, *stores.keepers],
         closers=[plane.events.feed.close, *work.closers, link.close, *stores.closers],
     )
     return service
@@ -148,6 +162,27 @@ async def build_service(
 def _collect_interval_s(settings: Settings) -> float:
     """Return how often to look for something to collect; like all waits it scales with the settling time."""
     return min(COLLECT_MAX_S, max(COLLECT_MIN_S, settings.create_settle_s / 18))
+
+
+def _engines(settings: Settings, stores: Stores, work: Work, clock: Clock) -> list[Engine]:
+    return [
+        _engine(stores, work, TURN_KINDS, settings.max_concurrent_jobs, clock, "turns"),
+        _engine(stores, work, (SEND_WEBHOOK,), WEBHOOKS_AT_ONCE, clock, "webhooks"),
+    ]
+
+
+def _watching(settings: Settings, stores: Stores, work: Work, clock: Clock) -> list[Loop]:
+    """Return the loops of which one in the whole installation is enough."""
+    collect, on_duty = work.orphans.collect, stores.membership.on_duty
+    return [
+        Loop("sweep", SWEEP_S, on_duty(work.sweep), clock),
+        Loop("collect", _collect_interval_s(settings), on_duty(collect.tick), clock),
+        Loop("prune-orphans", PRUNE_S, on_duty(collect.forget), clock),
+        Loop("prune", PRUNE_S, on_duty(work.sweep.prune), clock),
+        Loop("prune-deliveries", PRUNE_S, on_duty(work.webhooks.prune), clock),
+        Loop("prune-records", PRUNE_S, on_duty(PruneRecords(stores.retention, clock)), clock),
+        Loop("prune-queue-log", PRUNE_S, on_duty(stores.prune_queue_log), clock),
+    ]
 
 
 def _learning(stores: Stores, work: Work, keys: KeyDesk, clock: Clock) -> list[Loop]:
@@ -219,8 +254,9 @@ def _plane(
         breaker_state=link.breaker_state,
         cloud_trouble=lambda: work.observer.trouble,
         meter=meter,
-        metrics=metrics_page(meter, link, stores.book, instances, caches, stores.orphans),
+        metrics=metrics_page(meter, link, stores.book, instances, caches, stores.orphans, stores.membership),
         is_ready=is_ready,
+        replicas=stores.membership.present,
         settings_shown=lambda: shown_settings(settings),
     )
 

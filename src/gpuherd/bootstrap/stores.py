@@ -29,13 +29,16 @@ from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.orphans import SqlOrphans
 from gpuherd.adapters.sql.outbox import SqlOutbox
 from gpuherd.adapters.sql.retention import SqlRetention
+from gpuherd.adapters.sql.server.agreed_clock import AgreedClock, database_time
 from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.adapters.sql.turns import LEASE, RENEW_S, SHORT_LEASE, SqlTurns
 from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
 from gpuherd.bootstrap.changes import listen_to_replicas
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.bootstrap.metrics import MeteredInstances
+from gpuherd.bootstrap.replicas import Membership, join_replicas
 from gpuherd.clock import Clock, Ids
+from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.ports.events import EventLog
 from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, Retention
@@ -45,10 +48,12 @@ from gpuherd.ports.store import Flags, Instances, Outbox, Sightings, Turns
 from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints
 from gpuherd.settings import Settings
 from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.roster import ALL
 
 log = structlog.get_logger()
 
 LOG_KEPT = timedelta(hours=24)
+ADJUST_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,17 +63,23 @@ class Stores:
     database: Database
     repository: RepositoryPort
     installation: str
+    membership: Membership
     hub: ChangeHub
     flags: Flags
     instances: Instances
     events: EventLog
+    # For whoever watches the cloud: what is written without that duty is refused.
     sightings: Sightings
     turns: Turns
+    # What must go on until the last turn has ended.
+    keepers: tuple[Loop, ...]
     book: JobBook
     outbox: Outbox
     deliveries: DeliveryLog
     endpoints: WebhookEndpoints
     orphans: Orphans
+    # The same ledger, for the collector.
+    collected: Orphans
     keys: ApiKeys
     audit: AuditLog
     claims: Claims
@@ -80,35 +91,46 @@ class Stores:
 
 
 async def open_stores(
-    settings: Settings, clock: Clock, ids: Ids, meter: Meter, check: FileCheck | None = None
+    settings: Settings,
+    clock: Clock,
+    ids: Ids,
+    meter: Meter,
+    check: FileCheck | None = None,
+    role: str = ALL,
 ) -> Stores:
     """Open and migrate the database, and take over what an earlier process left in it."""
     lock = _lock(settings)
-    database = Database(settings.database)
+    database = Database(settings.database, readers=settings.database_connections)
     migrate(database, check)
+    keepers = await _agree_on_time(database, clock)
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
     instances = MeteredInstances(database, clock, hub.changed, meter)
-    turns = SqlTurns(database, clock, ids, hub.changed)
-    if database.is_sqlite:
+    alone = database.is_sqlite
+    turns = SqlTurns(database, clock, ids, hub.changed, LEASE if alone else SHORT_LEASE)
+    membership = join_replicas(database, role, clock, ids)
+    if alone:
         # We hold the lock, so nobody can be in the middle of a turn.
         turns.forget_leases()
     return Stores(
         database=database,
         repository=repository,
         installation=flags.ensure("installation", secrets.token_hex(4)),
+        membership=membership,
         hub=hub,
         flags=flags,
         instances=instances,
         events=SqlEventLog(database, clock),
-        sightings=SqlSightings(database, hub.changed),
+        sightings=SqlSightings(membership.fenced, hub.changed),
         turns=MeteredTurns(turns, instances, meter),
+        keepers=keepers if alone else (*keepers, Loop("turn-leases", RENEW_S, turns.renew, clock)),
         book=SqlJobBook(database, clock),
         outbox=SqlOutbox(database),
         deliveries=SqlDeliveryLog(database, clock),
         endpoints=SqlWebhookEndpoints(database),
         orphans=SqlOrphans(database, clock, hub.changed),
+        collected=SqlOrphans(membership.fenced, clock, hub.changed),
         keys=SqlApiKeys(database),
         audit=SqlAuditLog(database),
         claims=SqlClaims(database, clock),
@@ -121,6 +143,15 @@ async def open_stores(
             lock,
         ),
     )
+
+
+async def _agree_on_time(database: Database, clock: Clock) -> tuple[Loop, ...]:
+    """Go by the database's time from now on, where the clock can; return what keeps it so."""
+    if database.is_sqlite or not isinstance(clock, AgreedClock):
+        return ()
+    clock.follow(partial(database_time, database))
+    await clock.adjust()
+    return (Loop("time", ADJUST_S, clock.adjust, clock),)
 
 
 def _lock(settings: Settings) -> Callable[[], None]:

@@ -66,6 +66,8 @@ def lay_out_work(
         patience,
         timedelta(seconds=settings.instance_poll_interval_s),
         link.breaker_state,
+        stores.membership.watch,
+        None if stores.database.is_sqlite else stores.flags,
     )
     advance = _advance(
         settings,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.networks import TargetPolicy
 from gpuherd.entrypoints.web.sessions import Sessions
+from gpuherd.ports.duties import Replica
 from gpuherd.ports.events import EventLog
 from gpuherd.ports.job_book import JobBook
 from gpuherd.ports.keys import AuditLog, Claims
@@ -125,5 +126,7 @@ class Plane:
     metrics: MetricsPage
     # False before everything runs and as soon as a shutdown begins.
     is_ready: Callable[[], bool]
+    # Everyone on the same database; empty for one who has a file of his own.
+    replicas: Callable[[], Sequence[Replica]] = tuple
     # The settings in force, without anything secret.
     settings_shown: Callable[[], Sequence[ShownSetting]] = tuple

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from prometheus_client.registry import Collector
 from gpuherd import __version__
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.orphan import Orphan, OrphanVerdict
+from gpuherd.ports.duties import Replica
 from gpuherd.ports.job_book import JobStats
 from gpuherd.resilience.cache import CacheStats
 from gpuherd.resilience.circuit_breaker import BreakerState
@@ -37,6 +39,9 @@ class Sources:
     # How many transactions wait for the database's writer, where there is one that can tell.
     write_queue: Callable[[], int] | None = None
     orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
+    replicas: Callable[[], Sequence[Replica]] = tuple
+    # Whether this process watches the cloud, for all replicas.
+    watching: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Readings(Collector):
             yield _gauge("gpuherd_database_write_queue_length", about, self._sources.write_queue())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
         yield from _caches(tuple(self._sources.caches()))
+        yield from _replicas(self._sources)
 
 
 def _stored(stored: _Stored) -> Iterator[Metric]:
@@ -128,6 +134,14 @@ def _cloud(breaker: str, limiters: Mapping[str, RateLimiter]) -> Iterator[Metric
         "limiter",
         {name: limiter.rate_per_minute / 60 for name, limiter in limiters.items()},
     )
+
+
+def _replicas(sources: Sources) -> Iterator[Metric]:
+    about = "1 if this process watches the cloud for all replicas."
+    yield _gauge("gpuherd_watching", about, float(sources.watching()))
+    # One who has a file of his own is alone, and does everything.
+    roles = Counter([it.role for it in sources.replicas()] or ["all"])
+    yield _gauges("gpuherd_replicas", "Processes on the same database.", "role", roles)
 
 
 def _caches(caches: tuple[CacheStats, ...]) -> Iterator[Metric]:

@@ -39,6 +39,7 @@ from gpuherd.entrypoints.http.once import Once
 from gpuherd.entrypoints.http.openapi import completed
 from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response, unexpected
 from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
+from gpuherd.entrypoints.http.worker_door import WorkerDoor
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.lazy_pages import LazyPages
 
@@ -63,9 +64,13 @@ PARTS = (
 
 
 def build_app(
-    plane: Plane, note_request: NoteRequest = log_request, *, body_timeout_s: float = BODY_TIMEOUT_S
+    plane: Plane,
+    note_request: NoteRequest = log_request,
+    *,
+    body_timeout_s: float = BODY_TIMEOUT_S,
+    worker: bool = False,
 ) -> ASGIApp:
-    """Return the application for one plane."""
+    """Return the application for one plane; of a worker, what tells how it is."""
     app = FastAPI(
         title="gpuherd",
         version=__version__,
@@ -85,7 +90,9 @@ def build_app(
     app.add_exception_handler(Exception, _unexpected)
     inside = Once(HotPaths(app, plane.read_instance), plane.keys.claims, _has_route)
     pages = LazyPages(plane, app.openapi)
-    guarded = KeyCheck(inside, plane.keys.registry, pages, plane.keys.sessions)
+    guarded: ASGIApp = KeyCheck(inside, plane.keys.registry, pages, plane.keys.sessions)
+    if worker:
+        guarded = WorkerDoor(guarded)
     return Surroundings(guarded, plane.clock, plane.ids, plane.meter, note_request, body_timeout_s)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter
@@ -60,9 +61,15 @@ async def health(request: Request) -> Response:
             "dependencies": dependencies,
             "createsBlocked": blocked,
             "collectorBraked": braked,
+            "replicas": _by_role(plane),
             "timestamp": plane.clock.now().isoformat(),
         }
     )
+
+
+def _by_role(plane: Plane) -> dict[str, int]:
+    """Count the processes on our database by what they do; of one who is alone there is nothing to tell."""
+    return dict(sorted(Counter(it.role for it in plane.replicas()).items()))
 
 
 async def _database(plane: Plane) -> dict[str, Any]:

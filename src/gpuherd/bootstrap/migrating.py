@@ -1,0 +1,110 @@
+"""`gpuherd migrate`: bring the configured database to this version, or tell whether it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
+from gpuherd.adapters.sql.migrate import HEAD, migrate
+from gpuherd.bootstrap.configuration import without_password
+from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
+from gpuherd.bootstrap.doctor.database import Opened, Unopened, open_postgres, open_sqlite
+from gpuherd.clock import Clock
+from gpuherd.entrypoints.cli.database import Migrated
+from gpuherd.entrypoints.cli.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.settings import Settings
+
+
+def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrated:
+    """Run the migrations that the database lacks; with `check` only say which it has."""
+    where = without_password(str(settings.sqlite_path or settings.database_url))
+    before = schema_of(settings)
+    if not check:
+        with alone(settings.sqlite_path):
+            make_schema(settings, clock)
+        return Migrated(where, before, schema_of(settings), HEAD)
+    if before is not None and before > HEAD:
+        # There is nothing to run, so this only says whether this version can live with it.
+        _run_migrations(settings)
+    return Migrated(where, before, before, HEAD)
+
+
+def schema_of(settings: Settings) -> str | None:
+    """Return the version of the schema, None for a database that is empty or not there; change nothing."""
+    path = settings.sqlite_path
+    if path is None:
+        found = asyncio.run(open_postgres(settings.database))
+    elif path.exists():
+        found = open_sqlite(path)
+    else:
+        return None
+    return _opened(found).schema
+
+
+def make_schema(settings: Settings, clock: Clock) -> None:
+    """Run our migrations and, on PostgreSQL, those of the queue."""
+    _run_migrations(settings)
+    if settings.sqlite_path is None:
+        asyncio.run(_make_queue(settings.database_url, clock))
+
+
+def _run_migrations(settings: Settings) -> None:
+    try:
+        with closing(Database(settings.database)) as database:
+            migrate(database)
+    except DatabaseUnusable as error:
+        raise unusable(error.message) from error
+
+
+@contextmanager
+def alone(path: Path | None) -> Iterator[None]:
+    """Keep every other process away from a SQLite file."""
+    if path is None:
+        yield
+        return
+    try:
+        lock = ProcessLock(path.absolute().parent)
+    except CannotStart as taken:
+        raise Refusal(
+            ExitCode.CONFLICT,
+            "SERVER_RUNNING",
+            taken.message,
+            suggestion="stop the server, then say it again",
+        ) from taken
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def unusable(message: str, suggestion: str = "") -> Refusal:
+    """Return the refusal for a database that cannot be used as it is."""
+    return Refusal(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
+
+
+async def _make_queue(url: str, clock: Clock) -> None:
+    try:
+        repository = await PostgresRepository.open(url, clock, connections=1)
+        try:
+            await repository.ensure_schema()
+        finally:
+            await repository.close()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise unusable(f"the queue's tables cannot be made ({type(error).__name__})") from error
+
+
+def _opened(found: Opened | Unopened) -> Opened:
+    if isinstance(found, Unopened):
+        raise unusable(
+            f"{found.where} cannot be opened: {found.reason}",
+            "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR; gpuherd doctor tells more",
+        )
+    return found
