@@ -79,7 +79,9 @@ def test_a_file_of_another_version(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.commit()
-    assert opened(file).schema == "9999"
+        connection.execute("INSERT INTO installation VALUES ('schema_readable_by', '0001')")
+        connection.commit()
+    assert (opened(file).schema, opened(file).readable_by) == ("9999", "0001")
 
 
 @pytest.mark.postgres
@@ -90,9 +92,10 @@ async def test_a_postgresql_says_its_version_and_ours(postgres_url: str) -> None
     assert it.schema is None
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE alembic_version AS SELECT '0007' AS version_num")
+        connection.execute("CREATE TABLE installation AS SELECT 'schema_readable_by' AS key, '0006' AS value")
     it = await open_postgres(postgres_url)
     assert isinstance(it, Opened)
-    assert it.schema == "0007"
+    assert (it.schema, it.readable_by) == ("0007", "0006")
 
 
 @pytest.mark.parametrize(

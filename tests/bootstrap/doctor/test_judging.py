@@ -127,6 +127,8 @@ def test_key_files(files: list[KeyFile], verdicts: list[str]) -> None:
         (Opened("x", "SQLite", "0000"), "warning"),
         (Opened("x", "SQLite", HEAD, unread=True), "warning"),
         (Opened("x", "SQLite", "9999"), "problem"),
+        (Opened("x", "SQLite", "9999", readable_by="9998"), "problem"),
+        (Opened("x", "SQLite", "9999", readable_by=HEAD), "warning"),
         (Opened("x", "SQLite", HEAD, damage="row 5 missing"), "problem"),
         (Unopened("x", "no route"), "problem"),
     ],

@@ -21,6 +21,10 @@ from gpuherd.entrypoints.cli.doctor import Finding
 NAME = "database"
 READ_THROUGH_S = 8.0
 CONNECT_S = 6
+_VERSION = (
+    "SELECT version_num, (SELECT value FROM installation WHERE key = 'schema_readable_by') "
+    "FROM alembic_version"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Opened:
     schema: str | None
     damage: str | None = None
     unread: bool = False
+    # The oldest schema whose versions may still run on it, where that is told.
+    readable_by: str | None = None
     size_bytes: int | None = None
 
 
@@ -62,10 +68,11 @@ def open_sqlite(path: Path) -> Opened | Unopened:
     size_bytes = sum(it.stat().st_size for it in (path, path.with_name(f"{path.name}-wal")) if it.exists())
     try:
         with closing(_connect(path)) as connection:
-            schema = _schema(connection)
+            schema, readable = _schema(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return Unopened(str(path), str(error))
-    return Opened(str(path), f"SQLite {sqlite3.sqlite_version}", schema, size_bytes=size_bytes)
+    kind = f"SQLite {sqlite3.sqlite_version}"
+    return Opened(str(path), kind, schema, readable_by=readable, size_bytes=size_bytes)
 
 
 def damage_of(path: Path) -> str | None:
@@ -82,12 +89,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=2)
 
 
-def _schema(connection: sqlite3.Connection) -> str | None:
+def _schema(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
     named = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
     if connection.execute(named).fetchone() is None:
-        return None
-    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    return str(row[0]) if row else None
+        return None, None
+    row = connection.execute(_VERSION).fetchone()
+    return (str(row[0]), row[1]) if row else (None, None)
 
 
 async def check_postgres(url: str) -> list[Finding]:
@@ -109,11 +116,12 @@ async def open_postgres(url: str) -> Opened | Unopened:
             there = await (await connection.execute("SELECT to_regclass('alembic_version')")).fetchone()
             row = None
             if there is not None and there[0] is not None:
-                row = await (await connection.execute("SELECT version_num FROM alembic_version")).fetchone()
+                row = await (await connection.execute(_VERSION)).fetchone()
     except psycopg.Error as error:
         return Unopened(where, str(error).partition("\n")[0])
     kind = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    return Opened(where, kind, str(row[0]) if row else None)
+    schema, readable = (str(row[0]), row[1]) if row else (None, None)
+    return Opened(where, kind, schema, readable_by=readable)
 
 
 def judge_database(it: Opened | Unopened) -> Finding:
@@ -126,13 +134,16 @@ def judge_database(it: Opened | Unopened) -> Finding:
         words = f"{it.where} is damaged ({it.damage})"
         advice = "stop the server and put a copy in its place: gpuherd restore FILE"
         return Finding(NAME, PROBLEM, words, advice, facts)
-    if it.schema is not None and it.schema > HEAD:
+    if it.schema is not None and it.schema > HEAD and (it.readable_by or it.schema) > HEAD:
         words = f"{it.where} was written by a newer gpuherd (schema {it.schema}, this one knows {HEAD})"
         return Finding(
             NAME, PROBLEM, words, "install the newer version again, or restore an older copy", facts
         )
     size = "" if it.size_bytes is None else f", {it.size_bytes / 1e6:.2f} MB"
     words = f"{it.where}: {it.kind}, schema {it.schema or 'empty'}{size}"
+    if it.schema is not None and it.schema > HEAD:
+        advice = f"a newer gpuherd has brought it there; this one ({HEAD}) may go on until it is upgraded"
+        return Finding(NAME, WARNING, words, advice, facts)
     if it.schema is not None and it.schema < HEAD:
         advice = f"the next start brings it to {HEAD}; make a copy before: gpuherd backup FILE"
         return Finding(NAME, WARNING, words, advice, facts)
