@@ -1,0 +1,116 @@
+"""A SQLite database with a life behind it: instances in many states, jobs under way, a row in every table."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.column_types import Moment
+from gpuherd.adapters.sql.copying.plan import copied_tables
+from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.schema import event, instance, job
+from gpuherd.domain.api_key import Scope
+from gpuherd.domain.caller import ADMIN
+from gpuherd.domain.secret import Secret
+from gpuherd.simulator.world import World
+from gpuherd.usecases.manage_keys import NewKey
+from tests.support.fake_clock import START, FakeClock
+from tests.support.herd import Herd
+from tests.support.keys import keys_of
+
+DEAF = "https://deaf.example.com/hook"
+HOOK = "https://hook.example.com/hook"
+
+
+async def live_in(path: Path) -> None:
+    """Make the database at `path`, as a process leaves it that was killed in the middle of its work."""
+    clock = FakeClock(auto=True)
+    herd = Herd(path, World(clock, random.Random(7)), clock, look_every=timedelta(seconds=5))
+    herd.receiver.accepts = lambda url: url != DEAF
+    for name, url in (("usable", HOOK), ("stopped", DEAF), ("gone", HOOK)):
+        await herd.settle(await herd.launch(name, webhook_url=url))
+    await herd.settle((await herd.change_goal.stop("stopped")).instance)
+    await herd.settle((await herd.change_goal.delete("gone")).instance)
+    keys = keys_of(herd, Secret("an-admin-key-of-some-length"))
+    await keys.manage.add(NewKey((Scope.WRITE,), "ci"), ADMIN)
+    for n in range(3):
+        await herd.launch(f"moving-{n}", webhook_url=HOOK)
+    await herd.run_for(timedelta(seconds=3))
+    await herd.launch("new")
+    herd.database.write_now(_furnish)
+    herd.close()
+
+
+def _furnish(connection: sa.Connection) -> None:
+    for table in copied_tables():
+        if connection.execute(sa.select(sa.literal(1)).select_from(table)).first() is None:
+            values = {it.name: _anything(it) for it in table.columns if not it.nullable}
+            connection.execute(sa.insert(table).values(**values))
+    # Somebody is at an instance, and at the job of another.
+    first = sa.select(sa.func.min(instance.c.id)).scalar_subquery()
+    connection.execute(
+        sa.update(instance).where(instance.c.id == first).values(lease_token="held", lease_until=START)
+    )
+    connection.execute(sa.update(queue).values(status="picked"))
+    # The queue has lost one, and the newest event was forgotten.
+    lost = sa.select(sa.func.max(job.c.queue_id)).where(job.c.state == "live").scalar_subquery()
+    connection.execute(sa.delete(queue).where(queue.c.id == lost))
+    connection.execute(
+        sa.delete(event).where(event.c.id == sa.select(sa.func.max(event.c.id)).scalar_subquery())
+    )
+
+
+def _anything(column: sa.Column[Any]) -> object:
+    if column.foreign_keys:
+        return sa.select(sa.func.min(instance.c.id)).scalar_subquery()
+    match column.type:
+        case Moment():
+            return START
+        case sa.Boolean():
+            return True
+        case sa.Integer():
+            return 1
+        case sa.LargeBinary():
+            return b"\x00\xff"
+        case _:
+            return "x"
+
+
+def copy_of(house: Path, directory: Path) -> Path:
+    directory.mkdir(mode=0o700)
+    return Path(shutil.copy(house, directory / "gpuherd.db"))
+
+
+def change(path: Path, sql: str, *values: object) -> None:
+    """Do something to a file behind everybody's back."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, values)
+
+
+def one(path: Path, sql: str) -> Any:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchone()[0]
+
+
+def everything(connection: sa.Connection, tables: Sequence[sa.Table]) -> dict[str, list[dict[str, Any]]]:
+    """Return every row of the tables, in an order that both databases agree on."""
+    return {
+        it.name: sorted((dict(row) for row in connection.execute(sa.select(it)).mappings()), key=repr)
+        for it in tables
+    }
+
+
+def due_times(connection: sa.Connection) -> dict[str, datetime | None]:
+    """Return for each unfinished job when it is due in the queue."""
+    rows = sa.select(job.c.id, queue.c.execute_after).select_from(
+        job.outerjoin(queue, queue.c.id == job.c.queue_id)
+    )
+    return {row.id: row.execute_after for row in connection.execute(rows.where(job.c.state == "live"))}
