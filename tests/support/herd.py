@@ -130,6 +130,7 @@ class Herd:
     tables = schema
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
+    new_database: Callable[[Path], InlineDatabase] = InlineDatabase
     endpoints: WebhookEndpoints = NoEndpoints()
     orphans: Orphans
 
@@ -242,7 +243,7 @@ class Herd:
     def _open(self, path: Path) -> None:
         """Open the store; a herd on another store overrides this."""
         clock, changed = self.clock, self.hub.changed
-        self.database = InlineDatabase(path)
+        self.database = self.new_database(path)
         self.flags = SqlFlags(self.database)
         self.instances = MeteredInstances(self.database, clock, changed, self.meter)
         self.sightings = SqlSightings(self.database, changed)

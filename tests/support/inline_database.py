@@ -60,5 +60,12 @@ class InlineDatabase(Database):
         self._dispose()
 
 
+class InlinePostgres(InlineDatabase):
+    """The same on a PostgreSQL database that is migrated already."""
+
+    def __init__(self, url: str):
+        Database.__init__(self, url)
+
+
 def _no_fsync(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA synchronous=OFF")

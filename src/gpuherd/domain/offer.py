@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
@@ -117,3 +118,5 @@ class Order:
     gpu_num: int
     disk_gb: int
     billing_mode: BillingMode
+    # By the monotonic clock of whoever decided it: what has not gone out by then must not go out at all.
+    send_by_s: float = field(default=math.inf, compare=False)

@@ -36,7 +36,7 @@ from gpuherd.usecases.describe import iso
 from gpuherd.usecases.forgotten_machine import forgotten_machine
 from gpuherd.usecases.planning_record import Awaited, Record, awaiting, planned
 from gpuherd.usecases.price_list import price_list
-from gpuherd.usecases.promptly import refuse_late
+from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
 
 CREATES_BLOCKED = "creates_blocked"
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
@@ -171,6 +171,7 @@ class RentMachine:
             gpu_num=instance.wish.gpu_num,
             disk_gb=instance.wish.disk_gb,
             billing_mode=instance.wish.billing_mode,
+            send_by_s=decided_s + SEND_WITHIN_S,
         )
         try:
             refuse_late(self.clock, decided_s)

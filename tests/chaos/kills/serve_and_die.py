@@ -21,6 +21,7 @@ from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.sql import changes, instances
 from gpuherd.adapters.sql import database as databases
 from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.transactions import FileTransactions, ServerTransactions
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.domain import lifecycle
 from gpuherd.domain.attempt import Attempt, AttemptState
@@ -76,19 +77,21 @@ def _around(call: Callable[..., Any], name: str, fate: Fate) -> Callable[..., An
 def wrap_commits(fate: Fate) -> None:
     """Watch what the writer's transactions hold, and their ends."""
     marks: list[str] = []
-    begun = Database._transaction
     add_instance, update_instance = instances.add_instance, instances.update_instance
     write_attempt, run = changes._write_attempt, databases._run
 
-    @contextmanager
-    def transaction(self: Database) -> Iterator[sa.Connection]:
-        marks.clear()
-        with begun(self) as connection:
-            yield connection
+    def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def transaction(self: Any) -> Iterator[sa.Connection]:
+            marks.clear()
+            with begun(self) as connection:
+                yield connection
+                for mark in marks:
+                    fate.reached(f"before_{mark}_commit")
             for mark in marks:
-                fate.reached(f"before_{mark}_commit")
-        for mark in marks:
-            fate.reached(f"after_{mark}_commit")
+                fate.reached(f"after_{mark}_commit")
+
+        return transaction
 
     def add(*args: Any, **kwargs: Any) -> None:
         add_instance(*args, **kwargs)
@@ -114,7 +117,8 @@ def wrap_commits(fate: Fate) -> None:
 
     # The update that comes from here, and not from a turn, is what somebody asked for.
     for owner, name, wrapped in (
-        (Database, "_transaction", transaction),
+        (FileTransactions, "open", watched(FileTransactions.open)),
+        (ServerTransactions, "open", watched(ServerTransactions.open)),
         (instances, "add_instance", add),
         (instances, "update_instance", update),
         (changes, "_write_attempt", attempt),

@@ -338,11 +338,11 @@ WIRE = (
     Guard(
         "a change goes out once",
         "adapters/novita/transport.py",
-        "            return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n",
+        "            return await self._make(_Call(path, send, turns, may_probe))\n",
         "            try:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n"
+        "                return await self._make(_Call(path, send, turns, may_probe))\n"
         "            except NoReply:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe, send_by_s))\n",
+        "                return await self._make(_Call(path, send, turns, may_probe))\n",
         (EXCHANGE, "tests/adapters/novita/test_transport.py"),
     ),
     Guard(
@@ -457,9 +457,9 @@ REPLICAS = (
     ),
     Guard(
         "a call that was held up at the door is not sent",
-        "adapters/novita/transport.py",
-        "        if self._clock.monotonic() > call.send_by_s:\n",
-        "        if False:\n",
+        "adapters/novita/exchange.py",
+        "    if progress.is_late():\n",
+        "    if False:\n",
         ("tests/adapters/novita/test_transport.py",),
     ),
     Guard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,12 +24,18 @@ from gpuherd.usecases.look_up import LookUp
 from gpuherd.usecases.plan_launch import PlanLaunch
 from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.tell_why import TellWhy
+from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
+from tests.support.fresh_postgres import fresh_postgres, postgres_template  # noqa: F401
 from tests.support.herd import RULES, Herd
+from tests.support.inline_database import InlinePostgres
 from tests.support.keys import keys_of
+from tests.support.postgres import postgres_server  # noqa: F401
 from tests.support.scraping import page_of
 from tests.support.webhooks import webhooks_of
 
+# Which database the whole folder runs on: `postgresql`, or SQLite if it says nothing.
+DATABASE = "GPUHERD_TEST_DATABASE"
 KEY = "ghk_a_key_that_only_tests_know"
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
 
@@ -43,9 +50,19 @@ def meter() -> PrometheusMeter:
     return PrometheusMeter(CollectorRegistry())
 
 
+def _herd_type(request: pytest.FixtureRequest) -> type[Herd]:
+    """A herd on a SQLite file, or on PostgreSQL when the environment says so."""
+    if os.environ.get(DATABASE) != "postgresql":
+        return Herd
+    database = InlinePostgres(sqlalchemy_url(request.getfixturevalue("fresh_postgres")))
+    return type("PostgresHerd", (Herd,), {"new_database": staticmethod(lambda _: database)})
+
+
 @pytest.fixture
-async def herd(tmp_path: Path, clock: FakeClock, meter: PrometheusMeter) -> AsyncIterator[Herd]:
-    it = Herd(tmp_path / "herd.db", World(clock, random.Random(3)), clock, meter=meter)
+async def herd(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, meter: PrometheusMeter
+) -> AsyncIterator[Herd]:
+    it = _herd_type(request)(tmp_path / "herd.db", World(clock, random.Random(3)), clock, meter=meter)
     yield it
     it.close()
 

@@ -143,7 +143,7 @@ class TestTheStream:
             "a\r\n\r\nid: 999\r\n\r\n",
             "a\rdata: x\r\r",
             "\u2028\u2029\x85\x0b\x0c\x1c",
-            "\x1b[2J\x00</script>",
+            "\x1b[2J\x01</script>",
             "id: 7",
         ],
     )

@@ -73,7 +73,10 @@ class NovitaCloud:
 
     async def create_machine(self, order: Order) -> str:
         reply = await self._transport.change(
-            "/gpu/instance/create", wire.create_request(order), may_probe=False
+            "/gpu/instance/create",
+            wire.create_request(order),
+            may_probe=False,
+            send_by_s=order.send_by_s,
         )
         error = failures.failure_of_change(reply, About.ACCOUNT, trust_429=self._trust_429)
         if error is not None:

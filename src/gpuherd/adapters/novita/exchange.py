@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -46,8 +47,13 @@ class _SentAlready(Exception):
     pass
 
 
+class _TooLate(Exception):
+    """Nothing was written, and nothing may be any more."""
+
+
 @dataclass
 class _Progress:
+    is_late: Callable[[], bool]
     written: bool = False
     reused: bool = False
     answered: bool = False
@@ -71,16 +77,28 @@ class Exchange:
         """Read; `fresh` asks for a new connection, because the last one was no good."""
         return await self._send("GET", path, timeout_s, fresh, params=params)
 
-    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
-        return await self._send("POST", path, timeout_s, True, data=json.dumps(body).encode())
+    async def post(
+        self, path: str, body: Mapping[str, Any], timeout_s: float, send_by_s: float = math.inf
+    ) -> Reply:
+        """Change something; not a byte goes out after `send_by_s` of the monotonic clock."""
+        data = json.dumps(body).encode()
+        return await self._send("POST", path, timeout_s, True, send_by_s, data=data)
 
     async def close(self) -> None:
         for session in self._sessions.values():
             await session.close()
 
-    async def _send(self, method: str, path: str, timeout_s: float, fresh: bool, **content: Any) -> Reply:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        fresh: bool,
+        send_by_s: float = math.inf,
+        **content: Any,
+    ) -> Reply:
         session = self._session(fresh)
-        progress = _Progress()
+        progress = _Progress(lambda: self._clock.monotonic() > send_by_s)
         try:
             async with asyncio.timeout(timeout_s):
                 response = await session.request(
@@ -89,7 +107,7 @@ class Exchange:
                 progress.answered = True
                 return await self._take(response)
         except Exception as error:
-            if not progress.written and not isinstance(error, aiohttp.ClientError | OSError):
+            if not progress.written and not isinstance(error, aiohttp.ClientError | OSError | _TooLate):
                 raise
             why, timed_out = _describe(error), isinstance(error, TimeoutError)
         # Raised out here so that no context hangs on to aiohttp's errors: some of them carry our headers.
@@ -164,6 +182,9 @@ async def _note_writing(_session: aiohttp.ClientSession, context: SimpleNamespac
     progress: _Progress = context.trace_request_ctx
     if progress.written:
         raise _SentAlready
+    if progress.is_late():
+        # This process was stopped on the way here; by now another may have decided otherwise.
+        raise _TooLate
     progress.written = True
 
 
@@ -182,6 +203,8 @@ def _describe(error: Exception) -> str:
             return "no connection could be made"
         case _TooLong():
             return "the reply was too long"
+        case _TooLate():
+            return "gpuherd was held up before the call"
         case aiohttp.ClientPayloadError():
             return "the reply broke off"
         case aiohttp.ClientResponseError():

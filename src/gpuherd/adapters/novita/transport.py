@@ -25,7 +25,7 @@ from gpuherd.resilience.retry import retry
 READ_TRIES = 3
 READ_BACKOFF_S = 1.0
 READ_BACKOFF_CAP_S = 30.0
-# A change that is later than its longest wait and this was not waiting but stopped.
+# A change goes out at once after its longest wait, or within this of it.
 HELD_UP_S = 1.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
 
@@ -58,8 +58,6 @@ class _Call:
     send: Callable[[], Awaitable[Reply]]
     turns: Sequence[_Turn]
     may_probe: bool = True
-    # By the monotonic clock; a call that has not gone out by then must not go out at all.
-    send_by_s: float = math.inf
 
 
 class _ReadFailed(Exception):
@@ -142,18 +140,23 @@ class NovitaTransport:
             error = failed.error
         raise error
 
-    async def change(self, path: str, body: Mapping[str, Any], *, may_probe: bool = True) -> Reply:
-        """Send one change, once, and return whatever Novita replied.
+    async def change(
+        self, path: str, body: Mapping[str, Any], *, may_probe: bool = True, send_by_s: float = math.inf
+    ) -> Reply:
+        """Send one change, once and not after `send_by_s`, and return whatever Novita replied.
 
         Raises `CloudUnavailable` when surely nothing was sent and `OutcomeUnknown` when no whole reply came.
         `may_probe=False` keeps a call that costs money from being the one that tests a sick cloud.
         """
-        send = partial(self._exchange.post, path, body, self._request_timeout_s)
-        turns = [_Turn(self._limiter, Lane.FIRST, self._change_wait_s)]
-        send_by_s = self._clock.monotonic() + self._change_wait_s + HELD_UP_S
+        now_s = self._clock.monotonic()
+        wait_s = min(self._change_wait_s, max(0.0, send_by_s - now_s))
+        # Who is later than that was not waiting but stopped.
+        send_by_s = min(send_by_s, now_s + self._change_wait_s + HELD_UP_S)
+        send = partial(self._exchange.post, path, body, self._request_timeout_s, send_by_s)
+        turns = [_Turn(self._limiter, Lane.FIRST, wait_s)]
         error: GpuherdError
         try:
-            return await self._make(_Call(path, send, turns, may_probe, send_by_s))
+            return await self._make(_Call(path, send, turns, may_probe))
         except NotSent as failed:
             error = failures.not_sent(str(failed))
         except NoReply as failed:
@@ -203,9 +206,6 @@ class NovitaTransport:
             raise RateLimited(
                 "our own limit of calls to Novita is used up", retry_after_s=refused.retry_after_s
             ) from None
-        if self._clock.monotonic() > call.send_by_s:
-            # This process was stopped on the way; by now another may have decided otherwise.
-            raise NotSent("gpuherd was held up before the call")
 
     async def _judged(self, call: _Call) -> Reply:
         with self._admitted(call.may_probe) as permit:

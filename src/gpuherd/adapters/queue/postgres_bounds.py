@@ -7,8 +7,8 @@ from typing import Any
 NAME = {"application_name": "gpuherd"}
 BOUNDS = {
     "statement_timeout": "15s",
-    "lock_timeout": "5s",
-    "idle_in_transaction_session_timeout": "30s",
+    "lock_timeout": "8s",
+    "idle_in_transaction_session_timeout": "5s",
 }
 LIFTED = dict.fromkeys(BOUNDS, "0")
 

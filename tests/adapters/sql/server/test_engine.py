@@ -28,8 +28,8 @@ from tests.support.databases import install_queue, sqlalchemy_url
 
 LIMITS = {
     "statement_timeout": "15s",
-    "lock_timeout": "5s",
-    "idle_in_transaction_session_timeout": "30s",
+    "lock_timeout": "8s",
+    "idle_in_transaction_session_timeout": "5s",
     "application_name": "gpuherd",
 }
 

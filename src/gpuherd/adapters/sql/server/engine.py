@@ -6,14 +6,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.server.null_characters import replace_nulls
 from gpuherd.adapters.sql.server.transaction_mark import mark_transactions
 
 # Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
 # to a process that hangs, and its locks hold up everybody else.
 BOUNDS = {
     "statement_timeout": 15_000,
-    "lock_timeout": 5_000,
-    "idle_in_transaction_session_timeout": 30_000,
+    "lock_timeout": 8_000,
+    # Shorter than others wait for a lock: one replica that is stopped must not make the others refuse.
+    "idle_in_transaction_session_timeout": 5_000,
 }
 # In libpq's words. A machine that is gone without a goodbye is noticed within half a minute.
 LINK = {
@@ -35,6 +37,7 @@ def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
     engine = sa.create_engine(
         url, pool_size=size, max_overflow=0, hide_parameters=True, connect_args=link_arguments(url)
     )
+    replace_nulls(engine)
     if writer:
         mark_transactions(engine)
     return engine
