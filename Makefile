@@ -45,7 +45,7 @@ format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: setup ## measure speed and size beside bare baselines (about 6 minutes) into bench/results.md
+bench: setup ## measure speed and size beside bare baselines (about 10 minutes) into bench/results.md
 	@$(BIN)/python -m bench
 
 SEEDS ?= 2000
@@ -58,6 +58,8 @@ chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the
 	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict
 	@$(BIN)/python -m tests.chaos points --jobs $(JOBS)
 	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS) --jobs $(JOBS)
+	@for story in kill stop restart; do $(BIN)/python -m tests.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
+	@GPUHERD_TEST_DATABASE=postgresql $(BIN)/python -m pytest -n 4 tests/entrypoints/http
 	@$(BIN)/python -m tests.chaos.mutants
 
 sbom: setup ## write the bill of materials (CycloneDX) into sbom.json

@@ -1,0 +1,1 @@
+"""Several replicas on one PostgreSQL, as real processes that are killed, stopped and cut off."""

@@ -1,0 +1,123 @@
+"""Runs many plans against one simulated cloud, some of them side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from tests.chaos.kills.campaign import API, AUTHORIZATION
+from tests.chaos.output import tell
+from tests.replicas.cloud import DiaryCloud
+from tests.replicas.cluster import Cluster
+from tests.replicas.plan import Plan, Story
+from tests.replicas.play import Evidence, play
+from tests.replicas.report import Report
+from tests.replicas.verdict import check, our_creates, our_machines
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What runs share: the cloud, and a database server unless it is to be restarted."""
+
+    cloud: DiaryCloud
+    shared: Cluster
+    directory: Path
+
+    async def run(self, plan: Plan) -> tuple[Evidence, list[str]]:
+        """Play one plan and return what it broke."""
+        async with self._cluster(plan) as cluster:
+            run = await play(plan, self.cloud, cluster, self.where(plan))
+        return run, check(run)
+
+    def where(self, plan: Plan) -> Path:
+        return self.directory / f"{plan.story}-{plan.seed}"
+
+    @contextlib.asynccontextmanager
+    async def _cluster(self, plan: Plan) -> AsyncIterator[Cluster]:
+        if plan.story is not Story.RESTART:
+            yield self.shared
+            return
+        async with own_cluster() as cluster:
+            yield cluster
+
+    async def clear(self, run: Evidence) -> None:
+        """Keep the account small, or every list would take longer than the last."""
+        async with aiohttp.ClientSession(headers=AUTHORIZATION) as session:
+            for _, machine in our_machines(run):
+                if machine["alive"]:
+                    await session.post(f"{self.cloud.url}{API}/delete", json={"instanceId": machine["id"]})
+
+
+@contextlib.asynccontextmanager
+async def own_cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    try:
+        await asyncio.to_thread(cluster.start)
+        yield cluster
+    finally:
+        await asyncio.to_thread(cluster.remove)
+
+
+@contextlib.asynccontextmanager
+async def ground(directory: Path) -> AsyncIterator[Ground]:
+    """Provide what every run needs, for as long as the context lasts."""
+    cloud = DiaryCloud(directory)
+    async with own_cluster() as cluster:
+        try:
+            await cloud.start()
+            yield Ground(cloud, cluster, directory)
+        finally:
+            await cloud.process.end()
+
+
+async def run_plans(
+    plans: Sequence[Plan], directory: Path, at_once: int, limit_s: float = math.inf
+) -> Report:
+    """Play them, as many as can be begun in time; the directory of one that broke something is kept."""
+    report = Report()
+    now_s = asyncio.get_running_loop().time
+    end_s = now_s() + limit_s
+    places = asyncio.Semaphore(at_once)
+    async with ground(directory) as its, asyncio.TaskGroup() as group:
+
+        async def one(plan: Plan) -> None:
+            async with places:
+                if now_s() < end_s:
+                    await _run_one(plan, its, report)
+
+        for plan in plans:
+            group.create_task(one(plan))
+    return report
+
+
+async def _run_one(plan: Plan, its: Ground, report: Report) -> None:
+    label = f"{plan.story} SEED={plan.seed} ({', '.join(map(str, plan.strikes))})"
+    report.runs += 1
+    report.requests += len(plan.lives)
+    try:
+        run, broken = await its.run(plan)
+    except Exception as error:
+        report.break_promises(plan, [f"unended: {error!r}"])
+        tell(f"{label}: no end came ({error!r}); kept in {its.where(plan)}")
+        return
+    report.struck += run.struck
+    report.failed += sum(it.failed is not None for it in run.lived)
+    report.machines += len(our_machines(run))
+    report.creates += len(our_creates(run))
+    report.takeovers += run.takeovers
+    report.boots_s += run.boots_s
+    report.break_promises(plan, broken)
+    for it in broken:
+        tell(f"{label}: {it}")
+    if broken:
+        tell(f"  kept in {its.where(plan)}")
+    else:
+        shutil.rmtree(its.where(plan))
+    await its.clear(run)

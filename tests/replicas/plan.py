@@ -1,0 +1,156 @@
+"""What one run does, drawn from its seed: how many replicas, whose lives, what strikes whom and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tests.chaos.kills.plan import Life
+from tests.replicas.cluster import Mode
+
+# In order of how often they are drawn; the rest of what the cloud can do to us is another suite's affair.
+CREATE_TROUBLES: tuple[dict[str, Any], ...] = (
+    {"kind": "lost_reply_after_commit"},
+    {"kind": "error_after_commit", "status": 502},
+    {"kind": "lost_reply_before_commit"},
+    # Well within the settling time, or a second machine would be nobody's fault.
+    {"kind": "late_commit", "seconds": 0.5},
+    # Longer than we wait for an answer.
+    {"kind": "hang", "seconds": 2.5},
+    {"kind": "refuse", "status": 503},
+    {"kind": "garbage"},
+)
+# Calls that last, so that somebody is in the middle of one when he is struck.
+SLOW_CREATES = {"kind": "hang", "endpoints": ["create"], "probability": 0.5, "seconds": 0.6}
+# Where a replica may stop: on either side of each promise, and with rows locked in the middle of one.
+FREEZE_POINTS = (
+    "after_intent_commit",
+    "before_post",
+    "after_post",
+    "before_intent_commit",
+    "before_bind_commit",
+    "after_bind_commit",
+    "before_delete",
+    "before_stop",
+    "before_start",
+    "before_webhook",
+    "after_goal_commit",
+    "before_watch_commit",
+    "before_accept_commit",
+)
+
+
+class Story(StrEnum):
+    """What happens to the replicas."""
+
+    KILL = "kill"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+class Whom(StrEnum):
+    """Who is struck."""
+
+    ANY = "any"
+    # Whoever looks at the cloud for all.
+    WATCH = "watch"
+    DATABASE = "database"
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One blow: so long after the one before it, to whom, and how long he is down."""
+
+    after_s: float
+    whom: Whom
+    down_s: float
+    # Where the replica stops by itself, as `point:n`; empty for any moment.
+    at: str = ""
+    mode: Mode = "fast"
+
+    def __str__(self) -> str:
+        where = f"at {self.at}" if self.at else f"+{self.after_s:.1f}s"
+        return f"{self.whom} {where} for {self.down_s:.1f}s"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    story: Story
+    replicas: int
+    lives: tuple[Life, ...]
+    strikes: tuple[Strike, ...]
+    faults: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+    # So many replicas are never struck, and can go on with what the others leave.
+    spared: int = 0
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all its machines begin with, and nobody else's."""
+        return f"{self.story}{self.seed}-"
+
+    @property
+    def command(self) -> str:
+        """What to type to see it again."""
+        return f"python -m tests.replicas {self.story} --runs 1 --seed {self.seed} --replicas {self.replicas}"
+
+    def name(self, n: int) -> str:
+        return f"{self.prefix}{n}"
+
+
+def draw_plan(story: Story, seed: int, replicas: int | None = None) -> Plan:
+    """Draw a run, the number of replicas too unless it is given."""
+    chance = random.Random(f"{story}/{seed}")
+    drawn = chance.choice((2, 3, 3))
+    strikes = {Story.KILL: _kills, Story.STOP: _stops, Story.RESTART: _restarts}[story](chance, seed)
+    lives = [Life.KEEP, Life.DELETE, Life.RESTART, *chance.choices(list(Life), k=chance.randint(3, 5))]
+    chance.shuffle(lives)
+    faults = _faults(chance, f"{story}{seed}-")
+    spared = chance.choice((0, 1, 1)) if story is Story.KILL else 0
+    return Plan(seed, story, replicas or drawn, tuple(lives), strikes, faults, spared)
+
+
+def _kills(chance: random.Random, _: int) -> tuple[Strike, ...]:
+    whom = (Whom.ANY, Whom.ANY, Whom.WATCH)
+    return tuple(
+        # Close to each other now and then, so that nobody is left for a while.
+        Strike(
+            chance.choice((0.2, 1.0, 2.5)) * chance.random(),
+            chance.choice(whom),
+            chance.choice((0.0, 0.5, 4.0)),
+        )
+        for _ in range(chance.randint(2, 4))
+    )
+
+
+def _stops(chance: random.Random, seed: int) -> tuple[Strike, ...]:
+    """Half of them at a point, each point in turn; longer than any lease lasts."""
+    down_s = chance.uniform(12.0, 20.0)
+    if seed % 2:
+        point = FREEZE_POINTS[seed // 2 % len(FREEZE_POINTS)]
+        return (Strike(0.0, Whom.ANY, down_s, at=f"{point}:{chance.randint(1, 2)}"),)
+    return (Strike(2.0 * chance.random(), chance.choice((Whom.ANY, Whom.WATCH, Whom.WATCH)), down_s),)
+
+
+def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
+    modes: tuple[Mode, ...] = ("fast", "immediate")
+    return tuple(
+        Strike(
+            0.5 if n == 0 else chance.uniform(3.0, 8.0),
+            Whom.DATABASE,
+            chance.choice((0.0, 0.0, 1.0, 2.5)) * chance.random(),
+            mode=chance.choice(modes),
+        )
+        for n in range(chance.randint(2, 3))
+    )
+
+
+def _faults(chance: random.Random, prefix: str) -> tuple[dict[str, Any], ...]:
+    """Two kinds of trouble with creates in most runs, and some calls that take their time."""
+    kinds = chance.sample(CREATE_TROUBLES, chance.choice((0, 1, 2, 2)))
+    troubles = [{**it, "endpoints": ["create"], "count": chance.randint(1, 2)} for it in kinds]
+    return tuple({**it, "nameContains": prefix} for it in (*troubles, SLOW_CREATES))

@@ -1,0 +1,233 @@
+"""Plays a run: users who insist, replicas that are struck, and a peaceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+from psycopg.rows import dict_row
+
+from tests.replicas.cloud import DiaryCloud
+from tests.replicas.cluster import Cluster
+from tests.replicas.fleet import Fleet, Replica, watch_holder
+from tests.replicas.plan import Plan, Story, Strike, Whom
+from tests.replicas.takeover import Takeover, jobs_of, until_taken_over
+from tests.replicas.users import Lived, User
+from tests.support.processes import Receiver, receiver
+
+# From the last blow; a life may have to wait for two leases and a few settling times.
+END_LIMIT_S = 120.0
+QUIET_LIMIT_S = 60.0
+# A replica reaches its point within so long of the first request, or never.
+POINT_LIMIT_S = 15.0
+PAUSE_S = 0.1
+TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job")
+UNDONE = """
+    SELECT (SELECT count(*) FROM job WHERE state = 'live') AS jobs,
+           (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
+           (SELECT count(*) FROM instance WHERE NOT settled) AS instances
+"""
+BOUND = "SELECT cloud_id FROM instance WHERE status NOT IN ('deleted', 'failed')"
+CALM_LOOKS = 10
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Evidence:
+    """What is left of a run, for the verdict."""
+
+    plan: Plan
+    lived: list[Lived]
+    hooks: Receiver
+    # Everything that is true in the cloud, gone machines included, and every create call it got.
+    machines: list[Row]
+    creates: list[Row]
+    tables: dict[str, list[Row]]
+    takeovers: list[Takeover]
+    boots_s: list[float]
+    exit_codes: list[int]
+    # How many strikes hit what they were meant for.
+    struck: int
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Stage:
+    """What a run takes place on."""
+
+    plan: Plan
+    cluster: Cluster
+    fleet: Fleet
+    # Whom a blow hits.
+    chance: random.Random
+    takeovers: list[asyncio.Task[list[Takeover]]] = field(default_factory=list)
+    struck: int = 0
+    # Those who lie on the ground already.
+    _down: set[Replica] = field(default_factory=set)
+
+    async def strike_all(self) -> None:
+        """Strike as planned; in the end everybody is up again."""
+        downs: list[asyncio.Task[None]] = []
+        for strike in self.plan.strikes:
+            await asyncio.sleep(strike.after_s)
+            match self.plan.story:
+                case Story.KILL:
+                    downs.append(asyncio.create_task(self._kill(strike)))
+                case Story.STOP:
+                    await self._stop(strike)
+                case Story.RESTART:
+                    await self._restart_database(strike)
+        await asyncio.gather(*downs)
+
+    async def _kill(self, strike: Strike) -> None:
+        victim = self._victim(strike)
+        if victim is None:
+            return
+        self._down.add(victim)
+        # Standing still it can be seen with what it dies.
+        await victim.process.freeze()
+        held = await jobs_of(victim, self.fleet.database_url)
+        await victim.process.end()
+        self.struck += 1
+        self.takeovers.append(asyncio.create_task(until_taken_over(held, self.fleet)))
+        await asyncio.sleep(strike.down_s)
+        await victim.spawn()
+        # The next blow may come before it is ready.
+        self._down.remove(victim)
+        with contextlib.suppress(AssertionError):
+            await victim.ready()
+
+    async def _stop(self, strike: Strike) -> None:
+        victim = await self._one_that_stands_still() if strike.at else self._victim(strike)
+        if victim is None:
+            return
+        await victim.process.freeze()
+        self.struck += 1
+        await asyncio.sleep(strike.down_s)
+        victim.process.thaw()
+
+    async def _restart_database(self, strike: Strike) -> None:
+        await asyncio.to_thread(self.cluster.halt, strike.mode)
+        await asyncio.sleep(strike.down_s)
+        await asyncio.to_thread(self.cluster.go_on)
+        self.struck += 1
+
+    async def _one_that_stands_still(self) -> Replica | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(POINT_LIMIT_S):
+                while not (frozen := [it for it in self.fleet.replicas if it.process.is_frozen]):
+                    await asyncio.sleep(0.05)
+                self.fleet.disarm()
+                return frozen[0]
+        return None
+
+    def _victim(self, strike: Strike) -> Replica | None:
+        standing = [it for it in self.fleet.replicas[self.plan.spared :] if it not in self._down]
+        if strike.whom is Whom.WATCH:
+            return watch_holder(standing)
+        return self.chance.choice(standing) if standing else None
+
+
+async def play(plan: Plan, cloud: DiaryCloud, cluster: Cluster, directory: Path) -> Evidence:
+    """Play a plan to its peaceful end."""
+    chance = random.Random(f"play/{plan.seed}")
+    url = await asyncio.to_thread(cluster.create_database)
+    fleet = Fleet(directory, cloud, url, plan.replicas)
+    stage = Stage(plan, cluster, fleet, chance)
+    for fault in plan.faults:
+        await cloud.control("POST", "faults", fault)
+    async with receiver() as hooks, aiohttp.ClientSession() as session:
+        users = [
+            User(plan, n, fleet, hooks.url, session, random.Random(f"{plan.seed}/{n}"))
+            for n in range(len(plan.lives))
+        ]
+        async with _ended_in_any_case(stage):
+            await fleet.start(next((it.at for it in plan.strikes if it.at), ""))
+            lives = [asyncio.create_task(it.live()) for it in users]
+            try:
+                await stage.strike_all()
+                problems = await _ends(lives)
+                problems += await _quiet(url)
+            finally:
+                for life in lives:
+                    life.cancel()
+            takeovers = [it for found in await asyncio.gather(*stage.takeovers) for it in found]
+            await _machines_settled(plan, cloud, url)
+            exit_codes = await fleet.end()
+            return Evidence(
+                plan=plan,
+                lived=[it.lived for it in users],
+                hooks=hooks,
+                machines=(await cloud.control("GET", "state"))["machines"],
+                creates=await cloud.creates(),
+                tables=await _tables(url),
+                takeovers=takeovers,
+                boots_s=[boot_s for it in fleet.replicas for boot_s in it.boots_s],
+                exit_codes=exit_codes,
+                struck=stage.struck,
+                problems=problems,
+            )
+
+
+@contextlib.asynccontextmanager
+async def _ended_in_any_case(stage: Stage) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for task in stage.takeovers:
+            task.cancel()
+        await stage.fleet.kill()
+
+
+async def _ends(lives: list[asyncio.Task[None]]) -> list[str]:
+    done, waiting = await asyncio.wait(lives, timeout=END_LIMIT_S)
+    gave_up = [f"a user gave up: {it.exception()!r}" for it in done if it.exception()]
+    return gave_up + ["a request never came to its end"] * len(waiting)
+
+
+async def _quiet(url: str) -> list[str]:
+    """Wait until nothing is left to do: no live job, nothing in the outbox, everybody at rest."""
+    left: Row = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(QUIET_LIMIT_S):
+            while True:
+                (left,) = await rows(url, UNDONE)
+                if not any(left.values()):
+                    return []
+                await asyncio.sleep(PAUSE_S)
+    return [f"never done: {', '.join(f'{count} {what}' for what, count in left.items())}"]
+
+
+async def _machines_settled(plan: Plan, cloud: DiaryCloud, url: str) -> None:
+    """Give whoever clears away some time; what is left after it, the verdict will name."""
+    calm = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(QUIET_LIMIT_S):
+            # Whoever was stopped may have sent something the moment he was woken.
+            while calm < CALM_LOOKS:
+                alive = {it["id"] for it in await cloud.machines() if it["name"].startswith(plan.prefix)}
+                calm = calm + 1 if alive == {it["cloud_id"] for it in await rows(url, BOUND)} else 0
+                await asyncio.sleep(PAUSE_S)
+
+
+async def rows(url: str, query: str) -> list[Row]:
+    """Read the database behind everybody's back."""
+    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as connection:
+        return await (await connection.execute(query)).fetchall()
+
+
+async def _tables(url: str) -> dict[str, list[Row]]:
+    return {name: await rows(url, f"SELECT * FROM {name}") for name in TABLES}
+
+
+def our_installation(tables: dict[str, list[Row]]) -> str:
+    """Return the id that all tags of the run carry."""
+    return str(next(it["value"] for it in tables["installation"] if it["key"] == "installation"))

@@ -1,0 +1,105 @@
+"""`gpuherd serve`, the real one, that stops itself (SIGSTOP) where GPUHERD_FREEZE_AT=point:n says.
+
+It also tells whom it is: which queue managers are its own, and when it last looked at the whole cloud.
+Nothing of this is in the service: its parts are wrapped here, before it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from pgqueuer.core.qm import QueueManager
+
+from gpuherd import __main__ as gpuherd
+from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.queue.engine import Engine
+from gpuherd.adapters.sql.fenced import FencedDatabase
+from tests.chaos.kills.serve_and_die import Fate, hurry, wrap_calls, wrap_commits
+
+FREEZE_AT = "GPUHERD_FREEZE_AT"
+MANAGERS = Path("managers")
+LISTED = Path("listed")
+# As long as there is no such file, nobody stops: all shall be up before it begins.
+ARMED = Path("armed")
+# With the duty's row locked, which whoever wants to take over needs.
+IN_THE_WATCH = "before_watch_commit"
+
+
+class Sleep(Fate):
+    """Not the end: somebody will wake us, and may take his time."""
+
+    def __init__(self, word: str):
+        watching = word.startswith(IN_THE_WATCH)
+        super().__init__("" if watching else word)
+        if watching:
+            self.point = IN_THE_WATCH
+
+    def reached(self, point: str) -> None:
+        if point != self.point or not ARMED.exists():
+            return
+        with self._lock:
+            self._left -= 1
+            is_now = self._left == 0
+        if is_now:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wrap_watch(fate: Fate) -> None:
+    """Watch the transactions that only the holder of the watch may make."""
+    write = FencedDatabase.write
+
+    async def watched(self: FencedDatabase, work: Callable[[sa.Connection], Any], **options: Any) -> Any:
+        def and_then(connection: sa.Connection) -> Any:
+            result = work(connection)
+            fate.reached(IN_THE_WATCH)
+            return result
+
+        return await write(self, and_then, **options)
+
+    setattr(FencedDatabase, "write", watched)  # noqa: B010  a method cannot be assigned in typed code
+
+
+def tell_managers() -> None:
+    """Write down each queue manager, by which the queue knows whose a job is."""
+    new_manager = Engine._new_manager
+
+    def told(self: Engine) -> QueueManager:
+        manager = new_manager(self)
+        with MANAGERS.open("a") as file:
+            file.write(f"{manager.queue_manager_id}\n")
+        return manager
+
+    setattr(Engine, "_new_manager", told)  # noqa: B010
+
+
+def tell_looks() -> None:
+    """Touch a file at each list of the whole cloud, which is the work of whoever holds the watch."""
+    list_machines: Callable[..., Any] = NovitaCloud.list_machines
+
+    @wraps(list_machines)
+    async def told(*args: Any, **kwargs: Any) -> Any:
+        LISTED.touch()
+        return await list_machines(*args, **kwargs)
+
+    setattr(NovitaCloud, "list_machines", told)  # noqa: B010
+
+
+def main() -> None:
+    hurry()
+    fate = Sleep(os.environ.get(FREEZE_AT, ""))
+    wrap_calls(fate)
+    wrap_commits(fate)
+    wrap_watch(fate)
+    tell_managers()
+    tell_looks()
+    gpuherd.main()
+
+
+if __name__ == "__main__":
+    main()

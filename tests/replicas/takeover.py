@@ -1,0 +1,72 @@
+"""How long the work of a dead replica lies about until another goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from tests.replicas.fleet import Fleet, Replica
+
+# A job that is picked, by whom, and the lease of its instance if somebody is in the middle of a turn.
+HELD = """
+    SELECT q.id, q.queue_manager_id::text AS manager, j.kind, i.lease_token AS token
+    FROM pgqueuer q JOIN job j ON j.queue_id = q.id LEFT JOIN instance i ON i.id = j.instance_id
+    WHERE q.status = 'picked'
+"""
+STEP_S = 0.05
+LIMIT_S = 300.0
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """One job of a dead replica, and after how many seconds another had it (and its instance's lease).
+
+    They count while there is anybody who could have taken it.
+    """
+
+    kind: str
+    took_s: float
+    # Whether another replica was up all the time.
+    in_company: bool = True
+
+
+async def jobs_of(replica: Replica, database_url: str) -> list[Row]:
+    """Return the jobs that a replica has picked and not ended."""
+    connection = await psycopg.AsyncConnection.connect(database_url, row_factory=dict_row, autocommit=True)
+    async with connection:
+        mine = frozenset(replica.managers)
+        return [it for it in await (await connection.execute(HELD)).fetchall() if it["manager"] in mine]
+
+
+async def until_taken_over(jobs: list[Row], fleet: Fleet) -> list[Takeover]:
+    """Wait until each of these jobs is in other hands or done; begin right after the death."""
+    now_s = asyncio.get_running_loop().time
+    since_s, left, found = now_s(), {it["id"]: it for it in jobs}, []
+    in_company = True
+    connection = await psycopg.AsyncConnection.connect(
+        fleet.database_url, row_factory=dict_row, autocommit=True
+    )
+    async with connection:
+        while left and now_s() - since_s < LIMIT_S:
+            await asyncio.sleep(STEP_S)
+            current = {it["id"]: it for it in await (await connection.execute(HELD)).fetchall()}
+            for gone_on in [it for it in left.values() if not _still_held(it, current)]:
+                del left[gone_on["id"]]
+                found.append(Takeover(gone_on["kind"], now_s() - since_s, in_company))
+            if not fleet.somebody_serves:
+                since_s, in_company = now_s(), False
+    return found + [Takeover(it["kind"], LIMIT_S) for it in left.values()]
+
+
+def _still_held(job: Row, current: dict[int, Row]) -> bool:
+    now = current.get(job["id"])
+    if now is None:
+        # Done, or put back by somebody who had it: both only after it was taken over.
+        return False
+    return now["manager"] == job["manager"] or (job["token"] is not None and now["token"] == job["token"])

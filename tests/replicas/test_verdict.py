@@ -1,0 +1,153 @@
+"""The verdict has teeth: of a run in which nothing is wrong, each single thing that could be is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from standardwebhooks import Webhook
+
+from gpuherd.domain.tag import Tag
+from tests.chaos.kills.checker import WEBHOOK_SECRET
+from tests.chaos.kills.plan import Life
+from tests.replicas.plan import Plan, Story
+from tests.replicas.play import Evidence, Row
+from tests.replicas.takeover import Takeover
+from tests.replicas.users import Lived
+from tests.replicas.verdict import TERM_S, TERMS_MAX, check, terms
+from tests.support.processes import Receiver
+
+INSTALLATION = "0a1b2c3d"
+KEY = "01m7ftebhcgqgdgsenmm0vvc2g"
+INSTANCE_ID = f"inst_{KEY}"
+TYPES = ("instance.created", "instance.running", "instance.ready")
+PLAN = Plan(7, Story.KILL, 2, (Life.KEEP,), ())
+
+
+def tag(attempt: int = 1) -> str:
+    return str(Tag(INSTALLATION, KEY, attempt))
+
+
+def name(attempt: int = 1) -> str:
+    return f"{PLAN.name(0)}--{tag(attempt)}"
+
+
+def webhook(sequence: int, type_: str) -> tuple[str, dict[str, str], bytes]:
+    event_id, now = f"msg_{sequence}", datetime.now(UTC)
+    data = {"instanceId": INSTANCE_ID, "sequence": sequence}
+    body = json.dumps({"type": type_, "data": data}).encode()
+    headers = {
+        "webhook-id": event_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(WEBHOOK_SECRET).sign(event_id, now, body.decode()),
+    }
+    return event_id, headers, body
+
+
+def machine(cloud_id: str, attempt: int = 1, *, alive: bool = True) -> Row:
+    return {"id": cloud_id, "name": name(attempt), "alive": alive}
+
+
+def call(attempt: int, began: float, ended: float | None) -> Row:
+    return {"name": name(attempt), "began": began, "ended": ended}
+
+
+def good_run() -> Evidence:
+    """One request, of which the first create call came to nothing and the second gave a machine."""
+    hooks = Receiver()
+    hooks.got = [webhook(n, it) for n, it in enumerate(TYPES, 1)]
+    row = {"id": INSTANCE_ID, "name": PLAN.name(0), "status": "running", "settled": True, "cloud_id": "m1"}
+    about = {"instance_id": INSTANCE_ID}
+    return Evidence(
+        plan=PLAN,
+        lived=[Lived(0, {INSTANCE_ID})],
+        hooks=hooks,
+        machines=[machine("m1", 2), {"id": "other", "name": "somebody", "alive": True}],
+        creates=[call(1, 1.0, 1.5), call(2, 9.0, 9.5)],
+        tables={
+            "installation": [{"key": "installation", "value": INSTALLATION}],
+            "instance": [row],
+            "attempt": [{"tag": tag(1), "state": "abandoned"}, {"tag": tag(2), "state": "bound"}],
+            "claim": [{"key": f"{PLAN.name(0)}-create", **about}],
+            "event": [{**about, "sequence": n, "type": it} for n, it in enumerate(TYPES, 1)],
+            "delivery": [
+                {"id": f"msg_{n}", **about, "sequence": n, "type": it, "body": webhook(n, it)[2]}
+                for n, it in enumerate(TYPES, 1)
+            ],
+        },
+        takeovers=[Takeover("create_instance", TERM_S)],
+        boots_s=[],
+        exit_codes=[0, 0],
+        struck=1,
+    )
+
+
+def only(run: Evidence, table: str) -> Row:
+    (row,) = run.tables[table]
+    return row
+
+
+def kinds(run: Evidence) -> set[str]:
+    return {it.partition(":")[0] for it in check(run)}
+
+
+def test_a_run_in_which_nothing_is_wrong_is_found_good() -> None:
+    assert check(good_run()) == []
+
+
+SPOILT: dict[str, tuple[str, Callable[[Evidence], object]]] = {
+    "a surplus machine that lives": ("orphan", lambda it: it.machines.append(machine("m2"))),
+    "a surplus machine that was removed": (
+        "duplicate",
+        lambda it: it.machines.append(machine("m2", alive=False)),
+    ),
+    "a machine that vanished": ("lost", lambda it: it.machines.pop(0)),
+    "an instance without machine": ("lost", lambda it: only(it, "instance").update(cloud_id=None)),
+    "a lost instance": ("duplicate", lambda it: it.tables["instance"].clear()),
+    "two instances for one key": ("duplicate", lambda it: it.lived[0].ids.add("inst_other")),
+    "a claim to another instance": ("duplicate", lambda it: only(it, "claim").update(instance_id="inst_x")),
+    "a doubled create": ("create", lambda it: it.creates.append(call(2, 10.0, 10.5))),
+    "two creates under way together": ("create", lambda it: it.creates[0].update(ended=9.1)),
+    "a create that is still under way": ("create", lambda it: it.creates[0].update(ended=None)),
+    "a create that nobody wrote down": ("create", lambda it: it.tables["attempt"].pop(0)),
+    "a machine that nobody asked for": ("create", lambda it: it.creates.pop()),
+    "an attempt of unknown end": ("unended", lambda it: it.tables["attempt"][0].update(state="unknown")),
+    "an instance that is not at rest": ("unended", lambda it: only(it, "instance").update(settled=False)),
+    "another end than was asked for": ("unended", lambda it: only(it, "instance").update(status="exited")),
+    "a user who waits": ("unended", lambda it: it.problems.append("a request never came to its end")),
+    "a process that ended badly": ("unended", lambda it: it.exit_codes.append(1)),
+    "a failure without a reason": (
+        "unended",
+        lambda it: setattr(it.lived[0], "failed", {"statusReason": "", "lastError": None}),
+    ),
+    "a webhook that did not come": ("webhook", lambda it: it.hooks.got.pop(0)),
+    "a webhook that nobody wrote down": ("webhook", lambda it: it.tables["delivery"].pop()),
+    "a webhook with other bytes": (
+        "webhook",
+        lambda it: it.tables["delivery"][0].update(body=b"{}"),
+    ),
+    "a webhook that tells of nothing": ("webhook", lambda it: it.tables["event"].pop()),
+    "a gap in the history": ("webhook", lambda it: it.tables["event"].pop(1)),
+    "a webhook with two ids": (
+        "webhook",
+        lambda it: it.tables["delivery"].append({**it.tables["delivery"][0], "id": "msg_9"}),
+    ),
+    "work that lay about": (
+        "takeover",
+        lambda it: it.takeovers.append(Takeover("send_webhook", TERM_S * TERMS_MAX + 0.1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_what_is_wrong_is_found(what: str) -> None:
+    kind, spoil = SPOILT[what]
+    run = good_run()
+    spoil(run)
+    assert kind in kinds(run)
+
+
+def test_terms_are_counted_from_the_death() -> None:
+    assert [terms(it * TERM_S) for it in (0.1, 1.0, 1.1, 2.0, 2.5)] == [1, 1, 2, 2, 3]

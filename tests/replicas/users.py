@@ -1,0 +1,124 @@
+"""Users who insist: each asks again, at another replica and with the same key, until there is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from tests.chaos.kills.plan import Life
+from tests.replicas.fleet import Fleet, Replica
+from tests.replicas.plan import Plan
+from tests.support.processes import KEY
+
+WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
+# One that stands still takes a request and never answers.
+PATIENCE = aiohttp.ClientTimeout(total=3.0)
+PAUSE_S = 0.1
+NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError)
+
+Body = dict[str, Any]
+
+
+class Failed(Exception):
+    """The instance ended as failed, which is an end too."""
+
+
+@dataclass
+class Lived:
+    """What one user has to tell in the end."""
+
+    n: int
+    # Every id that any answer to the create gave; there must be one.
+    ids: set[str] = field(default_factory=set)
+    # What the instance said when it failed.
+    failed: Body | None = None
+
+    @property
+    def instance_id(self) -> str:
+        return next(iter(self.ids), "")
+
+
+@dataclass
+class User:
+    """One user with one instance."""
+
+    plan: Plan
+    n: int
+    fleet: Fleet
+    hook: str
+    session: aiohttp.ClientSession
+    chance: random.Random
+    lived: Lived = field(init=False)
+    # Where the last answer did not come from.
+    _avoided: Replica | None = None
+
+    def __post_init__(self) -> None:
+        self.lived = Lived(self.n)
+
+    async def live(self) -> None:
+        """Do with an instance what the plan says."""
+        try:
+            await self._live(self.plan.lives[self.n])
+        except Failed as error:
+            (self.lived.failed,) = error.args
+
+    async def _live(self, life: Life) -> None:
+        wish = {**WISH, "name": self.plan.name(self.n), "webhookUrl": self.hook}
+        made = await self._insist("POST", "/api/instances", "create", wish)
+        self.lived.ids.add(str(made["id"]))
+        # The same again elsewhere is the same instance.
+        self.lived.ids.add(str((await self._insist("POST", "/api/instances", "create", wish))["id"]))
+        path = f"/api/instances/{self.lived.instance_id}"
+        if life is not Life.DELETE_AT_ONCE:
+            await self._until(path, lambda it: bool(it["usable"]))
+        if life in (Life.STOP, Life.RESTART):
+            await self._insist("POST", f"{path}/stop", "stop")
+            await self._until(path, lambda it: it["status"] == "exited")
+        if life is Life.RESTART:
+            await self._insist("POST", f"{path}/start", "start")
+            await self._until(path, lambda it: bool(it["usable"]))
+        if life in (Life.DELETE, Life.DELETE_AT_ONCE):
+            await self._insist("DELETE", path, "delete")
+            await self._until(path, lambda it: it["status"] == "deleted")
+
+    async def _insist(self, method: str, path: str, what: str, body: Any = None) -> Body:
+        headers = {"Idempotency-Key": f"{self.plan.name(self.n)}-{what}"}
+        while True:
+            status, answer = await self._ask(method, path, body, headers)
+            if 200 <= status < 300:
+                return answer
+            assert status in (0, 429) or status >= 500, (method, path, status, answer)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _until(self, path: str, is_so: Callable[[Body], bool]) -> None:
+        while True:
+            status, answer = await self._ask("GET", path)
+            if status == 200:
+                if answer["status"] == "failed":
+                    raise Failed(answer)
+                if is_so(answer):
+                    return
+            assert status in (0, 200, 429) or status >= 500, (path, status, answer)
+            await asyncio.sleep(2 * PAUSE_S)
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Body]:
+        """Ask any replica but the one that did not answer last; 0 stands for no answer."""
+        choice = [it for it in self.fleet.replicas if it is not self._avoided]
+        replica = self.chance.choice(choice)
+        sent = {"Authorization": f"Bearer {KEY}", **(headers or {})}
+        try:
+            url = f"{replica.url}{path}"
+            async with self.session.request(method, url, json=body, headers=sent, timeout=PATIENCE) as reply:
+                answer = await reply.json(content_type=None)
+        except NO_ANSWER:
+            self._avoided = replica
+            return 0, {}
+        self._avoided = replica if reply.status >= 500 else None
+        return reply.status, dict(answer)

@@ -1,0 +1,174 @@
+"""Holds a run to its promises: the truth of the cloud, the database, what users and the receiver got."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from gpuherd.adapters.sql.turns import SHORT_LEASE
+from gpuherd.domain.tag import Tag, read_tag
+from tests.chaos.kills.checker import GONE, LAST_WORDS, WEBHOOK_SECRET
+from tests.chaos.kills.plan import Life
+from tests.replicas.play import Evidence, Row, our_installation
+
+KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover")
+# PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
+TERM_S = max(SHORT_LEASE, timedelta(seconds=10)).total_seconds()
+TERMS_MAX = 2
+OPEN = ("sent", "unknown")
+
+
+def check(run: Evidence) -> list[str]:
+    """Return every broken promise, as `kind: what`."""
+    found = [f"unended: {it}" for it in run.problems]
+    found += _machines(run)
+    found += _creates(run)
+    found += _records(run)
+    found += _ends(run)
+    found += _webhooks(run)
+    found += [
+        f"takeover: a {it.kind} lay about for {it.took_s:.1f} s, {terms(it.took_s)} terms"
+        for it in run.takeovers
+        if terms(it.took_s) > TERMS_MAX
+    ]
+    found += [f"unended: a polite end gave the exit code {it}" for it in run.exit_codes if it]
+    return found
+
+
+def terms(took_s: float) -> int:
+    """Return in which term of a lease it was, counted from the death."""
+    return math.ceil(took_s / TERM_S)
+
+
+def our_machines(run: Evidence) -> list[tuple[Tag, Row]]:
+    """Return what this run has ever rented, by the tag in its name."""
+    installation = our_installation(run.tables)
+    tagged = [(read_tag(it["name"]), it) for it in run.machines]
+    return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
+
+
+def our_creates(run: Evidence) -> list[tuple[Tag, Row]]:
+    """Return every create call of this run, in the order in which they came."""
+    installation = our_installation(run.tables)
+    tagged = [(read_tag(it["name"]), it) for it in run.creates]
+    return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
+
+
+def _machines(run: Evidence) -> Iterator[str]:
+    ours = our_machines(run)
+    alive = {it["id"] for _, it in ours if it["alive"]}
+    live = [it for it in run.tables["instance"] if it["status"] not in ("deleted", "failed")]
+    bound = [it["cloud_id"] for it in live if it["cloud_id"]]
+    yield from (f"orphan: {it} is alive and belongs to no instance" for it in sorted(alive.difference(bound)))
+    yield from (f"lost: {it} is gone, and nobody asked for that" for it in sorted(set(bound) - alive))
+    yield from (
+        f"lost: {it['name']} is {it['status']} and has no machine" for it in live if not it["cloud_id"]
+    )
+    yield from (f"duplicate: {it} belongs to {n} instances" for it, n in Counter(bound).items() if n > 1)
+    rented = Counter(tag.instance_key for tag, _ in our_machines(run))
+    yield from (f"duplicate: {n} machines were rented for {key}" for key, n in rented.items() if n > 1)
+
+
+def _creates(run: Evidence) -> Iterator[str]:
+    attempts = {it["tag"] for it in run.tables["attempt"]}
+    calls = our_creates(run)
+    sent = Counter(str(tag) for tag, _ in calls)
+    yield from (f"create: {n} calls were made for the one attempt {tag}" for tag, n in sent.items() if n > 1)
+    yield from (f"create: {tag} was sent without an intent" for tag in sent if tag not in attempts)
+    made = {str(tag) for tag, _ in our_machines(run)}
+    yield from (f"create: {tag} has a machine and was never sent" for tag in made if tag not in sent)
+    bound = {it["tag"] for it in run.tables["attempt"] if it["state"] == "bound"}
+    yield from (f"create: {tag} is bound and was never sent" for tag in bound if tag not in sent)
+    by_instance: dict[str, list[Row]] = defaultdict(list)
+    for tag, call in calls:
+        by_instance[tag.instance_key].append(call)
+    for key, theirs in by_instance.items():
+        for one, following in itertools.pairwise(theirs):
+            if one["ended"] is None or following["began"] < one["ended"]:
+                yield f"create: two calls for {key} were under way together"
+
+
+def _records(run: Evidence) -> Iterator[str]:
+    known = Counter(it["name"] for it in run.tables["instance"])
+    claimed: dict[str, set[str]] = defaultdict(set)
+    for it in run.tables["claim"]:
+        claimed[it["key"]].add(it["instance_id"])
+    for user in run.lived:
+        name = run.plan.name(user.n)
+        ids = user.ids | claimed[f"{name}-create"]
+        if known[name] != 1 or len(ids) != 1:
+            yield f"duplicate: the key of {name} gave {known[name]} instances, {len(ids)} ids"
+    for it in run.tables["instance"]:
+        if not it["settled"]:
+            yield f"unended: {it['name']} is {it['status']} and not at rest"
+    for it in run.tables["attempt"]:
+        if it["state"] in OPEN:
+            yield f"unended: {it['tag']} is {it['state']}"
+
+
+def _ends(run: Evidence) -> Iterator[str]:
+    instances = {it["id"]: it for it in run.tables["instance"]}
+    for user in run.lived:
+        name, life = run.plan.name(user.n), run.plan.lives[user.n]
+        status = instances.get(user.instance_id, {}).get("status")
+        if user.failed is not None:
+            if status != "failed" or not user.failed["statusReason"] or not user.failed["lastError"]:
+                yield f"unended: {name} failed without a reason, and is {status} now"
+            continue
+        expected = "deleted" if life in GONE else "exited" if life is Life.STOP else "running"
+        if status != expected:
+            yield f"unended: {name} is {status} in the end, not {expected}"
+
+
+def _webhooks(run: Evidence) -> Iterator[str]:
+    bodies: dict[str, set[bytes]] = defaultdict(set)
+    verifier = Webhook(WEBHOOK_SECRET)
+    for event_id, headers, body in run.hooks.got:
+        bodies[event_id].add(body)
+        try:
+            verifier.verify(body, {name.lower(): value for name, value in headers.items()})
+        except WebhookVerificationError as error:
+            yield f"webhook: {event_id} does not verify: {error}"
+    stored = {it["id"]: it for it in run.tables["delivery"]}
+    yield from (f"webhook: {it} was sent and never committed" for it in bodies.keys() - stored.keys())
+    for event_id, it in stored.items():
+        if bodies.get(event_id) != {bytes(it["body"])}:
+            yield f"webhook: {event_id} ({it['type']}) did not come as it was written down"
+    yield from _sequences(run)
+    yield from _last_words(run)
+
+
+def _sequences(run: Evidence) -> Iterator[str]:
+    """The history of each instance has every number once, and each webhook has the number of its event."""
+    history: dict[str, dict[int, str]] = defaultdict(dict)
+    for it in run.tables["event"]:
+        history[it["instance_id"]][it["sequence"]] = it["type"]
+    for instance in run.tables["instance"]:
+        numbers = sorted(history[instance["id"]])
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"webhook: the history of {instance['name']} has gaps: {numbers}"
+    sent = Counter((it["instance_id"], it["sequence"]) for it in run.tables["delivery"])
+    yield from (f"webhook: {key} has {n} ids" for key, n in sent.items() if n > 1)
+    for it in run.tables["delivery"]:
+        if history[it["instance_id"]].get(it["sequence"]) != it["type"]:
+            yield f"webhook: {it['id']} tells of an event that is not in the history"
+
+
+def _last_words(run: Evidence) -> Iterator[str]:
+    came: dict[str, dict[int, str]] = defaultdict(dict)
+    for _, _, body in run.hooks.got:
+        it = json.loads(body)
+        came[it["data"]["instanceId"]][it["data"]["sequence"]] = it["type"]
+    for user in run.lived:
+        told = came[user.instance_id].values()
+        wanted = (
+            ("instance.created", "instance.failed") if user.failed else LAST_WORDS[run.plan.lives[user.n]]
+        )
+        if missing := [it for it in wanted if it not in told]:
+            yield f"webhook: nobody heard {', '.join(missing)} of {run.plan.name(user.n)}"
