@@ -9,17 +9,23 @@ import argparse
 import asyncio
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from gpuherd.clock import SystemClock
 from gpuherd.simulator.addresses import NovitaAddresses
+from gpuherd.simulator.create_request import CreateRequest, Port
 from gpuherd.simulator.faults import Fault, FaultKind
 from gpuherd.simulator.server import make_app
 from gpuherd.simulator.world import World
 
 UNITS = 10**6
+REQUEST = CreateRequest(
+    product_id="4090.16c62g", cluster_id="us-ca-6", ports=(Port(8888, "http"), Port(22, "tcp"))
+)
 
 
 def new_world(speed: float) -> World:
@@ -30,6 +36,16 @@ def new_world(speed: float) -> World:
 def load_world(path: Path) -> World:
     """Return the world that `seeding` prepared."""
     return World.load(json.loads(path.read_text()), SystemClock(), random.Random(2))
+
+
+def rent_all(world: World, names: Iterable[str]) -> None:
+    """Rent a machine under each of the names, all alike."""
+    for name in names:
+        world.create(CreateRequest(**{**_fields(REQUEST), "name": name}))
+
+
+def _fields(request: CreateRequest) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in request.__slots__}
 
 
 async def serve_world(world: World, port: int) -> web.AppRunner:
@@ -63,9 +79,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--speed", type=float, default=1.0)
     parser.add_argument("--world", type=Path)
+    parser.add_argument("--names", type=Path, help="rent a machine for each line before anybody asks")
     parser.add_argument("--latency-s", type=float, default=0.0)
     options = parser.parse_args()
     world = load_world(options.world) if options.world else new_world(options.speed)
+    if options.names:
+        rent_all(world, options.names.read_text().split())
     if options.latency_s:
         world.faults.add(Fault(FaultKind.HANG, seconds=options.latency_s))
     asyncio.run(_serve(options.port, world))

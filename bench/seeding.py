@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
-from bench.cloud import new_world, serve_world
+from bench.cloud import REQUEST, new_world, rent_all, serve_world
 from gpuherd.adapters.sql import job_rows, schema
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
@@ -25,7 +24,7 @@ from gpuherd.adapters.sql.mapping import attempt_row, event_row, instance_row
 from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.sightings import SqlSightings
 from gpuherd.bootstrap.cloud import novita_link
-from gpuherd.clock import Ids, SystemClock
+from gpuherd.clock import Clock, Ids, SystemClock
 from gpuherd.domain.attempt import Attempt, AttemptState
 from gpuherd.domain.events import CREATED, Event
 from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
@@ -34,7 +33,6 @@ from gpuherd.domain.secret import Secret
 from gpuherd.domain.sighting import ListRecord, Sighting, Witness
 from gpuherd.domain.tag import Tag, cloud_name
 from gpuherd.settings import load_settings
-from gpuherd.simulator.create_request import CreateRequest, Port
 from gpuherd.simulator.scenarios import play
 from gpuherd.simulator.world import World
 from gpuherd.usecases.activity import Activities
@@ -42,9 +40,6 @@ from gpuherd.usecases.activity import Activities
 INSTALLATION = "be9c4be9"
 # Boots are over before anybody looks.
 AT_ONCE = 1e6
-REQUEST = CreateRequest(
-    product_id="4090.16c62g", cluster_id="us-ca-6", ports=(Port(8888, "http"), Port(22, "tcp"))
-)
 RENTAL = Rental("4090.16c62g", "RTX 4090 24GB", "US-CA-06", "us-ca-6", Decimal("0.35"), REQUEST.image_url)
 
 
@@ -65,17 +60,22 @@ async def seed(place: Path, instances: int, moving: int) -> Seeded:
     world = _populate(instance_ids, moving)
     listing = await _list(world, place)
     data_dir = place / "data"
-    database = Database(f"sqlite:///{data_dir / 'gpuherd.db'}")
+    await remember(f"sqlite:///{data_dir / 'gpuherd.db'}", listing, clock, ids)
+    path = place / "world.json"
+    path.write_text(json.dumps(world.dump()))
+    return Seeded(data_dir, path, instance_ids[0])
+
+
+async def remember(url: str, listing: Listing, clock: Clock, ids: Ids) -> None:
+    """Make a database, in SQLAlchemy's words, that has rented all of these machines an hour ago."""
+    database = Database(url)
     try:
         await asyncio.to_thread(migrate, database)
         SqlFlags(database).ensure("installation", INSTALLATION)
         await _remember_list(database, listing)
-        await database.write(lambda c: _remember_instances(c, listing, clock.now(), ids))
+        await _remember_instances(database, listing, clock.now(), ids)
     finally:
         database.close()
-    path = place / "world.json"
-    path.write_text(json.dumps(world.dump()))
-    return Seeded(data_dir, path, instance_ids[0])
 
 
 def _populate(instance_ids: list[str], moving: int) -> World:
@@ -83,14 +83,14 @@ def _populate(instance_ids: list[str], moving: int) -> World:
     for n, instance_id in enumerate(instance_ids):
         if n == len(instance_ids) - moving:
             play(world, "endless-pull")
-        name = cloud_name(f"job-{n}", _tag(instance_id))
-        world.create(CreateRequest(**{**_fields(REQUEST), "name": name}))
+        rent_all(world, [machine_name(n, instance_id)])
     play(world, "calm")
     return world
 
 
-def _fields(request: CreateRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in request.__slots__}
+def machine_name(n: int, instance_id: str) -> str:
+    """Return under which name the cloud knows the machine of an instance."""
+    return cloud_name(f"job-{n}", _tag(instance_id))
 
 
 def _tag(instance_id: str) -> Tag:
@@ -98,16 +98,21 @@ def _tag(instance_id: str) -> Tag:
 
 
 async def _list(world: World, place: Path) -> Listing:
-    """Return the machines as our adapter sees them."""
     runner = await serve_world(world, 0)
+    try:
+        return await list_all(f"http://127.0.0.1:{runner.addresses[0][1]}", place)
+    finally:
+        await runner.cleanup()
+
+
+async def list_all(url: str, place: Path) -> Listing:
+    """Return the machines of a cloud as our adapter sees them."""
     settings = load_settings({"NOVITA_RATE_LIMIT": "0", "GPUHERD_WATCH_BUDGET": "0"}, place)
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     link = novita_link(settings, url, Secret("sk_bench"), SystemClock(), random.Random(4))
     try:
         return await link.cloud.list_machines()
     finally:
         await link.close()
-        await runner.cleanup()
 
 
 async def _remember_list(database: Database, listing: Listing) -> None:
@@ -118,16 +123,22 @@ async def _remember_list(database: Database, listing: Listing) -> None:
     await SqlSightings(database).record(record, sightings, ())
 
 
-def _remember_instances(connection: sa.Connection, listing: Listing, now: datetime, ids: Ids) -> None:
+async def _remember_instances(database: Database, listing: Listing, now: datetime, ids: Ids) -> None:
+    # Made before the transaction begins: a server gives up on one in which nothing happens for long.
     herd = [_instance(machine, now) for machine in listing.machines]
     rows = [{**instance_row(it), "version": it.version} for it in herd]
-    connection.execute(sa.insert(schema.instance), rows)
-    connection.execute(sa.insert(schema.attempt), [attempt_row(_attempt(it)) for it in herd])
+    attempts = [attempt_row(_attempt(it)) for it in herd]
     events = [event_row(Event(it.id, 1, CREATED, it.created_at, reason="accepted")) for it in herd]
-    connection.execute(sa.insert(schema.event), events)
     activities = Activities(ids, max_attempts=3)
     turns = [activities.turn(it) for it in herd if not it.settled]
-    job_rows.insert_jobs(connection, turns, now)
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.insert(schema.instance), rows)
+        connection.execute(sa.insert(schema.attempt), attempts)
+        connection.execute(sa.insert(schema.event), events)
+        job_rows.insert_jobs(connection, turns, now)
+
+    await database.write(work)
 
 
 def _instance(machine: Machine, now: datetime) -> Instance:

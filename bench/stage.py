@@ -42,6 +42,9 @@ class Scale:
     idle_s: float = 20.0
     streams: int = 200
     streams_s: float = 15.0
+    wishes: int = 300
+    replica_rounds: int = 3
+    rows: tuple[int, ...] = (10_000, 100_000)
 
 
 TINY = Scale(
@@ -58,6 +61,9 @@ TINY = Scale(
     idle_s=1.0,
     streams=5,
     streams_s=1.0,
+    wishes=20,
+    replica_rounds=1,
+    rows=(100, 300),
 )
 
 
@@ -97,18 +103,30 @@ class Stage:
         return self._seeded[key]
 
     def cloud(
-        self, *, speed: float = 1.0, seeded: Seeded | None = None, latency_s: float = 0.0
+        self,
+        *,
+        speed: float = 1.0,
+        seeded: Seeded | None = None,
+        names: Path | None = None,
+        latency_s: float = 0.0,
     ) -> AbstractAsyncContextManager[Server]:
         """Run a simulated Novita."""
         port = free_port()
         words = ["bench.cloud", "--port", str(port), "--speed", str(speed), "--latency-s", str(latency_s)]
         if seeded is not None:
             words += ["--world", str(seeded.world)]
+        if names is not None:
+            words += ["--names", str(names)]
         return running(words, self.place("cloud") / "log", port)
 
     @contextlib.asynccontextmanager
     async def ours(
-        self, cloud: Server, env: Mapping[str, str] | None = None, *, seeded: Seeded | None = None
+        self,
+        cloud: Server,
+        env: Mapping[str, str] | None = None,
+        *,
+        seeded: Seeded | None = None,
+        role: str = "all",
     ) -> AsyncIterator[Server]:
         """Run `gpuherd serve` on a database of its own, with default settings except what `env` says."""
         place, port = self.place("ours"), free_port()
@@ -123,7 +141,8 @@ class Stage:
             "GPUHERD_ALLOW_PRIVATE_TARGETS": "127.0.0.0/8",
             **(env or {}),
         }
-        async with running(["gpuherd", "serve"], place / "log", port, settings) as server:
+        words = ["gpuherd", "serve", "--role", role]
+        async with running(words, place / "log", port, settings) as server:
             yield server
 
     def bare(self, kind: str, path: Path) -> AbstractAsyncContextManager[Server]:

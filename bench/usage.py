@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,6 +14,17 @@ def cpu_s(pid: int) -> float:
     # The name in brackets may hold spaces; everything after it is numbers.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def family_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process and of its children, those that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    total_s = sum(map(int, fields[11:15])) / _TICKS_PER_S
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        # One that has just ended is counted by its parent, the next time.
+        with contextlib.suppress(OSError):
+            total_s += cpu_s(int(child))
+    return total_s
 
 
 def rss_mb(pid: int) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from bench.report import CAUTION, Line, machine, markdown, terminal_table
 from bench.rows import ROWS
 from bench.stage import TINY, Stage
@@ -24,6 +26,24 @@ async def test_a_herd_is_prepared_whole(tmp_path: Path) -> None:
     assert seeded is await stage.seeded(12, moving=3)
     assert (seeded.data_dir / "gpuherd.db").stat().st_size > 0
     assert seeded.world.read_text().count('"ssh_password"') == 12
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+async def test_two_workers_are_measured_beside_one(tmp_path: Path) -> None:
+    lines = await ROWS["replicas"](Stage(tmp_path, TINY))
+    assert len(lines) == 3
+    assert all(line.ours for line in lines)
+    assert [line.ratio is not None and line.ratio > 0 for line in lines] == [True, True, False]
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+async def test_growth_is_measured_on_both_databases(tmp_path: Path) -> None:
+    lines = await ROWS["growth"](Stage(tmp_path, TINY))
+    assert sum("SQLite" in line.what for line in lines) == 5
+    assert sum("PostgreSQL" in line.what for line in lines) == 5
+    assert all(line.ours and line.baseline and line.ratio for line in lines)
 
 
 def test_the_page_shows_what_missed_its_target() -> None:
