@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from datetime import timedelta
 from decimal import Decimal
@@ -174,7 +175,7 @@ class RefusingCloud(SimulatedCloud):
 
     asked = 0
 
-    async def delete_machine(self, cloud_id: str) -> None:
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         self.asked += 1
         raise CloudRefused("a subscription cannot be released before its end")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -64,9 +65,9 @@ class CountingCloud(SimulatedCloud):
         self.creates += 1
         return await super().create_machine(order)
 
-    async def delete_machine(self, cloud_id: str) -> None:
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         self.deletes += 1
-        await super().delete_machine(cloud_id)
+        await super().delete_machine(cloud_id, send_by_s)
 
 
 @pytest.fixture

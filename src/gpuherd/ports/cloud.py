@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from gpuherd.domain.machine import Listing, Machine
@@ -11,7 +12,8 @@ from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
 class Cloud(Protocol):
     """A place that rents machines. Every call may raise `CloudUnavailable`: surely nothing happened.
 
-    Calls that only read are repeated inside where that helps; calls that change something never are.
+    Calls that only read are repeated inside where that helps; calls that change something never are, and they
+    are not sent after `send_by_s` of the monotonic clock: whoever decided on them may have slept since.
     """
 
     async def list_regions(self) -> tuple[Region, ...]:
@@ -53,11 +55,11 @@ class Cloud(Protocol):
         """
         ...
 
-    async def start_machine(self, cloud_id: str) -> None:
+    async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         """Ask for a start; `OutOfStock`, `CloudRefused`, `MachineGone` or `OutcomeUnknown` if need be."""
         ...
 
-    async def stop_machine(self, cloud_id: str) -> None:
+    async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         """Ask for a stop."""
         ...
 
@@ -65,6 +67,6 @@ class Cloud(Protocol):
         """Ask for a restart."""
         ...
 
-    async def delete_machine(self, cloud_id: str) -> None:
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         """Ask for the removal. Quiet when the machine is already gone."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -120,16 +121,16 @@ class SimulatedCloud:
                 return str(garbage.result)
             raise OutcomeUnknown(str(garbage)) from None
 
-    async def start_machine(self, cloud_id: str) -> None:
+    async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         await self._command(partial(self._desk.start, cloud_id))
 
-    async def stop_machine(self, cloud_id: str) -> None:
+    async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         await self._command(partial(self._desk.stop, cloud_id))
 
     async def restart_machine(self, cloud_id: str) -> None:
         await self._command(partial(self._desk.restart, cloud_id))
 
-    async def delete_machine(self, cloud_id: str) -> None:
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         try:
             await self._command(partial(self._desk.delete, cloud_id))
         except MachineGone:

@@ -12,7 +12,7 @@ from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
 from gpuherd.domain.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.orphans import Entry, Orphans
-from gpuherd.usecases.promptly import refuse_late
+from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class CarryOut:
         call = self.cloud.delete_machine if it.order is OrphanOrder.DELETE else self.cloud.stop_machine
         try:
             refuse_late(self.clock, decided_s)
-            await call(it.cloud_id)
+            await call(it.cloud_id, decided_s + SEND_WITHIN_S)
         except CloudUnavailable as error:
             # Surely nothing happened, so the wait need not begin anew.
             await self._remember(replace(asked, asked_at=it.asked_at, tries=it.tries, error=error.message))

@@ -32,7 +32,7 @@ from gpuherd.usecases.check_health import CheckHealth
 from gpuherd.usecases.chronicle import Chronicle, News
 from gpuherd.usecases.describe import iso
 from gpuherd.usecases.planning_record import Record
-from gpuherd.usecases.promptly import refuse_late
+from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
 from gpuherd.usecases.rent_machine import Never, NotNow, RentMachine, Tried
 from gpuherd.usecases.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.verify_tag import VerifyTag
@@ -194,13 +194,13 @@ class TakeStep:
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(await self.turns.refresh(turn), error), None
 
-    async def _ask(self, turn: Turn, call: Callable[[str], Awaitable[None]]) -> Taken:
+    async def _ask(self, turn: Turn, call: Callable[[str, float], Awaitable[None]]) -> Taken:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
         it, decided_s = turn.instance, self.clock.monotonic()
         turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
         try:
             refuse_late(self.clock, decided_s)
-            await call(it.cloud_id or "")
+            await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
         except OutOfStock:
             raise
         except CloudUnavailable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from dataclasses import replace
 from datetime import timedelta
 from email.utils import format_datetime
 
@@ -263,6 +264,26 @@ async def test_a_change_whose_process_was_stopped_before_it_is_not_sent(stopped_
         with refused:
             await transport.change(CREATE, {})
         assert len(server.requests) == sent
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "delete"])
+async def test_what_was_decided_too_long_ago_is_not_asked_of_a_machine(verb: str):
+    clock = FakeClock()
+    async with raw_server(saying(OK)) as server, open_cloud(server.base_url, clock=clock) as cloud:
+        ask = getattr(cloud, f"{verb}_machine")
+        with pytest.raises(CloudUnavailable, match="held up"):
+            await ask("m-1", clock.monotonic() - 0.001)
+        assert server.requests == []
+        await ask("m-1", clock.monotonic())
+        assert len(server.requests) == 1
+
+
+async def test_a_machine_that_was_ordered_too_long_ago_is_not_rented():
+    clock = FakeClock()
+    async with raw_server(saying(OK)) as server, open_cloud(server.base_url, clock=clock) as cloud:
+        with pytest.raises(CloudUnavailable, match="held up"):
+            await cloud.create_machine(replace(ORDER, send_by_s=clock.monotonic() - 0.001))
+        assert server.requests == []
 
 
 async def test_a_change_does_not_wait_long_for_its_turn():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gpuherd.adapters.novita import failures, wire
@@ -86,26 +87,27 @@ class NovitaCloud:
             raise failures.unclear(reply)
         return cloud_id
 
-    async def start_machine(self, cloud_id: str) -> None:
-        await self._ask("start", cloud_id)
+    async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        await self._ask("start", cloud_id, send_by_s)
 
-    async def stop_machine(self, cloud_id: str) -> None:
-        await self._ask("stop", cloud_id)
+    async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        await self._ask("stop", cloud_id, send_by_s)
 
     async def restart_machine(self, cloud_id: str) -> None:
         await self._ask("restart", cloud_id)
 
-    async def delete_machine(self, cloud_id: str) -> None:
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         try:
-            await self._ask("delete", cloud_id)
+            await self._ask("delete", cloud_id, send_by_s)
         except MachineGone:
             return
 
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _ask(self, verb: str, cloud_id: str) -> None:
-        reply = await self._transport.change(f"/gpu/instance/{verb}", {"instanceId": cloud_id})
+    async def _ask(self, verb: str, cloud_id: str, send_by_s: float = math.inf) -> None:
+        path, body = f"/gpu/instance/{verb}", {"instanceId": cloud_id}
+        reply = await self._transport.change(path, body, send_by_s=send_by_s)
         error = failures.failure_of_change(reply, About.MACHINE, trust_429=self._trust_429)
         if error is not None:
             raise error
