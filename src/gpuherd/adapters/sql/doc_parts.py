@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Any
+
+from pydantic_core import to_json
 
 from gpuherd.adapters.sql.column_types import from_micros, to_micros
 from gpuherd.domain.machine import PortMapping
 
 Doc = dict[str, Any]
 
-# `json.dumps` with any option makes a new encoder at each call, which costs as much as the encoding.
-dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+def dumps(value: Any) -> str:
+    """Return a value as JSON without any blank.
+
+    Make enums plain values first: this is several times faster than the standard library, but not for them.
+    """
+    return to_json(value).decode()
 
 
 def at(moment: datetime | None) -> int | None:

@@ -35,9 +35,9 @@ def instance_row(it: Instance) -> Doc:
             "gpu_num": wish.gpu_num,
             "disk_gb": wish.disk_gb,
             "regions": wish.regions,
-            "billing_mode": wish.billing_mode,
+            "billing_mode": wish.billing_mode.value,
             "hourly_usd_max": None if wish.hourly_usd_max is None else str(wish.hourly_usd_max),
-            "optimize": wish.optimize,
+            "optimize": wish.optimize.value,
             "capacity_wait_s": wish.capacity_wait_s,
         },
         "deadline": at(it.deadline),
@@ -46,7 +46,7 @@ def instance_row(it: Instance) -> Doc:
         "reason": it.reason,
         "webhook_url": it.webhook_url,
         "labels": it.labels,
-        "on_failure": it.on_failure,
+        "on_failure": it.on_failure.value,
         "rental": None
         if rental is None
         else {
