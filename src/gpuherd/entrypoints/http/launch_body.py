@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -59,11 +59,14 @@ TEMPLATE_ID_SCHEMA = {
     ],
 }
 
+# The Unicode categories Cc, Cs, Zl and Zp.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 def _readable(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be blank")
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
+    if _CONTROL.search(value):
         raise ValueError("must not contain control characters")
     return value.strip()
 

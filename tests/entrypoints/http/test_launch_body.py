@@ -1,0 +1,28 @@
+"""Which characters a name may have."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+
+from gpuherd.domain.errors import InvalidRequest
+from gpuherd.domain.networks import TargetPolicy
+from gpuherd.entrypoints.http.launch_body import _CONTROL, parse_launch
+from tests.entrypoints.http.conftest import GOOD
+
+CONTROL = ("Cc", "Cs", "Zl", "Zp")
+
+
+def test_control_characters_are_those_that_unicode_calls_so() -> None:
+    every = [chr(code) for code in range(sys.maxunicode + 1)]
+    found = [char for char in every if _CONTROL.search(char)]
+    assert found == [char for char in every if unicodedata.category(char) in CONTROL]
+
+
+@pytest.mark.parametrize("field", ["name", "productName", "templateId"])
+@pytest.mark.parametrize("char", ["\x00", "\n", "\x1b", "\x7f", "\x9f", "\u2028", "\u2029"])
+def test_a_word_with_a_control_character_is_refused(field: str, char: str) -> None:
+    with pytest.raises(InvalidRequest, match="control characters"):
+        parse_launch({**GOOD, field: f"a{char}b"}, TargetPolicy())
