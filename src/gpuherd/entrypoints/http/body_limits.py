@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar, cast
 
 from starlette.types import Message, Receive
 
 from gpuherd.entrypoints.http.problems import BodyTooLarge, RequestTimeout
+
+T = TypeVar("T")
 
 BODY_MAX = 1024 * 1024
 BODY_TIMEOUT_S = 30.0
@@ -46,13 +51,31 @@ class _Limited:
     async def _next(self) -> Message:
         if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX:
             raise _too_large()
+        arriving = cast(Coroutine[Any, None, Message], self._receive())
+        try:
+            # Nearly always all is here by now, and to set an alarm takes longer than to read it.
+            waits_for = arriving.send(None)
+        except StopIteration as here:
+            return cast(Message, here.value)
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await self._receive()
+                return await _resumed(arriving, waits_for)
         except TimeoutError:
             raise RequestTimeout(f"the body was not complete after {self._timeout_s:g} seconds") from None
+
+
+@types.coroutine
+def _resumed(begun: Coroutine[Any, None, T], waits_for: Any) -> Generator[Any, None, T]:
+    """Await the rest of a coroutine whose first step was taken by hand, and led to a wait."""
+    try:
+        yield waits_for
+    except BaseException as error:
+        # Whoever stops the wait stops the coroutine.
+        begun.throw(error)
+        raise
+    return (yield from begun.__await__())
 
 
 def _too_large() -> BodyTooLarge:
