@@ -61,7 +61,7 @@ async def test_all_rows_are_there_after_the_commit(database: Database, count: in
 
     await database.write(work)
     assert await rows(database, tally) == [(n, f"word {n}") for n in range(count)]
-    assert sum(it.startswith("INSERT") for it in seen) <= count // 64 + 9
+    assert sum(it.startswith("INSERT") for it in seen) <= count // 64 + 6
 
 
 async def test_whoever_asks_next_finds_them(database: Database) -> None:

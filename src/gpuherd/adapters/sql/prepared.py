@@ -21,8 +21,8 @@ Row = Mapping[str, Any]
 Bind = Callable[[Row], Any]
 
 _WAITING = "gpuherd.waiting"
-# A statement for each number of rows would be too many to keep; any number is a sum of these.
-_AT_ONCE = (64, 16, 4, 1)
+# A statement for each number of rows would be too many for the driver to keep; any number is a sum of these.
+_AT_ONCE = (64, 32, 16, 8, 4, 2, 1)
 
 
 @dataclass
@@ -42,6 +42,8 @@ class PreparedInsert:
         self._make = make
         self._columns = columns
         self._ready: dict[str, tuple[str, Bind]] = {}
+        # By the number of rows.
+        self._several: dict[int, str] = {}
 
     def run(self, connection: sa.Connection, row: Row) -> Any:
         """Insert a row, and return the first value that it gives back, if any."""
@@ -62,14 +64,19 @@ class PreparedInsert:
 
     def run_many(self, connection: sa.Connection, rows: list[list[Any]]) -> None:
         """Insert rows whose values are as the driver wants them, with as few statements as can be."""
-        head, _, values = self._for(connection.dialect)[0].partition(" VALUES ")
         start = 0
         for size in _AT_ONCE:
             while len(rows) - start >= size:
-                several = rows[start : start + size]
-                sql = f"{head} VALUES {', '.join([values] * size)}"
-                _run_in_sqlite(connection, sql, [value for row in several for value in row])
+                values = [value for row in rows[start : start + size] for value in row]
+                _run_in_sqlite(connection, self._for_several(connection.dialect, size), values)
                 start += size
+
+    def _for_several(self, dialect: Dialect, size: int) -> str:
+        sql = self._several.get(size)
+        if sql is None:
+            head, _, values = self._for(dialect)[0].partition(" VALUES ")
+            sql = self._several[size] = f"{head} VALUES {', '.join([values] * size)}"
+        return sql
 
     def _for(self, dialect: Dialect) -> tuple[str, Bind]:
         ready = self._ready.get(dialect.name)
@@ -104,7 +111,10 @@ def may_wait(connection: sa.Connection) -> bool:
 
 def waiting_on(connection: sa.Connection) -> Waiting:
     """Return what waits on a connection; whatever else is asked there makes an end of it."""
-    found: Waiting = connection.info.setdefault(_WAITING, Waiting())
+    info = connection.info
+    found: Waiting | None = info.get(_WAITING)
+    if found is None:
+        found = info[_WAITING] = Waiting()
     return found
 
 
