@@ -55,6 +55,11 @@ _UPDATE = sa.update(instance).where(
 _UPDATE_IN_TURN = _UPDATE.where(
     instance.c.lease_token == sa.bindparam("its_token"),
 )
+_UPDATE_ATTEMPT = sa.update(attempt).where(
+    attempt.c.instance_id == sa.bindparam("its_id"),
+    attempt.c.n == sa.bindparam("its_n"),
+)
+_INSERT_ATTEMPT = sa.insert(attempt)
 _INSERT_DELIVERY = PreparedInsert(
     lambda _: sa.insert(delivery).inline(),
     *(it.name for it in delivery.columns),
@@ -112,13 +117,11 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
 
 def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
     row = attempt_row(it)
-    known = (
-        sa.update(attempt).where(attempt.c.instance_id == it.instance_id, attempt.c.n == it.n).values(**row)
-    )
-    if connection.execute(known).rowcount == 0:
+    known = {**row, "its_id": it.instance_id, "its_n": it.n}
+    if connection.execute(_UPDATE_ATTEMPT, known).rowcount == 0:
         try:
             with connection.begin_nested():
-                connection.execute(sa.insert(attempt).values(**row))
+                connection.execute(_INSERT_ATTEMPT, row)
         except sa.exc.IntegrityError as error:
             # The index that allows one open attempt said no: somebody else's call is under way.
             raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already") from error

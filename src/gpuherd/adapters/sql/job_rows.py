@@ -76,6 +76,8 @@ _WAKE = (
     .values(woken=True)
     .returning(job.c.queue_id)
 )
+_IS_WOKEN = sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
+_FINISH = sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live)
 _MOMENT = sa.bindparam("moment", type_=queue.c.execute_after.type)
 _WAITS = sa.and_(queue.c.status == "queued", queue.c.execute_after > _MOMENT)
 # The row is written in any case: on PostgreSQL that makes a snooze that is just being written wait for us and
@@ -200,8 +202,7 @@ def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
     """Tell whether somebody rang since the job's turn began, and let nobody ring until we are done."""
-    row = sa.select(job.c.woken).where(job.c.id == job_id, is_live).with_for_update()
-    return bool(connection.execute(row).scalar())
+    return bool(connection.execute(_IS_WOKEN, {"its_id": job_id}).scalar())
 
 
 def wake_turns(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
@@ -214,10 +215,10 @@ def finish_job(
     connection: sa.Connection, job_id: str, now: datetime, state: str = COMPLETED, error: str | None = None
 ) -> None:
     """Close a job in the book; its row in the queue goes when the engine hears the outcome."""
-    values: dict[str, Any] = {"state": state, "completed_at": now}
+    values: dict[str, Any] = {"its_id": job_id, "state": state, "completed_at": now}
     if error is not None:
         values["error"] = error
-    connection.execute(sa.update(job).where(job.c.id == job_id, is_live).values(**values))
+    connection.execute(_FINISH, values)
 
 
 def notify(connection: sa.Connection, now: datetime) -> None:
