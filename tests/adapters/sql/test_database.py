@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -42,6 +43,17 @@ class TestGroupCommit:
         # One for the holder, one for all the others.
         assert len(commits) == 2
         assert await texts(database) == ["held", *(f"n{n}" for n in range(100))]
+
+    async def test_what_one_round_of_the_loop_asks_for_shares_one_commit(self, database: Database) -> None:
+        commits, begun = count(database, "commit"), threading.Event()
+
+        async def second() -> None:
+            # In the same round as the first, and late: the writer has all the time to begin without it.
+            assert not begun.wait(0.05)
+            await database.write(writing("second"))
+
+        await asyncio.gather(database.write(lambda _: begun.set()), second())
+        assert len(commits) == 1
 
     async def test_a_batch_has_a_limit(self, database: Database) -> None:
         commits = count(database, "commit")
@@ -193,6 +205,13 @@ class TestClose:
             assert await texts(again) == ["held", *(f"n{n}" for n in range(20))]
         finally:
             again.close()
+
+    async def test_what_is_not_handed_over_yet_is_finished_too(self, database: Database) -> None:
+        waiting = asyncio.create_task(database.write(writing("just said")))
+        await asyncio.sleep(0)
+        database.close()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await waiting == "just said"
 
     async def test_after_it_everything_is_refused_at_once(self, database: Database) -> None:
         database.close()

@@ -82,6 +82,9 @@ class Database:
         self._read_engine = make_engine(url, busy_timeout_s, writer=False, readers=readers)
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="gpuherd-read")
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        # What each loop has asked for in its present round. Handed over together, it shares a commit; one by
+        # one, the first would be committed alone, and the writer would fight the loop for the interpreter.
+        self._gathered: dict[asyncio.AbstractEventLoop, list[_Item]] = {}
         self._writer: threading.Thread | None = None
         # Nothing may be queued behind the word that ends the writer: nobody would ever do it.
         self._door = threading.Lock()
@@ -129,7 +132,18 @@ class Database:
     def _hand_over(self, item: _Item) -> None:
         with self._door:
             self._refuse_when_closed()
-            self._queue.put(item)
+            if item.loop is None:
+                self._queue.put(item)
+            elif item.loop in self._gathered:
+                self._gathered[item.loop].append(item)
+            else:
+                self._gathered[item.loop] = [item]
+                item.loop.call_soon(self._send_off, item.loop)
+
+    def _send_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._door:
+            for item in self._gathered.pop(loop, ()):
+                self._queue.put(item)
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
@@ -148,6 +162,10 @@ class Database:
             if self._closed:
                 return
             self._closed = True
+            for gathered in self._gathered.values():
+                for item in gathered:
+                    self._queue.put(item)
+            self._gathered.clear()
             self._queue.put(None)
         # Whoever waits for a server that is away need not wait any longer.
         self._closing.set()
