@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from gpuherd.bootstrap.joined_writes import JoinedWrites
 from gpuherd.clock import Clock, Ids
 from gpuherd.entrypoints.http.context import RequestContext, current
 from gpuherd.entrypoints.http.problems import RETRY_AFTER_S, problem, problem_response
@@ -101,7 +102,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arrived = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, JoinedWrites(transport, self.loop)))
         if len(self.connections) > self._limits.connections + SPARE_CONNECTIONS:
             transport.abort()
         else:
