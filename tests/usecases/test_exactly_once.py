@@ -255,7 +255,7 @@ async def test_a_crash_around_the_call_leaves_one_machine_that_we_know(
 async def test_a_delivery_that_was_made_but_not_noted_is_made_again_with_the_same_bytes(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    herd = Herd(tmp_path / "hooks.db", world, clock)
+    herd = MemoryHerd(tmp_path / "hooks.db", world, clock)
     refusals = iter([True, True])
     herd.receiver.accepts = lambda _: not next(refusals, False)
     await herd.settle(await herd.launch(webhook_url="http://example.com/hook"), timedelta(hours=2))

@@ -47,7 +47,7 @@ def _sqlite_settings(connection: sqlite3.Connection, busy_timeout_s: float) -> N
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",
-        "wal_autocheckpoint=1000",
+        "wal_autocheckpoint=4000",
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}")
