@@ -59,7 +59,7 @@ def cloud(world: World) -> CuriousCloud:
 @pytest.fixture
 def herd(tmp_path: Path, world: World, clock: FakeClock, cloud: CuriousCloud) -> Iterator[Herd]:
     patience = Patience(SETTLE)
-    it = MemoryHerd(tmp_path / "herd.db", world, clock, cloud=cloud, patience=patience, max_wait=timedelta(hours=1))
+    it = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, patience=patience, max_wait=timedelta(hours=1))
     cloud.herd = it
     yield it
     it.close()
