@@ -184,7 +184,7 @@ class ApiModel(RuleBasedStateMachine):
 
 
 ApiModel.TestCase.settings = settings(
-    max_examples=int(os.environ.get("API_EXAMPLES", "80")),
+    max_examples=int(os.environ.get("API_EXAMPLES", "40")),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HypothesisCheck.too_slow, HypothesisCheck.filter_too_much],

@@ -6,7 +6,7 @@ from tests.chaos.predecessor import check_predecessor, play_predecessor
 from tests.chaos.report import Report, run_seeds
 from tests.chaos.schedules import draw_schedule
 
-DEFAULT_SEEDS = 250
+DEFAULT_SEEDS = 150
 LATE_SEEDS = 60
 CALM_SEEDS = 30
 STRICT_SEEDS = 40

@@ -23,7 +23,7 @@ from tests.support.strategies import every
 
 # The examples of one test share a database, so each takes ids that no other has.
 _numbers = itertools.count(1)
-some = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def same(found: object, meant: object) -> bool:
