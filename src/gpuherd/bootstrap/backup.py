@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from gpuherd.adapters.sql import backup as files
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
+from gpuherd.bootstrap.sole_use import alone
 from gpuherd.entrypoints.cli.backup import BackupMade, Restored
 from gpuherd.entrypoints.cli.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.refusal import Refusal
@@ -51,23 +51,13 @@ def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bo
         raise Refusal(ExitCode.NOT_FOUND, "NO_BACKUP", f"there is no file {source}")
     if database.exists() and source.samefile(database):
         raise Refusal(ExitCode.USAGE, "SAME_FILE", f"{source} is the database itself")
-    try:
-        lock = ProcessLock(database.parent)
-    except CannotStart as taken:
-        raise Refusal(
-            ExitCode.CONFLICT,
-            "SERVER_RUNNING",
-            taken.message,
-            suggestion="stop the server, then say it again",
-        ) from taken
-    try:
-        return _restore(database, source, now, force=force)
-    except DatabaseUnusable as error:
-        raise _unusable(error) from error
-    except OSError as error:
-        raise _unwritable(database, error) from error
-    finally:
-        lock.release()
+    with alone(database):
+        try:
+            return _restore(database, source, now, force=force)
+        except DatabaseUnusable as error:
+            raise _unusable(error) from error
+        except OSError as error:
+            raise _unwritable(database, error) from error
 
 
 def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Restored:

@@ -20,7 +20,8 @@ from gpuherd.adapters.sql.copying.sums import CopyDiffers
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
 from gpuherd.adapters.sql.migrate import HEAD
 from gpuherd.bootstrap.configuration import without_password
-from gpuherd.bootstrap.migrating import alone, make_schema, schema_of, unusable
+from gpuherd.bootstrap.migrating import make_schema, schema_of, unusable
+from gpuherd.bootstrap.sole_use import alone
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.database import CopiedTable, DatabaseCopied
 from gpuherd.entrypoints.cli.exit_codes import ExitCode

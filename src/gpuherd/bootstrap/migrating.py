@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 
 import asyncpg  # type: ignore[import-untyped]
 
@@ -14,8 +12,8 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
 from gpuherd.adapters.sql.migrate import HEAD, migrate
 from gpuherd.bootstrap.configuration import without_password
-from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
 from gpuherd.bootstrap.doctor.database import Opened, Unopened, open_postgres, open_sqlite
+from gpuherd.bootstrap.sole_use import alone
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.database import Migrated
 from gpuherd.entrypoints.cli.exit_codes import ExitCode
@@ -62,27 +60,6 @@ def _run_migrations(settings: Settings) -> None:
             migrate(database)
     except DatabaseUnusable as error:
         raise unusable(error.message) from error
-
-
-@contextmanager
-def alone(path: Path | None) -> Iterator[None]:
-    """Keep every other process away from a SQLite file."""
-    if path is None:
-        yield
-        return
-    try:
-        lock = ProcessLock(path.absolute().parent)
-    except CannotStart as taken:
-        raise Refusal(
-            ExitCode.CONFLICT,
-            "SERVER_RUNNING",
-            taken.message,
-            suggestion="stop the server, then say it again",
-        ) from taken
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def unusable(message: str, suggestion: str = "") -> Refusal:
