@@ -41,6 +41,8 @@ AWAY_LIMIT_S = 3.0
 SILENCE_LIMIT_S = 30.0
 # How often work that stands alone is run when the connection is lost under it, or replicas block each other.
 TRIES = 3
+# Whoever was made to give way lets the others through first; at once, he would stand in their way again.
+GIVE_WAY_S = 0.05
 
 
 Outcome = tuple[Any, Exception | None]
@@ -230,6 +232,7 @@ class Database:
                     self._commit([item])
                 return
             if tries > 1 and may_pass(error):
+                self._closing.wait(GIVE_WAY_S)
                 self._commit(batch, tries - 1)
                 return
             outcomes = [(None, unavailable(error))]

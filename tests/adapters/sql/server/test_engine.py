@@ -177,7 +177,8 @@ class TestInEachOthersWay:
             other.write(self.in_order(meeting, runs, "b", "a")),
         )
         assert done == ["a", "b"]
-        assert len(runs) == 3, "one of them had to begin again"
+        # Once, as a rule; on a busy machine the other may still not have taken its turn.
+        assert len(runs) > 2, "one of them had to begin again"
 
     async def test_whoever_waits_for_a_lock_in_vain_harms_no_neighbour(self, postgres_url: str) -> None:
         url = with_options(postgres_url, "-c lock_timeout=100")
