@@ -133,22 +133,28 @@ async def test_a_turn_that_cancels_itself_counts_as_an_error(place: SqlPlace) ->
 
 
 async def test_a_concurrency_of_one_runs_all_jobs_one_by_one(place: SqlPlace) -> None:
-    async def turn(job_id: str) -> Outcome:
-        if shop.runs.total() == 1:
-            await until(two_picked)
-            await until(two_picked)
-        return Done()
-
-    async def two_picked() -> bool:
-        return [row.status for row in await place.rows()].count("picked") == 2
-
     # Nothing is found by polling: each next job is begun because the one before it has ended.
-    async with at_work(place, turn, concurrency=1, dequeue_timeout_s=NEVER_S) as shop:
+    async with at_work(place, done, concurrency=1, dequeue_timeout_s=NEVER_S) as shop:
         await place.enqueue("turn", *(f"job-{n}" for n in range(12)))
         await shop.ran_all(12)
         await shop.empty()
     assert shop.at_once_most == 1
     assert set(shop.runs.values()) == {1}
+
+
+async def test_nothing_is_taken_that_another_worker_could_begin_sooner(place: SqlPlace) -> None:
+    gate = asyncio.Event()
+
+    async def turn(job_id: str) -> Outcome:
+        await gate.wait()
+        return Done()
+
+    async with at_work(place, turn, concurrency=3) as shop:
+        await place.enqueue("turn", *(f"job-{n}" for n in range(9)))
+        await shop.ran_all(3)
+        await place.ring()
+        assert len(await Worker(place).take_names()) == 6
+        gate.set()
 
 
 async def test_as_many_jobs_run_at_once_as_are_allowed_and_no_more(place: SqlPlace) -> None:
@@ -206,7 +212,7 @@ async def test_an_idle_engine_writes_nothing(sqlite: SqlitePlace) -> None:
         assert database.writes == 0
 
 
-async def test_a_full_engine_waits_for_the_end_of_a_turn_and_does_not_look_in_haste(
+async def test_a_full_engine_waits_for_the_end_of_a_turn_and_does_not_look_meanwhile(
     sqlite: SqlitePlace,
 ) -> None:
     gate = asyncio.Event()
@@ -220,9 +226,13 @@ async def test_a_full_engine_waits_for_the_end_of_a_turn_and_does_not_look_in_ha
     async with at_work(sqlite, turn, concurrency=2, dequeue_timeout_s=NEVER_S) as shop:
         await sqlite.enqueue("turn", *(f"job-{n}" for n in range(8)))
         await shop.ran_all(2)
+        looks = database.reads
+        for _ in range(20):
+            await sqlite.ring()
+            await asyncio.sleep(0)
         # PGQueuer's own wait, which no clock of ours moves: in this time it could look twenty times.
         await asyncio.sleep(0.2)
-        assert database.reads < 12
+        assert database.reads == looks
         gate.set()
         await shop.ran_all(8)
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
-from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain import models
 from pgqueuer.domain.errors import RetryRequested
 from pgqueuer.ports import RepositoryPort
 
 from gpuherd.adapters.queue.names import CHANNEL
+from gpuherd.adapters.queue.patient_manager import PatientManager
 from gpuherd.adapters.queue.quiet_log import quiet_log
 from gpuherd.adapters.queue.turns import OnError, Run, Turns
 from gpuherd.clock import Clock
@@ -69,11 +69,9 @@ class Engine:
         self._poll_interval = timedelta(seconds=poll_interval_s)
         self._dequeue_timeout = timedelta(seconds=dequeue_timeout_s)
         self._heartbeat_timeout = timedelta(seconds=heartbeat_timeout_s)
-        # PGQueuer insists on room for two batches. With a concurrency of one, a second job waits at the door.
+        self._concurrency = concurrency
         self._batch = max(1, concurrency // 2)
-        self._held_max = max(concurrency, 2 * self._batch)
-        self._held = 0
-        self._manager: QueueManager | None = None
+        self._manager: PatientManager | None = None
         self._loop: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
@@ -130,7 +128,9 @@ class Engine:
             await manager.run(
                 dequeue_timeout=self._dequeue_timeout,
                 batch_size=self._batch,
-                max_concurrent_tasks=self._held_max,
+                # Counted in the queue, where the rows of jobs that have ended stay for a moment; they must
+                # not keep new ones out.
+                max_concurrent_tasks=self._concurrency + 2 * self._batch,
                 heartbeat_timeout=self._heartbeat_timeout,
                 # After a lost connection LISTEN would stay deaf for ever.
                 shutdown_on_listener_failure=True,
@@ -141,29 +141,17 @@ class Engine:
             return type(error).__name__
         return "ended"
 
-    def _new_manager(self) -> QueueManager:
-        manager = QueueManager(self._repository, channel=CHANNEL)
+    def _new_manager(self) -> PatientManager:
+        manager = PatientManager(self._repository, channel=CHANNEL, jobs_max=self._concurrency)
         manager.min_dequeue_poll_interval = self._poll_interval
         for kind in self._kinds:
             manager.entrypoint(kind, accepts_context=False)(self._handle)
         return manager
 
     async def _handle(self, job: models.Job) -> None:
-        self._load(+1)
-        try:
-            outcome = await self._turns.take((job.payload or b"").decode(errors="replace"))
-        finally:
-            self._load(-1)
+        outcome = await self._turns.take((job.payload or b"").decode(errors="replace"))
         if isinstance(outcome, Snooze):
             raise Again(outcome.delay, outcome.reason)
-
-    def _load(self, change: int) -> None:
-        """Count the jobs we hold. With no room for another, looking for due ones in haste would be in vain:
-        the end of a turn rings, and that is when it pays to look."""
-        self._held += change
-        if self._manager is not None:
-            full = self._held >= self._held_max
-            self._manager.min_dequeue_poll_interval = self._dequeue_timeout if full else self._poll_interval
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -62,7 +62,11 @@ class PostgresRepository(Queries):
         """Connect to the database that a libpq URL names."""
         arguments = asyncpg_arguments(url)
         pool = await asyncpg.create_pool(
-            **bounded(arguments), min_size=1, max_size=connections, command_timeout=STATEMENT_LIMIT_S
+            **bounded(arguments),
+            min_size=1,
+            max_size=connections,
+            command_timeout=STATEMENT_LIMIT_S,
+            reset=_leave_as_it_is,
         )
         return cls(pool, clock, arguments)
 
@@ -120,6 +124,11 @@ class PostgresRepository(Queries):
 
     def _note(self) -> str:
         return table_changed("update", self._clock.now())
+
+
+async def _leave_as_it_is(_: asyncpg.Connection) -> None:
+    """A transaction that is left open is ended without us; nobody here changes a session, so a round trip
+    to put it right after each statement would be for nothing."""
 
 
 def _with_our_names(driver: Driver) -> dict[str, Any]:
