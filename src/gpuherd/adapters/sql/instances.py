@@ -15,6 +15,7 @@ from gpuherd.adapters.sql.claim_rows import claim_instance, find_claim
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of, operation_of
 from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label, operation
+from gpuherd.adapters.sql.server.engine import bit_by_bit
 from gpuherd.clock import Clock
 from gpuherd.domain.attempt import OPEN, Attempt
 from gpuherd.domain.copying import replace
@@ -191,7 +192,7 @@ class SqlInstances:
             .execution_options(yield_per=ROWS_AT_ONCE)
         )
         return await self._database.read(
-            lambda c: [Live(instance_of(row), row.open_tag) for row in c.execute(query)]
+            lambda c: [Live(instance_of(row), row.open_tag) for row in bit_by_bit(c).execute(query)]
         )
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:

@@ -35,7 +35,14 @@ def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
     one has done nothing yet, so he takes another.
     """
     engine = sa.create_engine(
-        url, pool_size=size, max_overflow=0, hide_parameters=True, connect_args=link_arguments(url)
+        url,
+        pool_size=size,
+        max_overflow=0,
+        hide_parameters=True,
+        connect_args=link_arguments(url),
+        # Each statement sees its own moment in any case, so a reader's transaction would be two round trips
+        # around nothing.
+        isolation_level="READ COMMITTED" if writer else "AUTOCOMMIT",
     )
     replace_nulls(engine)
     if writer:
@@ -51,6 +58,13 @@ def link_arguments(url: str) -> dict[str, Any]:
     ours = [f"-c {name}={ms}" for name, ms in BOUNDS.items() if name not in options]
     link = {name: value for name, value in LINK.items() if name not in theirs}
     return {**link, "options": " ".join([*ours, options]).strip()}
+
+
+def bit_by_bit(connection: sa.Connection) -> sa.Connection:
+    """Let a reader's rows come in portions: a cursor needs the transaction that readers do without."""
+    if connection.dialect.name == "postgresql":
+        return connection.execution_options(isolation_level="READ COMMITTED")
+    return connection
 
 
 def lift_bounds(connection: sa.Connection) -> None:
