@@ -91,6 +91,29 @@ class TestLease:
         await store.turns.end(turn)
         assert (await begin(store)).token != turn.token
 
+    async def test_the_last_change_frees_the_instance(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.save(turn, Change(turn.instance, ends_turn=True))
+        assert (await begin(store)).token != turn.token
+
+    async def test_ending_a_turn_after_its_last_change_leaves_the_next_one_alone(self, store: Store) -> None:
+        turn = await begin(store)
+        await store.turns.save(turn, Change(turn.instance, ends_turn=True))
+        await begin(store)
+        await store.turns.end(turn)
+        assert await store.turns.begin(instance_id(1), None) is None
+
+    async def test_a_last_change_that_was_overtaken_frees_nothing_until_the_turn_ends(
+        self, store: Store
+    ) -> None:
+        turn = await begin(store)
+        await store.instances.update(Change(turn.instance))
+        with pytest.raises(StaleWrite):
+            await store.turns.save(turn, Change(turn.instance, ends_turn=True))
+        assert await store.turns.begin(instance_id(1), None) is None
+        await store.turns.end(turn)
+        await begin(store)
+
     async def test_ending_a_lost_turn_does_not_end_the_one_that_took_over(self, store: Store) -> None:
         lost = await begin(store)
         await store.clock.advance(LEASE.total_seconds())

@@ -80,6 +80,13 @@ class TestRing:
         assert (await store.jobs.get(a_turn_job(1).id)).next_retry_at == START + HOUR
         assert (await store.jobs.get(a_turn_job(2).id)).next_retry_at == START
 
+    async def test_of_very_many_each_is_woken_or_taken(self, store: Store) -> None:
+        await store.jobs.enqueue([a_turn_job(n, delay=HOUR) for n in range(0, 1200, 2)])
+        await store.jobs.ring([a_turn_job(n, name="other") for n in range(1200)])
+        waiting = await store.rows(queue_schema.queue)
+        assert len(waiting) == len(await store.rows(schema.job)) == 1200
+        assert {row.execute_after for row in waiting} == {START}
+
     async def test_two_processes_that_ring_at_once_leave_one_job(
         self, store: Store, other_store: Store
     ) -> None:
@@ -125,7 +132,7 @@ class TestRingDuringASnooze:
         try:
             with engine.connect() as ringing:
                 if ring_first:
-                    assert job_rows.wake_job(ringing, a_turn_job().key, START)
+                    assert job_rows.wake_jobs(ringing, [a_turn_job().key], START)
                     snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
                     await somebody_waits_for_a_lock(store)
                     ringing.commit()
@@ -135,7 +142,7 @@ class TestRingDuringASnooze:
                         query = repository.qbq.build_retry_job_query()
                         await connection.execute(query, job.id, HOUR, None)
                         ring = asyncio.create_task(
-                            asyncio.to_thread(job_rows.wake_job, ringing, a_turn_job().key, START)
+                            asyncio.to_thread(job_rows.wake_jobs, ringing, [a_turn_job().key], START)
                         )
                         await somebody_waits_for_a_lock(store)
                     assert await ring

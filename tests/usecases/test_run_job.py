@@ -146,6 +146,14 @@ async def test_every_run_has_one_line_and_one_word(
     ]
 
 
+@pytest.mark.parametrize(("end", "notes"), [(Done(), ["finished"]), (Done(written=True), [])])
+async def test_an_end_is_written_once(
+    book: Book, clock: FakeClock, meter: Turns, end: Done, notes: list[str]
+) -> None:
+    await run_job(book, clock, meter, end)(JOB.id)
+    assert [note for note in book.notes if note == "finished"] == notes
+
+
 async def test_a_retry_without_a_try_left_is_a_failure(book: Book, clock: FakeClock, meter: Turns) -> None:
     book.tries_left = 0
     assert await run_job(book, clock, meter, Retry(SECOND, "refused"))(JOB.id) == Done()

@@ -10,6 +10,9 @@ from datetime import timedelta
 class Done:
     """The job has reached its end."""
 
+    # Whether that is written already, together with what the job has brought about.
+    written: bool = False
+
 
 @dataclass(frozen=True)
 class Snooze:

@@ -45,6 +45,8 @@ class Change:
     jobs: tuple[NewJob, ...] = ()
     # The job that has reached its end with this change.
     finished_job: str | None = None
+    # The lease goes back with this change: nobody has to wait until its turn has said goodbye.
+    ends_turn: bool = False
     # Operations that this change makes, moves or ends.
     operations: tuple[Operation, ...] = ()
     # Who asks for this, for the audit log; None for what gpuherd does by itself.
@@ -195,7 +197,7 @@ class Turns(Protocol):
         ...
 
     async def end(self, turn: Turn) -> None:
-        """Give the lease back. Quiet when it was lost."""
+        """Give the lease back. Quiet when it was lost, or went back with the last change."""
         ...
 
 

@@ -100,11 +100,12 @@ class AdvanceInstance:
             turn = await self._record(turn, pause)
         instance = replace(turn.instance, reason=pause.reason) if pause.reason else turn.instance
         if turn_kind(instance) != job.kind:
-            change = Change(instance, finished_job=job.id, jobs=(self.activities.turn(instance),))
+            activity = self.activities.turn(instance)
+            change = Change(instance, finished_job=job.id, jobs=(activity,), ends_turn=True)
             await self.turns.save(turn, change)
-            return Done()
+            return Done(written=True)
         if instance != turn.instance:
-            await self.turns.save(turn, Change(instance))
+            await self.turns.save(turn, Change(instance, ends_turn=True))
         return Snooze(pause.delay, instance.reason)
 
     async def _record(self, turn: Turn, pause: Pause) -> Turn:
@@ -114,8 +115,9 @@ class AdvanceInstance:
         return await self.turns.save(turn, self.take.chronicle.change(waiting, news))
 
     async def _rest(self, turn: Turn, job: Job) -> Outcome:
-        await self.turns.save(turn, Change(replace(turn.instance, settled=True), finished_job=job.id))
-        return Done()
+        resting = replace(turn.instance, settled=True)
+        await self.turns.save(turn, Change(resting, finished_job=job.id, ends_turn=True))
+        return Done(written=True)
 
 
 def _listed(turn: Turn) -> Sighting | None:

@@ -85,8 +85,9 @@ class RunJob:
     async def _settle(self, job: Job, outcome: Outcome) -> tuple[Done | Snooze, str]:
         """Return what to answer the engine, and how to call it."""
         match outcome:
-            case Done():
-                await self.book.finished(job.id)
+            case Done(written):
+                if not written:
+                    await self.book.finished(job.id)
                 return outcome, DONE
             case Snooze():
                 return outcome, SNOOZED

@@ -35,7 +35,8 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     _check_limits(tables, change)
     version = it.version + 1
     _bind(tables, it, row.instance.cloud_id)
-    written = InstanceRow(replace(it, version=version), row.lease_token, row.lease_until)
+    lease = (None, None) if change.ends_turn else (row.lease_token, row.lease_until)
+    written = InstanceRow(replace(it, version=version), *lease)
     tables.put(tables.instances, it.id, written)
     _write_rest(tables, change, now)
     return version

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,8 +16,8 @@ from gpuherd.adapters.sql.mapping import attempt_row, delivery_row, event_row, i
 from gpuherd.adapters.sql.prepared import PreparedInsert
 from gpuherd.adapters.sql.quota import check_limits
 from gpuherd.adapters.sql.schema import attempt, delivery, event, instance, instance_label, operation
-from gpuherd.adapters.sql.upsert import insert_into
-from gpuherd.domain.attempt import Attempt
+from gpuherd.adapters.sql.upsert import insert_for, insert_into
+from gpuherd.domain.attempt import Attempt, AttemptState
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.operation import Operation
 from gpuherd.ports.store import Change
@@ -55,11 +57,16 @@ _UPDATE = sa.update(instance).where(
 _UPDATE_IN_TURN = _UPDATE.where(
     instance.c.lease_token == sa.bindparam("its_token"),
 )
+_LAST_UPDATE_IN_TURN = _UPDATE_IN_TURN.values(lease_token=None, lease_until=None)
 _UPDATE_ATTEMPT = sa.update(attempt).where(
     attempt.c.instance_id == sa.bindparam("its_id"),
     attempt.c.n == sa.bindparam("its_n"),
 )
-_INSERT_ATTEMPT = sa.insert(attempt)
+_INSERT_ATTEMPT = PreparedInsert(
+    # Whichever of its indexes says no, nothing is inserted, and nothing comes back.
+    lambda name: insert_for(name, attempt).on_conflict_do_nothing().returning(attempt.c.n),
+    *(it.name for it in attempt.columns),
+)
 _INSERT_DELIVERY = PreparedInsert(
     lambda _: sa.insert(delivery).inline(),
     *(it.name for it in delivery.columns),
@@ -91,7 +98,8 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     if token is None:
         written = connection.execute(_UPDATE, values)
     else:
-        written = connection.execute(_UPDATE_IN_TURN, {**values, "its_token": token})
+        update = _LAST_UPDATE_IN_TURN if change.ends_turn else _UPDATE_IN_TURN
+        written = connection.execute(update, {**values, "its_token": token})
     if written.rowcount != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
     _write_rest(connection, change, now)
@@ -117,14 +125,22 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
 
 def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
     row = attempt_row(it)
+    # In the order that is likelier to be right at once.
+    steps = (
+        (_add_attempt, _change_attempt) if it.state is AttemptState.SENT else (_change_attempt, _add_attempt)
+    )
+    if not any(step(connection, it, row) for step in steps):
+        # The index that allows one open attempt said no: somebody else's call is under way.
+        raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")
+
+
+def _add_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
+    return _INSERT_ATTEMPT.run(connection, row) is not None
+
+
+def _change_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
     known = {**row, "its_id": it.instance_id, "its_n": it.n}
-    if connection.execute(_UPDATE_ATTEMPT, known).rowcount == 0:
-        try:
-            with connection.begin_nested():
-                connection.execute(_INSERT_ATTEMPT, row)
-        except sa.exc.IntegrityError as error:
-            # The index that allows one open attempt said no: somebody else's call is under way.
-            raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already") from error
+    return connection.execute(_UPDATE_ATTEMPT, known).rowcount == 1
 
 
 def _write_operation(connection: sa.Connection, instance_id: str, it: Operation) -> None:

@@ -47,8 +47,9 @@ class SqlDeliveryLog:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
+            woken = job_rows.wake_jobs(connection, [new.key for _, new in again], now)
             for it, new in again:
-                if not job_rows.wake_job(connection, new.key, now):
+                if new.key not in woken:
                     write_delivery(connection, it)
                     job_rows.insert_job(connection, new, now)
             job_rows.notify(connection, now)

@@ -155,9 +155,8 @@ class SqlJobBook:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
-            for new in jobs:
-                if not job_rows.wake_job(connection, new.key, now):
-                    job_rows.insert_job(connection, new, now)
+            woken = job_rows.wake_jobs(connection, [new.key for new in jobs], now)
+            job_rows.insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
             job_rows.notify(connection, now)
 
         await self._database.write(work, rings=True)

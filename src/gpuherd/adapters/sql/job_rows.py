@@ -9,12 +9,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from pgqueuer.domain.settings import DBSettings
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuherd.adapters.sql.doc_parts import dumps
 from gpuherd.adapters.sql.prepared import PreparedInsert, first_row, may_wait, waiting_on
 from gpuherd.adapters.sql.queue_schema import queue
 from gpuherd.adapters.sql.schema import is_live, job
+from gpuherd.adapters.sql.upsert import insert_for
 from gpuherd.jobs.job import NewJob, Priority
 
 LIVE, COMPLETED, FAILED = "live", "completed", "failed"
@@ -53,12 +53,10 @@ _JOB_COLUMNS = (
     "woken",
     "queue_id",
 )
-_DIALECTS = {"sqlite": sqlite, "postgresql": postgresql}
 _INSERT_QUEUE_ROW = PreparedInsert(lambda _: sa.insert(queue).returning(queue.c.id), *_QUEUE_COLUMNS)
 _INSERT_UNLESS_TAKEN = PreparedInsert(
     lambda name: (
-        _DIALECTS[name]
-        .insert(job)
+        insert_for(name, job)
         .on_conflict_do_nothing(index_elements=["key"], index_where=IS_LIVE)
         .returning(job.c.id)
     ),
@@ -72,21 +70,24 @@ _LAST_NUMBER = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '
 
 _WAKE = (
     sa.update(job)
-    .where(job.c.key == sa.bindparam("wanted"), is_live)
+    .where(job.c.key.in_(sa.bindparam("wanted", expanding=True)), is_live)
     .values(woken=True)
-    .returning(job.c.queue_id)
+    .returning(job.c.key, job.c.queue_id)
 )
 _IS_WOKEN = sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
 _FINISH = sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live)
 _MOMENT = sa.bindparam("moment", type_=queue.c.execute_after.type)
 _WAITS = sa.and_(queue.c.status == "queued", queue.c.execute_after > _MOMENT)
-# The row is written in any case: on PostgreSQL that makes a snooze that is just being written wait for us and
-# see `woken`, or us wait for the snooze and end it.
+# The rows are written in any case: on PostgreSQL that makes a snooze that is just being written wait for us
+# and see `woken`, or us wait for the snooze and end it.
 _RING = (
     sa.update(queue)
-    .where(queue.c.id == sa.bindparam("number"))
+    .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
     .values(execute_after=sa.case((_WAITS, _MOMENT), else_=queue.c.execute_after), updated=_MOMENT)
+    .returning(queue.c.id)
 )
+# Far below what either database takes as parameters of one statement.
+_WOKEN_AT_ONCE = 500
 
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
@@ -189,15 +190,19 @@ def insert_jobs(connection: sa.Connection, jobs: Iterable[NewJob], now: datetime
     return sum(insert_job(connection, new, now) for new in jobs)
 
 
-def wake_job(connection: sa.Connection, key: str, now: datetime) -> bool:
-    """Make the unfinished job with this key run at once, or once more if it is running now.
+def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> set[str]:
+    """Make the unfinished jobs with these keys run at once, or once more if they are running now.
 
-    Tell whether there is one: a job that the queue has lost is none.
+    Return the keys of those that there are: a job that the queue has lost is none.
     """
-    woken = connection.execute(_WAKE, {"wanted": key}).first()
-    if woken is None:
-        return False
-    return connection.execute(_RING, {"number": woken.queue_id, "moment": now}).rowcount == 1
+    woken: set[str] = set()
+    for start in range(0, len(keys), _WOKEN_AT_ONCE):
+        some = keys[start : start + _WOKEN_AT_ONCE]
+        numbers = {row.queue_id: row.key for row in connection.execute(_WAKE, {"wanted": some})}
+        if numbers:
+            rung = connection.execute(_RING, {"numbers": list(numbers), "moment": now})
+            woken.update(numbers[row.id] for row in rung)
+    return woken
 
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:

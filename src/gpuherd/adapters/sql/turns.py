@@ -106,6 +106,8 @@ class SqlTurns:
             lambda c: update_instance(c, change, turn.token, now), rings=bool(change.jobs)
         )
         self._announce([change.instance.id])
+        if change.ends_turn:
+            self._under_way.pop(turn.token, None)
         return replace(
             turn,
             instance=replace(change.instance, version=version),
@@ -123,7 +125,8 @@ class SqlTurns:
         return await self._database.read(work)
 
     async def end(self, turn: Turn) -> None:
-        self._under_way.pop(turn.token, None)
+        if self._under_way.pop(turn.token, None) is None:
+            return
         ours = {"its_id": turn.instance.id, "its_token": turn.token}
         try:
             await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)

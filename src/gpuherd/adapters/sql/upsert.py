@@ -8,4 +8,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert that knows `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    return insert_for(connection.dialect.name, table)
+
+
+def insert_for(dialect: str, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return the same where only the dialect's name is known."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
