@@ -88,20 +88,6 @@ class QueueRepositoryContract:
         await place.elapse(11)
         assert await Worker(place).take_names() == ["later"]
 
-    async def test_what_is_due_and_what_comes_next_is_known(self, place: Place) -> None:
-        queue = place.repository
-        assert await queue.queued_work(["turn"]) == 0
-        assert await queue.next_deferred_eta(["turn"]) is None
-        await put(place, "later", execute_after=timedelta(seconds=60))
-        await put(place, "much later", execute_after=HOUR)
-        assert await queue.queued_work(["turn"]) > 0
-        assert await queue.eligible_queued_work(["turn"]) == 0
-        assert timedelta(seconds=30) < await queue.next_deferred_eta(["turn"]) <= timedelta(seconds=60)
-        assert await queue.next_deferred_eta(["delivery"]) is None
-        await place.elapse(61)
-        assert await queue.eligible_queued_work(["turn"]) > 0
-        assert timedelta(minutes=30) < await queue.next_deferred_eta(["turn"]) <= HOUR
-
     async def test_a_repeated_key_is_refused_and_takes_the_whole_call_with_it(self, place: Place) -> None:
         await put(place, "first", dedupe_key="k")
         with pytest.raises(DuplicateJobError):
@@ -313,6 +299,24 @@ async def heard(notes: asyncio.Queue[dict[str, Any]], kind: str) -> dict[str, An
     return note
 
 
+class NextDueContract:
+    """What our repositories know beyond PGQueuer's own."""
+
+    async def test_what_is_due_and_what_comes_next_is_known(self, place: Place) -> None:
+        queue = place.repository
+        assert await queue.queued_work(["turn"]) == 0
+        assert await queue.next_due(["turn"]) is None
+        await put(place, "later", execute_after=timedelta(seconds=60))
+        await put(place, "much later", execute_after=HOUR)
+        assert await queue.queued_work(["turn"]) > 0
+        assert timedelta(seconds=30) < await queue.next_due(["other", "turn"]) <= timedelta(seconds=60)
+        assert await queue.next_due(["delivery"]) is None
+        await place.elapse(61)
+        assert await queue.next_due(["turn"]) <= timedelta(0)
+        assert await Worker(place).take_names() == ["later"]
+        assert timedelta(minutes=30) < await queue.next_due(["turn"]) <= HOUR
+
+
 class TestMemoryRepository(QueueRepositoryContract):
     @pytest.fixture
     def place(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPlace]:
@@ -320,7 +324,7 @@ class TestMemoryRepository(QueueRepositoryContract):
             yield place
 
 
-class TestSqliteRepository(QueueRepositoryContract):
+class TestSqliteRepository(QueueRepositoryContract, NextDueContract):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[SqlitePlace]:
         with sqlite_place(tmp_path) as place:
@@ -328,7 +332,7 @@ class TestSqliteRepository(QueueRepositoryContract):
 
 
 @pytest.mark.postgres
-class TestPostgresRepository(QueueRepositoryContract):
+class TestPostgresRepository(QueueRepositoryContract, NextDueContract):
     @pytest.fixture
     async def place(self, postgres_url: str) -> AsyncIterator[PostgresPlace]:  # noqa: F811
         async with postgres_place(postgres_url) as place, place.repository.driver:

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from pgqueuer.ports import RepositoryPort
 from sqlalchemy import make_url
 
 from gpuherd.adapters.metrics.metered_turns import MeteredTurns
+from gpuherd.adapters.queue.patient_manager import Repository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.sql.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.audit_log import SqlAuditLog
@@ -61,7 +61,7 @@ class Stores:
     """Every port of our memory, on one database."""
 
     database: Database
-    repository: RepositoryPort
+    repository: Repository
     installation: str
     membership: Membership
     hub: ChangeHub
@@ -164,7 +164,7 @@ def _lock(settings: Settings) -> Callable[[], None]:
 
 async def _repository(
     settings: Settings, database: Database, clock: Clock
-) -> tuple[RepositoryPort, Callable[[], Awaitable[object]], Callable[[], object]]:
+) -> tuple[Repository, Callable[[], Awaitable[object]], Callable[[], object]]:
     if database.is_sqlite:
         embedded = SqliteRepository(database, clock)
         database.doorbell = embedded.driver.ring

@@ -15,10 +15,9 @@ from typing import Any
 import structlog
 from pgqueuer.domain import models
 from pgqueuer.domain.errors import RetryRequested
-from pgqueuer.ports import RepositoryPort
 
 from gpuherd.adapters.queue.names import CHANNEL
-from gpuherd.adapters.queue.patient_manager import PatientManager
+from gpuherd.adapters.queue.patient_manager import PatientManager, Repository
 from gpuherd.adapters.queue.quiet_log import quiet_log
 from gpuherd.adapters.queue.turns import OnError, Run, Turns
 from gpuherd.clock import Clock
@@ -47,7 +46,7 @@ class Engine:
 
     def __init__(
         self,
-        repository: RepositoryPort,
+        repository: Repository,
         *,
         kinds: Sequence[str],
         run: Run,

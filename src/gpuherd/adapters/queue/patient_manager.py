@@ -1,7 +1,7 @@
-"""PGQueuer's manager, but it looks for jobs only while it has room for one.
+"""PGQueuer's manager, but it looks for jobs only while it has room for one, and then once.
 
-Its own, when full, looks all the same: at each bell for a job that it cannot take, and then three times more
-to find out how long to wait. With many jobs in the queue that costs more than the jobs.
+Its own, when full, looks all the same: at each bell for a job that it cannot take, and then up to three times
+more to find out how long to wait, the longer the more jobs are asleep. That may cost more than the jobs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,31 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from typing import Protocol
 
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.core.tm import cancel_on_exit
 from pgqueuer.domain import models, types
+from pgqueuer.ports import RepositoryPort
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+
+class Repository(RepositoryPort, Protocol):
+    """PGQueuer's repository with one question more."""
+
+    async def next_due(self, kinds: list[str]) -> timedelta | None:
+        """Return how long until the next queued job of these kinds falls due; None if none is queued.
+
+        Not more than zero if one is due already. How many are queued must not matter.
+        """
+        ...
 
 
 @dataclasses.dataclass
 class PatientManager(QueueManager):
     """Holds at most `jobs_max` jobs."""
 
+    queries: Repository
     jobs_max: int = 1
     _left: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
 
@@ -46,6 +60,13 @@ class PatientManager(QueueManager):
         """Notice that a job has left."""
         super().forget_job(job_id, context, task)
         self._left.set()
+
+    async def _effective_dequeue_timeout(self, dequeue_timeout: timedelta) -> timedelta:
+        """Return how long to wait for the bell."""
+        due = await self.queries.next_due(list(self.entrypoint_registry))
+        if due is None or due >= dequeue_timeout:
+            return dequeue_timeout
+        return max(due, self.min_dequeue_poll_interval)
 
     async def _room(self) -> int:
         """Wait until we hold less than we may; return how much less, 0 when it is time to end."""

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment
 from pgqueuer.domain import models
-from pgqueuer.domain.types import CronEntrypoint, ScheduleId
+from pgqueuer.domain.types import CronEntrypoint, QueueEntrypoint, ScheduleId
 
 from gpuherd.adapters.queue.names import NAMES
 
@@ -60,6 +60,18 @@ class NoLog:
 
     async def clear_statistics_log(self, entrypoint: str | list[str] | None = None) -> None:
         """Do nothing: there are no statistics."""
+
+
+class OneProbe:
+    """Our manager asks how long to wait with one question (`next_due`), PGQueuer's with several."""
+
+    async def eligible_queued_work(self, entrypoints: list[QueueEntrypoint]) -> NoReturn:
+        """Refuse: nobody asks."""
+        raise NotImplementedError("ask for `next_due`")
+
+    async def next_deferred_eta(self, entrypoints: list[QueueEntrypoint]) -> NoReturn:
+        """Refuse: nobody asks."""
+        raise NotImplementedError("ask for `next_due`")
 
 
 class SchemaByMigration:

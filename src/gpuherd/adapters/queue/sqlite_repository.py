@@ -29,14 +29,13 @@ from gpuherd.adapters.queue import sqlite_statements as sql
 from gpuherd.adapters.queue.names import CHANNEL
 from gpuherd.adapters.queue.sqlite_driver import SqliteDriver
 from gpuherd.adapters.queue.sqlite_enqueue import insert_jobs
-from gpuherd.adapters.queue.sqlite_left_out import NoLog, NoSchedules, SchemaByMigration
+from gpuherd.adapters.queue.sqlite_left_out import NoLog, NoSchedules, OneProbe, SchemaByMigration
 from gpuherd.adapters.queue.sqlite_picking import Request, anything_to_take, take
 from gpuherd.adapters.queue.sqlite_rows import (
     MICROSECOND,
     Database,
     T,
     execute,
-    from_micros,
     job_of,
     to_micros,
 )
@@ -45,7 +44,7 @@ from gpuherd.clock import Clock
 log = structlog.get_logger(__name__)
 
 
-class SqliteRepository(NoSchedules, NoLog, SchemaByMigration):
+class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
     """Implements PGQueuer's `RepositoryPort` over the store's SQLite database."""
 
     def __init__(self, database: Database, clock: Clock):
@@ -190,19 +189,13 @@ class SqliteRepository(NoSchedules, NoLog, SchemaByMigration):
         """Return 1 if any job is queued, due or not, else 0."""
         return await self._database.read(lambda c: execute(c, sql.QUEUED, kinds=entrypoints).scalar_one())
 
-    async def eligible_queued_work(self, entrypoints: list[QueueEntrypoint]) -> int:
-        """Return 1 if any queued job is due, else 0."""
-        return await self._database.read(
-            lambda c: execute(c, sql.ELIGIBLE, kinds=entrypoints, now=self._now()).scalar_one()
-        )
-
-    async def next_deferred_eta(self, entrypoints: list[QueueEntrypoint]) -> timedelta | None:
-        """Return how long until the next queued job falls due, or None."""
+    async def next_due(self, kinds: list[str]) -> timedelta | None:
+        """Return how long until the next queued job of these kinds falls due; None if none is queued."""
 
         def look(connection: Connection) -> timedelta | None:
-            now = self._now()
-            due = execute(connection, sql.NEXT_DUE, kinds=entrypoints, now=now).scalar()
-            return None if due is None else from_micros(due) - from_micros(now)
+            firsts = (execute(connection, sql.NEXT_DUE, kind=kind).scalar() for kind in kinds)
+            due = min((first for first in firsts if first is not None), default=None)
+            return None if due is None else (due - self._now()) * MICROSECOND
 
         return await self._database.read(look)
 

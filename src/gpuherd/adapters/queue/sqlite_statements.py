@@ -25,13 +25,9 @@ DELETE_KINDS = "DELETE FROM pgqueuer WHERE entrypoint IN :kinds"
 DELETE_ALL = "DELETE FROM pgqueuer"
 BEAT = "UPDATE pgqueuer SET heartbeat = :now WHERE id IN :ids"
 QUEUED = "SELECT EXISTS (SELECT 1 FROM pgqueuer WHERE status = 'queued' AND entrypoint IN :kinds)"
-ELIGIBLE = (
-    "SELECT EXISTS (SELECT 1 FROM pgqueuer"
-    " WHERE status = 'queued' AND entrypoint IN :kinds AND execute_after <= :now)"
-)
 NEXT_DUE = (
-    "SELECT min(execute_after) FROM pgqueuer"
-    " WHERE status = 'queued' AND entrypoint IN :kinds AND execute_after > :now"
+    "SELECT execute_after FROM pgqueuer WHERE status = 'queued' AND entrypoint = :kind"
+    " ORDER BY execute_after LIMIT 1"
 )
 STATUSES = "SELECT id, status FROM pgqueuer WHERE id IN :ids ORDER BY id"
 SIZES = (
