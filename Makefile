@@ -53,6 +53,7 @@ RUNS ?= 50
 JOBS ?= 2
 chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
 	@$(BIN)/python -m pytest -n 4 -m long
+	@GPUHERD_TEST_EXAMPLES=new $(BIN)/python -m pytest -n 4 -m "not long" tests/domain tests/resilience tests/jobs tests/adapters tests/contracts
 	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS) --jobs $(JOBS)
 	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
 	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict

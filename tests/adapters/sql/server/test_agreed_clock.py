@@ -89,7 +89,9 @@ async def test_it_is_never_wrong_by_more_than_the_shortest_way(
     clock = FakeClock()
     agreed = AgreedClock(clock, Source(clock, ahead_s, *ways))
     await agreed.adjust()
-    assert abs(differences(agreed, clock) - ahead_s) <= max(0.05, min(map(sum, ways))) + 1e-5
+    half_s = min(map(sum, ways)) / 2
+    # As far as the sample may be wrong, and as far as it may differ before it counts.
+    assert abs(differences(agreed, clock) - ahead_s) <= half_s + max(0.05, half_s) + 1e-5
 
 
 @pytest.mark.parametrize(("way_s", "change_s", "follows"), [(0.0, 0.04, False), (0.0, 0.06, True)])
@@ -110,12 +112,12 @@ async def test_an_answer_that_took_long_moves_it_only_when_it_must() -> None:
     agreed = AgreedClock(clock, source)
     await agreed.adjust()
     source.ways = [(1.0, 1.0)]
-    source.ahead_s = 2.9
+    source.ahead_s = 1.9
     await agreed.adjust()
     assert differences(agreed, clock) == 1.0, "that may be the way's doing"
-    source.ahead_s = 3.1
+    source.ahead_s = 2.1
     await agreed.adjust()
-    assert differences(agreed, clock) == pytest.approx(3.1)
+    assert differences(agreed, clock) == pytest.approx(2.1)
 
 
 async def test_a_database_that_is_away_changes_nothing() -> None:

@@ -37,7 +37,8 @@ class Sample:
 
     @property
     def uncertainty(self) -> timedelta:
-        return timedelta(seconds=max(UNCERTAINTY_MIN_S, self.round_trip_s))
+        # It was read somewhere on the way; the middle is wrong by half of it at most.
+        return timedelta(seconds=max(UNCERTAINTY_MIN_S, self.round_trip_s / 2))
 
 
 class AgreedClock:
@@ -85,7 +86,6 @@ class AgreedClock:
         ours, began_s = self._system.now(), self._system.monotonic()
         theirs = await ask()
         round_trip_s = self._system.monotonic() - began_s
-        # It was read somewhere on the way; the middle is wrong by half of it at most.
         return Sample(theirs - (ours + timedelta(seconds=round_trip_s / 2)), round_trip_s)
 
     def _warn(self) -> None:
