@@ -10,6 +10,8 @@ from gpuherd.adapters.sql.schema import installation
 from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.domain.audit import Deed
 
+_VALUE = sa.select(installation.c.value).where(installation.c.key == sa.bindparam("its_key"))
+
 
 class SqlFlags:
     """The port `Flags`."""
@@ -18,8 +20,7 @@ class SqlFlags:
         self._database = database
 
     async def get(self, key: str) -> str | None:
-        query = sa.select(installation.c.value).where(installation.c.key == key)
-        return await self._database.read(lambda c: c.execute(query).scalar())
+        return await self._database.read(lambda c: c.execute(_VALUE, {"its_key": key}).scalar())
 
     async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None:
         def work(connection: sa.Connection) -> None:
@@ -39,7 +40,6 @@ class SqlFlags:
         def work(connection: sa.Connection) -> str:
             row = insert_into(connection, installation).values(key=key, value=fresh)
             connection.execute(row.on_conflict_do_nothing())
-            found = sa.select(installation.c.value).where(installation.c.key == key)
-            return str(connection.execute(found).scalar_one())
+            return str(connection.execute(_VALUE, {"its_key": key}).scalar_one())
 
         return self._database.write_now(work)

@@ -68,6 +68,28 @@ _RENEW = (
     .values(lease_until=sa.bindparam("until"))
 )
 _ATTEMPTS = sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
+_LISTS = (
+    sa.select(list_record)
+    .where(list_record.c.started_at > sa.bindparam("since", type_=list_record.c.started_at.type))
+    .order_by(list_record.c.started_at)
+)
+_UNWANTED = sa.exists().where(
+    orphan.c.cloud_id == sighting.c.cloud_id,
+    orphan.c.gone_at.is_(None),
+    orphan.c.ordered == OrphanOrder.DELETE.value,
+)
+# Machines that carry a tag of this instance, recorded or not, and that nobody wants removed.
+_FORGOTTEN = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
+_BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
+_TAGGED = sighting.c.tag.in_(sa.bindparam("its_tags", expanding=True))
+# By whether a machine is bound, and whether there are attempts: in each case with an index for each part, or
+# the whole table would be read at each turn.
+_SEEN = {
+    (True, True): sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
+    (True, False): sa.select(sighting).where(_BOUND),
+    (False, True): sa.select(sighting).where(sa.or_(_FORGOTTEN, _TAGGED)),
+    (False, False): sa.select(sighting).where(_FORGOTTEN),
+}
 
 
 class SqlTurns:
@@ -183,28 +205,16 @@ def _begin(
 def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> Turn:
     """Return all that a decision about this instance needs, as it is now."""
     attempts = _attempts(connection, row.id)
-    # Either way with an index for each part, or the whole table would be read at each turn.
-    own = _forgotten(row.id) if row.cloud_id is None else sighting.c.cloud_id == row.cloud_id
-    tagged = sighting.c.tag.in_([it.tag for it in attempts])
-    seen = sa.select(sighting).where(sa.or_(own, tagged) if attempts else own)
+    seen = _SEEN[row.cloud_id is not None, bool(attempts)]
+    whose = {"its_id": row.id, "its_cloud_id": row.cloud_id, "its_tags": [it.tag for it in attempts]}
     it = instance_of(row)
     return Turn(
         instance=it,
         attempts=attempts,
-        sightings=tuple(map(sighting_of, connection.execute(seen))),
+        sightings=tuple(map(sighting_of, connection.execute(seen, whose))),
         lists=_lists_since(connection, _evidence_needed_since(it, attempts)),
         token=token,
     )
-
-
-def _forgotten(instance_id: str) -> sa.ColumnElement[bool]:
-    """Select machines that carry a tag of this instance, recorded or not, and that nobody wants removed."""
-    unwanted = sa.exists().where(
-        orphan.c.cloud_id == sighting.c.cloud_id,
-        orphan.c.gone_at.is_(None),
-        orphan.c.ordered == OrphanOrder.DELETE.value,
-    )
-    return sa.and_(sighting.c.tagged_instance_id == instance_id, ~unwanted)
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
@@ -223,8 +233,7 @@ def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datet
 def _lists_since(connection: sa.Connection, since: datetime | None) -> tuple[ListRecord, ...]:
     if since is None:
         return ()
-    query = sa.select(list_record).where(list_record.c.started_at > since).order_by(list_record.c.started_at)
-    return tuple(map(list_record_of, connection.execute(query)))
+    return tuple(map(list_record_of, connection.execute(_LISTS, {"since": since})))
 
 
 def _merged(attempts: tuple[Attempt, ...], changed: Attempt | None) -> tuple[Attempt, ...]:
