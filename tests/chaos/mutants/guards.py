@@ -53,6 +53,13 @@ RENTING = (
         (f"{TURNS}::TestOneOpenAttempt",),
     ),
     Guard(
+        "no call for an attempt that was not taken down",
+        "adapters/sql/changes.py",
+        '        raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")\n',
+        "        pass\n",
+        (f"{TURNS}::TestOneOpenAttempt",),
+    ),
+    Guard(
         "settling time",
         "domain/sighting.py",
         "    needed = patience.settle if witnessed else patience.settle_without_witness\n",
