@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.budgets import SqlBreakerBoard, SqlBudgets
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import budget
+from gpuherd.adapters.sql.replica_schema import budget
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.budgets import BreakerBoard, Budgets
 from gpuherd.resilience.circuit_breaker import Standing

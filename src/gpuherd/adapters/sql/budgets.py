@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import budget
+from gpuherd.adapters.sql.replica_schema import budget
 from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.resilience.circuit_breaker import Standing

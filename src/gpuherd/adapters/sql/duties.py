@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import duty, replica
+from gpuherd.adapters.sql.replica_schema import duty, replica
 from gpuherd.adapters.sql.upsert import insert_into
 from gpuherd.clock import Clock
 from gpuherd.ports.duties import Replica

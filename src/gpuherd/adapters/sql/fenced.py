@@ -8,7 +8,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import duty
+from gpuherd.adapters.sql.replica_schema import duty
 from gpuherd.domain.errors import DutyLost
 
 T = TypeVar("T")

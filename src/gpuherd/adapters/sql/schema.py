@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql import replica_schema
 from gpuherd.adapters.sql.column_types import Moment
 
-metadata = sa.MetaData()
+# Handed on from file to file, so that whoever has it from here has all tables, whatever else is loaded.
+metadata = replica_schema.metadata
 
 installation = sa.Table(
     "installation",
@@ -114,6 +116,15 @@ api_key = sa.Table(
     sa.Column("expires_at", Moment),
     sa.Column("last_used_at", Moment),
     sa.Column("revoked_at", Moment),
+)
+
+# What was signed out of, for as long as its cookie would have been good; all other sessions are in no table.
+ended_session = sa.Table(
+    "ended_session",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Index("ended_session_by_end", "expires_at"),
 )
 
 # Triggers of the migration forbid to change or delete a row.
@@ -281,41 +292,6 @@ job = sa.Table(
     # The state too, or SQLite would rather go through all jobs in that state.
     sa.Index("job_by_instance", "instance_id", "state"),
     sa.Index("job_by_state", "state", "id"),
-)
-
-# What one replica at a time may do. Whoever takes it over gets a higher fence, by which later writes of
-# the one before are known, and refused.
-duty = sa.Table(
-    "duty",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    # Empty when somebody has laid it down.
-    sa.Column("holder", sa.Text, nullable=False),
-    sa.Column("fence", sa.BigInteger, nullable=False),
-    sa.Column("until", Moment, nullable=False),
-)
-
-replica = sa.Table(
-    "replica",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("role", sa.Text, nullable=False),
-    sa.Column("version", sa.Text, nullable=False),
-    # The machine and process, for people.
-    sa.Column("place", sa.Text, nullable=False),
-    sa.Column("started_at", Moment, nullable=False),
-    sa.Column("seen_at", Moment, nullable=False),
-)
-
-# What replicas share of their limits. A row is written only on top of the version that was read.
-budget = sa.Table(
-    "budget",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    # By the clock of the database, in microseconds; all times in the document count from here.
-    sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("doc", sa.Text, nullable=False),
 )
 
 # Conditions in the very words of a partial index: with anything else in their place, say a parameter, a
