@@ -14,8 +14,12 @@ import pytest
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
+from gpuherd.domain.api_key import ADMIN_ID
+from gpuherd.domain.caller import ADMIN as CALLER
 from gpuherd.domain.secret import Secret
+from gpuherd.entrypoints.http.access import SESSION_STREAM
 from gpuherd.entrypoints.http.app import build_app
+from gpuherd.entrypoints.web.doorway import COOKIE
 from gpuherd.ports.store import Change
 from gpuherd.settings import load_settings
 from tests.support.builders import an_event, an_instance, instance_id
@@ -65,3 +69,30 @@ async def test_streams_long_polls_and_kept_details_of_one_hear_of_the_other(
             while reply.ids != [1, 2]:
                 await asyncio.sleep(0.01)
             assert {it["instanceId"] for it in reply.events} == {instance_id(1)}
+
+
+async def test_who_signs_out_at_one_is_out_at_the_other_and_hears_no_more(
+    tmp_path: Path,
+    postgres_url: str,  # noqa: F811
+) -> None:
+    async with (
+        replica(tmp_path / "here", postgres_url) as here,
+        replica(tmp_path / "there", postgres_url) as there,
+        asyncio.timeout(30),
+    ):
+        sessions, app = here.plane.keys.sessions, build_app(there.plane)
+        token = sessions.open(ADMIN_ID)
+        mine = {"Cookie": f"{COOKIE}={token}"}
+        async with asking(app, SESSION_STREAM, mine) as stream:
+            while not stream.body:
+                await asyncio.sleep(0.01)
+            assert stream.status == 200
+            session = await sessions.read(token)
+            assert session is not None
+            await sessions.end(session, CALLER.does("session.end", ADMIN_ID, here.plane.clock.now()))
+            while not stream.complete:
+                await asyncio.sleep(0.01)
+        async with asking(app, SESSION_STREAM, mine) as again:
+            while not again.complete:
+                await asyncio.sleep(0.01)
+            assert again.status == 401

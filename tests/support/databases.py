@@ -16,6 +16,7 @@ from gpuherd.adapters.sql.audit_log import SqlAuditLog
 from gpuherd.adapters.sql.claims import SqlClaims
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.ended_sessions import SqlEndedSessions
 from gpuherd.adapters.sql.event_log import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances import SqlInstances
@@ -79,6 +80,7 @@ class Store:
         self.keys = SqlApiKeys(database)
         self.audit = SqlAuditLog(database)
         self.claims = SqlClaims(database, clock)
+        self.ended_sessions = SqlEndedSessions(database)
         self.retention = SqlRetention(database)
 
     async def rows(self, table: sa.Table) -> Sequence[sa.Row[Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 from gpuherd.adapters.sql.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.audit_log import SqlAuditLog
 from gpuherd.adapters.sql.claims import SqlClaims
+from gpuherd.adapters.sql.ended_sessions import SqlEndedSessions
 from gpuherd.domain.api_key import Limits, Scope
 from gpuherd.domain.caller import ADMIN
 from gpuherd.domain.secret import Secret
@@ -22,7 +23,8 @@ def keys_of(herd: Herd, admin_key: Secret) -> KeyDesk:
     keys = SqlApiKeys(herd.database)
     registry = KeyRegistry(keys, admin_key, herd.clock)
     manage = ManageKeys(keys, registry, herd.clock, herd.chance)
-    sessions = Sessions(admin_key, herd.clock, herd.ids, rounds=1)
+    ended = SqlEndedSessions(herd.database, herd.hub.changed)
+    sessions = Sessions(admin_key, ended, herd.clock, herd.ids, rounds=1)
     return KeyDesk(
         registry, manage, SqlAuditLog(herd.database), SqlClaims(herd.database, herd.clock), sessions
     )

@@ -23,6 +23,9 @@ class NotedRetention:
     async def prune_account_events(self, before: datetime) -> int:
         return self._note("account events", before, 4)
 
+    async def prune_sessions(self, before: datetime) -> int:
+        return self._note("sessions", before, 8)
+
     def _note(self, what: str, before: datetime, count: int) -> int:
         self.asked[what] = START - before
         return count
@@ -30,6 +33,6 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 7
-    week, month = timedelta(days=7), timedelta(days=30)
-    assert retention.asked == {"claims": week, "instances": week, "account events": month}
+    assert await PruneRecords(retention, FakeClock())() == 15
+    day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
+    assert retention.asked == {"claims": week, "instances": week, "account events": month, "sessions": day}

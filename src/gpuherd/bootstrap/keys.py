@@ -19,4 +19,5 @@ def lay_out_keys(settings: Settings, stores: Stores, clock: Clock, chance: Chanc
     shared = None if stores.database.is_sqlite else SqlBudgets(stores.database)
     registry = KeyRegistry(stores.keys, admin, clock, shared)
     manage = ManageKeys(stores.keys, registry, clock, chance)
-    return KeyDesk(registry, manage, stores.audit, stores.claims, Sessions(admin, clock, ids))
+    sessions = Sessions(admin, stores.ended_sessions, clock, ids)
+    return KeyDesk(registry, manage, stores.audit, stores.claims, sessions)

@@ -21,6 +21,7 @@ from gpuherd.adapters.sql.claims import SqlClaims
 from gpuherd.adapters.sql.crash_count import count_crashes
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.ended_sessions import SqlEndedSessions
 from gpuherd.adapters.sql.event_log import SqlEventLog
 from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.adapters.sql.flags import SqlFlags
@@ -41,7 +42,7 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.ports.events import EventLog
 from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, Retention
+from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, EndedSessions, Retention
 from gpuherd.ports.meter import Meter
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.store import Flags, Instances, Outbox, Sightings, Turns
@@ -83,6 +84,7 @@ class Stores:
     keys: ApiKeys
     audit: AuditLog
     claims: Claims
+    ended_sessions: EndedSessions
     retention: Retention
     # PGQueuer's own log would grow for ever.
     prune_queue_log: Callable[[], Awaitable[object]]
@@ -134,6 +136,7 @@ async def open_stores(
         keys=SqlApiKeys(database),
         audit=SqlAuditLog(database),
         claims=SqlClaims(database, clock),
+        ended_sessions=SqlEndedSessions(database, hub.changed),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,
         closers=(

@@ -1,4 +1,4 @@
-"""What the use cases need to remember of API keys, of who did what with them, and of requests made twice."""
+"""What is to be remembered of API keys, of their sessions, of who did what, and of requests made twice."""
 
 from __future__ import annotations
 
@@ -86,6 +86,18 @@ class Claims(Protocol):
         ...
 
 
+class EndedSessions(Protocol):
+    """Sessions of the dashboard that somebody signed out of before their time was over."""
+
+    async def add(self, session_id: str, expires_at: datetime, deed: Deed) -> None:
+        """Let a session be over in every replica, and write down who ended it. Quiet if it already is."""
+        ...
+
+    async def has(self, session_id: str) -> bool:
+        """Tell whether it is over; `StoreUnavailable` where nobody can tell."""
+        ...
+
+
 class Retention(Protocol):
     """What becomes too old to be kept."""
 
@@ -99,4 +111,8 @@ class Retention(Protocol):
 
     async def prune_account_events(self, before: datetime) -> int:
         """Forget what happened to the account before then, but for the latest of it; return how many."""
+        ...
+
+    async def prune_sessions(self, before: datetime) -> int:
+        """Forget that sessions were signed out of which would have ended before then; return how many."""
         ...

@@ -60,6 +60,7 @@ class EventFeed:
         self._clock = clock
         self._streams: set[EventStream] = set()
         self._of_key: Counter[str] = Counter()
+        self._of_session: dict[str, set[EventStream]] = {}
         self._joined: set[EventStream] = set()
         self._recent: deque[Told] = deque(maxlen=KEPT)
         # Handed out is everything up to `position`; kept is everything behind `floor`.
@@ -68,7 +69,7 @@ class EventFeed:
         self._bell = Subscription(clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
-        hub.add_listener(self._rang, self._ring)
+        hub.add_listener(self._rang, self._missed)
 
     @property
     def streams(self) -> int:
@@ -82,6 +83,8 @@ class EventFeed:
         stream = EventStream(reader, self._log, self, self._clock.monotonic())
         self._streams.add(stream)
         self._of_key[reader.key_id] += 1
+        if reader.session_id is not None:
+            self._of_session.setdefault(reader.session_id, set()).add(stream)
         if not self._tasks:
             self._start()
         try:
@@ -90,6 +93,7 @@ class EventFeed:
             self._streams.discard(stream)
             self._joined.discard(stream)
             self._of_key -= Counter({reader.key_id: 1})
+            self._leave_session(stream)
             if not self._streams:
                 self._stop()
 
@@ -132,9 +136,29 @@ class EventFeed:
         self._ready.clear()
         self._recent.clear()
 
-    def _rang(self, instance_ids: Sequence[str]) -> None:
-        if instance_ids:
+    def _leave_session(self, stream: EventStream) -> None:
+        session_id = stream.reader.session_id
+        if session_id is not None:
+            self._of_session[session_id].discard(stream)
+            if not self._of_session[session_id]:
+                del self._of_session[session_id]
+
+    def _rang(self, changed: Sequence[str]) -> None:
+        for word in changed:
+            if word in self._of_session:
+                self._end_session(word)
+        if changed:
             self._ring()
+
+    def _missed(self) -> None:
+        # Nobody has told us which are over; whoever may still read comes back, and is asked again.
+        for session_id in self._of_session:
+            self._end_session(session_id)
+        self._ring()
+
+    def _end_session(self, session_id: str) -> None:
+        for stream in self._of_session[session_id]:
+            stream.end()
 
     def _ring(self) -> None:
         if self._tasks:

@@ -28,6 +28,8 @@ class Reader:
     last: int | None = None
     # Asked every second or so: whether it may go on.
     may_read: Callable[[], bool] = lambda: True
+    # With which it reads, if not with a key: the stream ends when the hub tells of it.
+    session_id: str | None = None
 
 
 @dataclass(frozen=True)

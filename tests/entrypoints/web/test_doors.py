@@ -169,7 +169,7 @@ class TestForms:
     async def test_what_another_site_has_begun_is_refused(
         self, admin: Browser, plane: Plane, headers: dict[str, str]
     ) -> None:
-        session = plane.keys.sessions.read(admin.client.cookies["gpuherd_session"])
+        session = plane.keys.sessions.proven(admin.client.cookies["gpuherd_session"])
         assert session is not None
         data = {"form_token": session.form_token}
         assert (await admin.client.post("/logout", data=data, headers=headers)).status_code == 403

@@ -11,23 +11,29 @@ from hypothesis import strategies as st
 
 from gpuherd.clock import Ids
 from gpuherd.domain.caller import ADMIN
+from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web.sessions import ENDED_MAX, LIFETIME, Sessions
+from gpuherd.entrypoints.web.sessions import LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock
 from tests.support.keys import make_key
+from tests.support.memory.ended_sessions import MemoryEndedSessions
 
 
-def sessions_at(clock: FakeClock, root: str = "a root that nobody knows") -> Sessions:
-    return Sessions(Secret(root), clock, Ids(clock, random.Random(1)), rounds=1)
+def sessions_at(
+    clock: FakeClock, root: str = "a root that nobody knows", ended: MemoryEndedSessions | None = None
+) -> Sessions:
+    return Sessions(
+        Secret(root), ended or MemoryEndedSessions(), clock, Ids(clock, random.Random(1)), rounds=1
+    )
 
 
 class TestTokens:
     def test_a_token_is_read_back(self) -> None:
         sessions = sessions_at(FakeClock())
-        session = sessions.read(sessions.open("abcd1234"))
+        session = sessions.proven(sessions.open("abcd1234"))
         assert session is not None
         assert session.key_id == "abcd1234"
 
@@ -36,8 +42,8 @@ class TestTokens:
         token = sessions_at(clock).open("admin")
         nearly = FakeClock(clock.now() + LIFETIME - timedelta(seconds=1))
         over = FakeClock(clock.now() + LIFETIME)
-        assert sessions_at(nearly).read(token) is not None
-        assert sessions_at(over).read(token) is None
+        assert sessions_at(nearly).proven(token) is not None
+        assert sessions_at(over).proven(token) is None
 
     @given(place=st.integers(min_value=0), char=st.sampled_from("0123456789abcdefghijklmnopqrstuvwxyz._-"))
     def test_no_character_of_a_token_can_be_changed(self, place: int, char: str) -> None:
@@ -45,37 +51,48 @@ class TestTokens:
         token = sessions.open("abcd1234")
         place %= len(token)
         forged = token[:place] + char + token[place + 1 :]
-        assert (sessions.read(forged) is None) == (forged != token)
+        assert (sessions.proven(forged) is None) == (forged != token)
 
     @given(st.text(max_size=400))
     def test_nonsense_is_no_session(self, token: str) -> None:
-        assert sessions_at(FakeClock()).read(token) is None
+        assert sessions_at(FakeClock()).proven(token) is None
 
     def test_another_root_makes_all_tokens_worthless(self) -> None:
         clock = FakeClock()
         token = sessions_at(clock).open("admin")
-        assert sessions_at(clock, "the next admin key").read(token) is None
+        assert sessions_at(clock, "the next admin key").proven(token) is None
 
     def test_every_session_has_a_word_for_forms_of_its_own(self) -> None:
         sessions = sessions_at(FakeClock())
-        first, second = sessions.read(sessions.open("a")), sessions.read(sessions.open("a"))
+        first, second = sessions.proven(sessions.open("a")), sessions.proven(sessions.open("a"))
         assert first and second
         assert first.form_token != second.form_token
         assert first.form_token not in sessions.open("a")
 
-    def test_what_was_signed_out_of_stays_so_and_is_forgotten_in_time(self) -> None:
-        clock = FakeClock()
-        sessions = sessions_at(clock)
-        token = sessions.open("a")
-        session = sessions.read(token)
+    async def test_what_one_replica_signed_out_of_is_over_in_the_next(self) -> None:
+        clock, ended = FakeClock(), MemoryEndedSessions()
+        here, there = sessions_at(clock, ended=ended), sessions_at(clock, ended=ended)
+        token, other = here.open("a"), here.open("a")
+        session = await there.read(token)
         assert session is not None
-        sessions.end(session)
-        assert sessions.read(token) is None
-        for _ in range(3):
-            other = sessions.read(sessions.open("a"))
-            assert other is not None
-            sessions.end(other)
-        assert len(sessions._ended) == 4 <= ENDED_MAX
+        await here.end(session, ADMIN.does("session.end", "a", clock.now()))
+        assert await there.read(token) is None
+        assert await there.read(other) is not None
+
+    async def test_only_what_proves_something_is_looked_up(self) -> None:
+        ended = MemoryEndedSessions()
+        sessions = sessions_at(FakeClock(), ended=ended)
+        assert await sessions.read("nonsense") is None
+        assert ended.reads == 0
+        assert await sessions.read(sessions.open("a")) is not None
+        assert ended.reads == 1
+
+    async def test_while_nobody_can_tell_it_opens_nothing(self) -> None:
+        ended = MemoryEndedSessions()
+        sessions = sessions_at(FakeClock(), ended=ended)
+        ended.is_away = True
+        with pytest.raises(StoreUnavailable):
+            await sessions.read(sessions.open("a"))
 
 
 class TestSigningIn:

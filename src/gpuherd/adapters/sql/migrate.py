@@ -23,7 +23,7 @@ MIGRATION_LOCK = 7_415_263
 TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.
-HEAD = "0008"
+HEAD = "0009"
 
 
 def migrate(database: Database, check: FileCheck | None = None) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.change_notice import note_change
 from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import attempt, claim, event, instance
+from gpuherd.adapters.sql.schema import attempt, claim, ended_session, event, instance
 from gpuherd.domain.attempt import OPEN
 from gpuherd.domain.events import ACCOUNT
 from gpuherd.domain.instance import Status
@@ -52,6 +52,10 @@ class SqlRetention:
         while removed := await self._database.write(lambda c: c.execute(removal).rowcount):
             pruned += removed
         return pruned
+
+    async def prune_sessions(self, before: datetime) -> int:
+        removal = sa.delete(ended_session).where(ended_session.c.expires_at < before)
+        return await self._database.write(lambda c: c.execute(removal).rowcount)
 
 
 def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:

@@ -121,7 +121,7 @@ PAGES: dict[tuple[str, str], Scope | None] = {
 }
 # By the first part of their path.
 _PAGE_ROOTS = frozenset(path.split("/")[1] for _, path in PAGES)
-_STATIC = "/static/"
+STATIC = "/static/"
 # The one route of the API that a session may read: browsers cannot send a header with an event stream.
 SESSION_STREAM = "/api/events"
 
@@ -154,7 +154,7 @@ def is_page(path: str, wants_html: bool) -> bool:
 def is_open_page(method: str, path: str) -> bool:
     """Tell whether a page is for everybody."""
     method = "GET" if method == "HEAD" else method
-    if path.startswith(_STATIC):
+    if path.startswith(STATIC):
         return method == "GET"
     return PAGES.get((method, path), READ) is OPEN
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +15,7 @@ from gpuherd.entrypoints.http.access import caller_of
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
 from gpuherd.entrypoints.http.query import Query
 from gpuherd.entrypoints.http.replies import header, json_reply, plane_of
+from gpuherd.entrypoints.web.sessions import Session
 from gpuherd.ports.events import EventFilter
 from gpuherd.usecases.describe_events import describe_logged
 from gpuherd.usecases.event_stream import Reader
@@ -21,6 +25,8 @@ router = APIRouter(prefix="/api/events", tags=["events"])
 # As far as a program in JavaScript can count.
 POSITION_MAX = 2**53
 LAST_EVENT_ID = b"last-event-id"
+# It may be signed out of in the very moment in which its stream opens. Browsers come back by themselves.
+SESSION_ASKED_AGAIN = timedelta(minutes=10)
 
 
 @router.get("")
@@ -29,10 +35,10 @@ async def stream(request: Request) -> Response:
     query = Query(request)
     last = _last_event_id(request, query)
     wanted = await _wanted(request, query, "lastEventId")
-    plane, caller = plane_of(request), caller_of(request)
-    registry = plane.keys.registry
-    reader = Reader(caller.key_id, wanted, last, lambda: registry.caller_by_id(caller.key_id) is not None)
-    return EventStreamReply(plane.events.feed, reader)
+    session: Session | None = request.scope.get("session")
+    session_id = None if session is None else session.id
+    reader = Reader(caller_of(request).key_id, wanted, last, _may_read(request, session), session_id)
+    return EventStreamReply(plane_of(request).events.feed, reader)
 
 
 @router.get("/history")
@@ -63,6 +69,18 @@ async def history(request: Request) -> Response:
             "lastEventId": str(last),
         }
     )
+
+
+def _may_read(request: Request, session: Session | None) -> Callable[[], bool]:
+    """Return what tells, again and again, whether the key is still good, and the session if there is one."""
+    plane, key_id = plane_of(request), caller_of(request).key_id
+    until = None if session is None else min(session.expires_at, plane.clock.now() + SESSION_ASKED_AGAIN)
+
+    def may_read() -> bool:
+        is_over = until is not None and plane.clock.now() >= until
+        return not is_over and plane.keys.registry.caller_by_id(key_id) is not None
+
+    return may_read
 
 
 def _last_event_id(request: Request, query: Query) -> int | None:

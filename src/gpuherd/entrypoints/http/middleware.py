@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.caller import Caller
-from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http.access import OPEN_PATHS, SESSION_STREAM, is_open_page, is_page
+from gpuherd.domain.errors import GpuherdError, StoreUnavailable
+from gpuherd.entrypoints.http.access import OPEN_PATHS, SESSION_STREAM, STATIC, is_open_page, is_page
 from gpuherd.entrypoints.http.body_limits import limited
 from gpuherd.entrypoints.http.context import RequestContext, current, sane
 from gpuherd.entrypoints.http.problems import (
@@ -22,7 +22,7 @@ from gpuherd.entrypoints.http.problems import (
 )
 from gpuherd.entrypoints.http.request_log import NoteRequest
 from gpuherd.entrypoints.web.doorway import cookie_of, to_login, wants_html
-from gpuherd.entrypoints.web.sessions import Session, Sessions
+from gpuherd.entrypoints.web.sessions import Sessions
 from gpuherd.ports.meter import Meter
 from gpuherd.usecases.key_registry import KeyRegistry
 
@@ -134,32 +134,45 @@ class KeyCheck:
             if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
                 await self._page(scope, receive, send)
                 return
-            caller = scope["caller"] = self._caller(scope)
+            caller = scope["caller"] = self._caller(scope) or await self._listener(scope)
             if caller.limits.requests_per_minute is not None:
                 await self._count(caller)
         await self._app(scope, receive, send)
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session, caller = self._session(scope)
         is_open = is_open_page(scope["method"], scope["path"])
-        if caller is not None:
-            scope["session"], scope["caller"] = session, caller
-            # Told by the page itself, so that it looks like one.
-            scope["wait_s"] = 0.0 if is_open else await self._registry.wait_s(caller)
-        elif not is_open:
-            if not wants_html(scope):
-                raise Unauthorized("this page needs a session; sign in at /login with a browser")
-            await to_login(scope)(scope, receive, send)
-            return
+        try:
+            caller = None if scope["path"].startswith(STATIC) else await self._enter(scope)
+            if caller is not None and not is_open:
+                await self._count(caller)
+        except (StoreUnavailable, TooManyRequests) as error:
+            # Told by the page itself, so that it looks like one. What is for everybody stays so.
+            scope["refusal"] = None if is_open else error
+        else:
+            if caller is None and not is_open:
+                if not wants_html(scope):
+                    raise Unauthorized("this page needs a session; sign in at /login with a browser")
+                await to_login(scope)(scope, receive, send)
+                return
         await self._pages(scope, receive, send)
 
-    def _session(self, scope: Scope) -> tuple[Session | None, Caller | None]:
-        """Return the session that a request brings, if the key behind it is still good."""
-        session = self._sessions.read(cookie_of(scope))
+    async def _enter(self, scope: Scope) -> Caller | None:
+        """Return who brings a session, if that and the key behind it are still good, and write both down."""
+        session = await self._sessions.read(cookie_of(scope))
         caller = None if session is None else self._registry.caller_by_id(session.key_id)
-        return (None, None) if caller is None else (session, caller)
+        if caller is not None:
+            scope["session"], scope["caller"] = session, caller
+        return caller
 
-    def _caller(self, scope: Scope) -> Caller:
+    async def _listener(self, scope: Scope) -> Caller:
+        """Return who listens with a session."""
+        caller = await self._enter(scope)
+        if caller is None:
+            raise _no_key()
+        return caller
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Return whose key it is; None if it takes a look at the session first."""
         if scope["query_string"] and _KEY_IN_QUERY.search(scope["query_string"]):
             raise Unauthorized(
                 "a key does not belong into an address, which others write into their logs; "
@@ -170,11 +183,9 @@ class KeyCheck:
         scheme, _, key = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
         caller = self._registry.caller_with(key.strip())
         if not sent and scope["path"] == SESSION_STREAM and scope["method"] == "GET":
-            scheme, caller = b"bearer", self._session(scope)[1]
+            return None
         if caller is None or scheme.lower() != b"bearer":
-            raise Unauthorized(
-                "send the header 'Authorization: Bearer <key>' with a key that this server knows"
-            )
+            raise _no_key()
         return caller
 
     async def _count(self, caller: Caller) -> None:
@@ -182,6 +193,10 @@ class KeyCheck:
             raise TooManyRequests(
                 f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
             )
+
+
+def _no_key() -> Unauthorized:
+    return Unauthorized("send the header 'Authorization: Bearer <key>' with a key that this server knows")
 
 
 def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.http.access import OPEN, PAGES, Undeclared, require_scope
-from gpuherd.entrypoints.http.problems import TooManyRequests
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web import (
     api_docs,
@@ -112,8 +111,9 @@ def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
     async def endpoint(request: Request) -> Response:
         # For the meter.
         request.scope["route"] = route
-        if wait_s := request.scope.get("wait_s"):
-            raise TooManyRequests("this key may not make that many requests a minute", wait_s)
+        # Of the door, which leaves it to us to say so on a page.
+        if refusal := request.scope.get("refusal"):
+            raise refusal
         if needed is not OPEN:
             require_scope(request, needed)
         if method == "POST":

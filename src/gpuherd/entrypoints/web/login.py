@@ -77,9 +77,8 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     """End the session."""
     plane = plane_of(request)
-    plane.keys.sessions.end(request.scope["session"])
     deed = acting(request).does("session.end", caller_of(request).key_id, plane.clock.now())
-    await plane.keys.audit.append(deed)
+    await plane.keys.sessions.end(request.scope["session"], deed)
     reply = Response(status_code=303, headers={"Location": "/login"})
     _set_cookie(reply, "", 0, request)
     return reply

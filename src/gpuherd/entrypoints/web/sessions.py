@@ -1,7 +1,7 @@
 """Sessions of the dashboard: a signed token in a cookie that stands for a key, for half a day at most.
 
-Nothing of it is stored. The signing key is derived from the admin key, so it is the same in every replica,
-it is not in the database, and a new admin key ends all sessions.
+Nothing of it is stored, until somebody signs out. The signing key is derived from the admin key, so it is the
+same in every replica, it is not in the database, and a new admin key ends all sessions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.domain.audit import Deed
 from gpuherd.domain.secret import Secret
+from gpuherd.ports.keys import EndedSessions
 
 LIFETIME = timedelta(hours=12)
 # An admin key may be one that a person can remember, and whoever has a session could try to guess it.
 STRETCHING_ROUNDS = 200_000
 STRETCHING_SALT = b"gpuherd dashboard sessions"
-ENDED_MAX = 10_000
 TOKEN_MAX_CHARS = 300
 
 _TOKEN = re.compile(
@@ -42,13 +43,14 @@ class Session:
 class Sessions:
     """Makes sessions and reads them."""
 
-    def __init__(self, root: Secret, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS):
+    def __init__(
+        self, root: Secret, ended: EndedSessions, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS
+    ):
         self._root = root
+        self._ended = ended
         self._clock = clock
         self._ids = ids
         self._rounds = rounds
-        # Those that somebody signed out of, until they would have expired anyway.
-        self._ended: dict[str, datetime] = {}
 
     def open(self, key_id: str) -> str:
         """Return the token of a new session for whoever holds this key."""
@@ -56,22 +58,27 @@ class Sessions:
         said = f"{self._ids.new('ses_')}.{key_id}.{until}"
         return f"{said}.{self._mac('session', said)}"
 
-    def read(self, token: str) -> Session | None:
-        """Return the session that a token stands for, or None: forged, expired, or signed out of."""
+    async def read(self, token: str) -> Session | None:
+        """Return the session that a token stands for, or None: forged, expired, or signed out of.
+
+        `StoreUnavailable` where nobody can tell whether it was signed out of.
+        """
+        session = self.proven(token)
+        return None if session is None or await self._ended.has(session.id) else session
+
+    def proven(self, token: str) -> Session | None:
+        """Return the session that a token proves, signed out of or not; None if it is forged or expired."""
         match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_MAX_CHARS else None
         if match is None or not hmac.compare_digest(match["mac"], self._mac("session", match["said"])):
             return None
         expires_at = datetime.fromtimestamp(int(match["until"]), UTC)
-        if self._clock.now() >= expires_at or match["id"] in self._ended:
+        if self._clock.now() >= expires_at:
             return None
         return Session(match["id"], match["key"], expires_at, self._mac("form", match["id"]))
 
-    def end(self, session: Session) -> None:
-        """Let a session be over, as far as this process is asked."""
-        now = self._clock.now()
-        self._ended = {key: until for key, until in self._ended.items() if until > now}
-        if len(self._ended) < ENDED_MAX:
-            self._ended[session.id] = session.expires_at
+    async def end(self, session: Session, deed: Deed) -> None:
+        """Let a session be over, whoever is asked."""
+        await self._ended.add(session.id, session.expires_at, deed)
 
     @cached_property
     def _key(self) -> bytes:
