@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -20,6 +21,7 @@ import structlog
 from gpuherd.adapters.logs import configure_logs
 from gpuherd.adapters.sql.file_check import FileCheck
 from gpuherd.adapters.sql.server.agreed_clock import AgreedClock
+from gpuherd.bootstrap.awaiting_database import await_database
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
@@ -76,8 +78,20 @@ async def simulated(settings: Settings, clock: Clock, speed: float) -> AsyncIter
         yield server.base_url
     finally:
         await server.close()
+        _save(json.dumps(world.dump()), path)
+
+
+def _save(world: str, path: Path) -> None:
+    """Write a world down for the next start; where there is no room for it, what is there stays."""
+    fresh = path.with_name(f"{path.name}.new")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(json.dumps(world.dump()))
+        fresh.write_text(world)
+        fresh.replace(path)
+    except OSError as error:
+        log.warning("simulator.world_not_saved", file=str(path), error=error.strerror)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
 
 
 @contextlib.asynccontextmanager
@@ -104,6 +118,7 @@ async def running_service(
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:
             raise CannotStart(NO_KEY)
+        await await_database(settings, clock)
         service = await build_service(settings, link, clock, chance, check, role)
         await service.start()
         try:
