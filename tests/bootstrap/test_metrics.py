@@ -19,6 +19,7 @@ from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world import World
+from tests.support.event_streams import asking
 from tests.support.processes import receiver
 from tests.support.scraping import Scrape, read_page
 
@@ -73,12 +74,14 @@ async def test_every_metric_moves_when_an_instance_is_rented(
 ) -> None:
     link = link_to(simulator, settings)
     service = await build_service(settings, link, SystemClock(), random.Random(5))
-    transport = httpx.ASGITransport(build_app(service.plane))
+    app = build_app(service.plane)
+    transport = httpx.ASGITransport(app)
     auth = {"Authorization": f"Bearer {KEY}"}
     await service.start()
     try:
         async with (
             receiver() as hooks,
+            asking(app, "/api/events", auth),
             httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=auth) as api,
         ):
             reply = await api.post("/api/instances", json={**WISH, "webhookUrl": hooks.url})
@@ -107,6 +110,7 @@ async def test_every_metric_moves_when_an_instance_is_rented(
     assert page.value("gpuherd_rate_limiter_calls_per_second", limiter="novita") == 5
     assert page.value("gpuherd_rate_limiter_calls_per_second", limiter="watch") == 100
     assert page.value("gpuherd_cache_entries", cache="offers") == 1
+    assert page.value("gpuherd_event_streams") == 1
 
 
 async def test_a_sick_cloud_shows_in_its_calls_and_in_the_breaker(

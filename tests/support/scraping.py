@@ -53,7 +53,10 @@ async def scrape(page: MetricsPage) -> Scrape:
 
 
 def page_of(
-    herd: Herd, meter: PrometheusMeter, breaker_state: Callable[[], str] = lambda: "CLOSED"
+    herd: Herd,
+    meter: PrometheusMeter,
+    breaker_state: Callable[[], str] = lambda: "CLOSED",
+    event_streams: Callable[[], int] = lambda: 0,
 ) -> PrometheusPage:
     """Return the page of a herd, wired as `bootstrap` does it."""
 
@@ -62,4 +65,5 @@ def page_of(
     limiters = {"novita": RateLimiter(herd.clock, 300), "watch": RateLimiter(herd.clock, 60)}
     link = CloudLink(herd.cloud, breaker_state, limiters, report_to=lambda _: None, close=close)
     alone = Membership(SoleDuty(), herd.database)
-    return metrics_page(meter, link, herd.book, herd.instances, herd.tend_caches.caches, herd.orphans, alone)
+    caches = herd.tend_caches.caches
+    return metrics_page(meter, link, herd.book, herd.instances, caches, herd.orphans, alone, event_streams)

@@ -45,6 +45,7 @@ def metrics_page(
     caches: Sequence[Cache[Any, Any]],
     orphans: Orphans,
     membership: Membership,
+    event_streams: Callable[[], int],
 ) -> PrometheusPage:
     """Return the page that shows what `meter` counted and how everything else stands."""
 
@@ -60,5 +61,6 @@ def metrics_page(
         orphans=orphans.open,
         replicas=membership.present,
         watching=membership.watch.is_held,
+        event_streams=event_streams,
     )
     return PrometheusPage(meter.registry, sources)

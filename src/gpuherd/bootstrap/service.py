@@ -212,6 +212,7 @@ def _plane(
     comprehensive = ListComprehensive(instances, link.cloud, work.observer, stores.installation, clock)
     caches = (*reader.caches, *comprehensive.caches, *catalogue.caches)
     rules = RegionRules(settings.default_region or None, settings.region_priority)
+    feed = EventFeed(stores.events, stores.hub, clock)
     return Plane(
         launch_instance=LaunchInstance(
             instances, catalogue, work.chronicle, work.activities, rules, clock, ids, max_wait
@@ -235,7 +236,7 @@ def _plane(
         retry_job=RetryJob(stores.book, stores.outbox, clock),
         webhooks=work.webhooks.plane,
         orphans=work.orphans,
-        events=EventDesk(stores.events, EventFeed(stores.events, stores.hub, clock)),
+        events=EventDesk(stores.events, feed),
         read_instance=reader,
         list_instances=ListInstances(instances, clock),
         list_comprehensive=comprehensive,
@@ -254,7 +255,16 @@ def _plane(
         breaker_state=link.breaker_state,
         cloud_trouble=lambda: work.observer.trouble,
         meter=meter,
-        metrics=metrics_page(meter, link, stores.book, instances, caches, stores.orphans, stores.membership),
+        metrics=metrics_page(
+            meter,
+            link,
+            stores.book,
+            instances,
+            caches,
+            stores.orphans,
+            stores.membership,
+            lambda: feed.streams,
+        ),
         is_ready=is_ready,
         replicas=stores.membership.present,
         settings_shown=lambda: shown_settings(settings),

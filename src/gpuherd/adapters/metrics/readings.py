@@ -42,6 +42,8 @@ class Sources:
     replicas: Callable[[], Sequence[Replica]] = tuple
     # Whether this process watches the cloud, for all replicas.
     watching: Callable[[], bool] = lambda: True
+    # How many are open here.
+    event_streams: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Readings(Collector):
             yield _gauge("gpuherd_database_write_queue_length", about, self._sources.write_queue())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
         yield from _caches(tuple(self._sources.caches()))
+        about = "Streams of events that are open in this process."
+        yield _gauge("gpuherd_event_streams", about, self._sources.event_streams())
         yield from _replicas(self._sources)
 
 
