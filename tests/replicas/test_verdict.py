@@ -73,7 +73,7 @@ def good_run() -> Evidence:
             "claim": [{"key": f"{PLAN.name(0)}-create", **about}],
             "event": [{**about, "sequence": n, "type": it} for n, it in enumerate(TYPES, 1)],
             "delivery": [
-                {"id": f"msg_{n}", **about, "sequence": n, "type": it, "body": webhook(n, it)[2]}
+                {"id": f"msg_{n}", **about, "sequence": n, "type": it, "body": webhook(n, it)[2], "tries": 1}
                 for n, it in enumerate(TYPES, 1)
             ],
         },

@@ -9,13 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
-from standardwebhooks import Webhook, WebhookVerificationError
-
 from gpuherd.adapters.sql.turns import SHORT_LEASE
 from gpuherd.domain.tag import Tag, read_tag
 from tests.chaos.kills.checker import GONE, LAST_WORDS, WEBHOOK_SECRET
 from tests.chaos.kills.plan import Life
 from tests.replicas.play import Evidence, Row, our_installation
+from tests.support.webhook_promises import broken_webhooks
 
 KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover")
 # PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
@@ -127,37 +126,8 @@ def _ends(run: Evidence) -> Iterator[str]:
 
 
 def _webhooks(run: Evidence) -> Iterator[str]:
-    bodies: dict[str, set[bytes]] = defaultdict(set)
-    verifier = Webhook(WEBHOOK_SECRET)
-    for event_id, headers, body in run.hooks.got:
-        bodies[event_id].add(body)
-        try:
-            verifier.verify(body, {name.lower(): value for name, value in headers.items()})
-        except WebhookVerificationError as error:
-            yield f"webhook: {event_id} does not verify: {error}"
-    stored = {it["id"]: it for it in run.tables["delivery"]}
-    yield from (f"webhook: {it} was sent and never committed" for it in bodies.keys() - stored.keys())
-    for event_id, it in stored.items():
-        if bodies.get(event_id) != {bytes(it["body"])}:
-            yield f"webhook: {event_id} ({it['type']}) did not come as it was written down"
-    yield from _sequences(run)
+    yield from (f"webhook: {it}" for it in broken_webhooks(run.hooks.got, run.tables, WEBHOOK_SECRET))
     yield from _last_words(run)
-
-
-def _sequences(run: Evidence) -> Iterator[str]:
-    """The history of each instance has every number once, and each webhook has the number of its event."""
-    history: dict[str, dict[int, str]] = defaultdict(dict)
-    for it in run.tables["event"]:
-        history[it["instance_id"]][it["sequence"]] = it["type"]
-    for instance in run.tables["instance"]:
-        numbers = sorted(history[instance["id"]])
-        if numbers != list(range(1, len(numbers) + 1)):
-            yield f"webhook: the history of {instance['name']} has gaps: {numbers}"
-    sent = Counter((it["instance_id"], it["sequence"]) for it in run.tables["delivery"])
-    yield from (f"webhook: {key} has {n} ids" for key, n in sent.items() if n > 1)
-    for it in run.tables["delivery"]:
-        if history[it["instance_id"]].get(it["sequence"]) != it["type"]:
-            yield f"webhook: {it['id']} tells of an event that is not in the history"
 
 
 def _last_words(run: Evidence) -> Iterator[str]:

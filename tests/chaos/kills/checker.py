@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
-
-from standardwebhooks import Webhook, WebhookVerificationError
 
 from gpuherd.domain.tag import Tag, read_tag
 from tests.chaos.kills.drive import Evidence
 from tests.chaos.kills.plan import Life
 from tests.support.processes import KEY
+from tests.support.webhook_promises import broken_webhooks
 
 SECRETS = ("sk_test_canary_novita_key", "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3", KEY)
 WEBHOOK_SECRET = f"whsec_{SECRETS[1]}"
@@ -91,25 +90,7 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
 
 
 def _webhooks(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
-    bodies: dict[str, set[bytes]] = defaultdict(set)
-    verifier = Webhook(WEBHOOK_SECRET)
-    for event_id, headers, body in run.hooks.got:
-        bodies[event_id].add(body)
-        try:
-            verifier.verify(body, {name.lower(): value for name, value in headers.items()})
-        except WebhookVerificationError as error:
-            yield f"webhook: {event_id} does not verify: {error}"
-    for event_id, versions in bodies.items():
-        if len(versions) > 1:
-            yield f"webhook: {event_id} came with {len(versions)} bodies"
-    stored = {it["id"]: it for it in tables["delivery"]}
-    for event_id in bodies.keys() - stored.keys():
-        yield f"webhook: {event_id} was sent and never committed"
-    for event_id, it in stored.items():
-        if bodies.get(event_id) != {bytes(it["body"])}:
-            yield f"webhook: {event_id} ({it['type']}) did not come as it was written down"
-    ids = Counter((it["instance_id"], it["sequence"]) for it in stored.values())
-    yield from (f"webhook: {key} has {n} ids" for key, n in ids.items() if n > 1)
+    yield from (f"webhook: {it}" for it in broken_webhooks(run.hooks.got, tables, WEBHOOK_SECRET))
     yield from _last_words(run)
 
 
