@@ -185,6 +185,15 @@ STORE = (
         (f"{TURNS}::TestSave",),
     ),
     Guard(
+        "a commit is kept whatever the server was told",
+        "adapters/sql/server/engine.py",
+        "{**BOUNDS, **SURE}.items()",
+        "BOUNDS.items()",
+        (
+            "tests/adapters/sql/server/test_engine.py::test_commits_are_sure_unless_the_url_itself_wants_it_otherwise",
+        ),
+    ),
+    Guard(
         "version in a save",
         "adapters/sql/changes.py",
         '    instance.c.version == sa.bindparam("its_version"),\n',

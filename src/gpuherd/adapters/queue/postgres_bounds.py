@@ -1,4 +1,4 @@
-"""How long PostgreSQL may take over what the queue asks of it."""
+"""How long PostgreSQL may take over what the queue asks of it, and how well it must remember it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ BOUNDS = {
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "5s",
 }
+# Who takes which job, and that it has ended, may be forgotten when the server crashes: the job is then given
+# out once more, which turns have to bear anyhow. What is to be done, and what was done, the store keeps.
+FORGETFUL = {"synchronous_commit": "off"}
 LIFTED = dict.fromkeys(BOUNDS, "0")
 
 
 def bounded(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return asyncpg's arguments with our limits, but for those on which the user's own URL has a word."""
-    return _with(arguments, {**NAME, **BOUNDS})
+    return _with(arguments, {**NAME, **BOUNDS, **FORGETFUL})
 
 
 def unbounded(arguments: dict[str, Any]) -> dict[str, Any]:

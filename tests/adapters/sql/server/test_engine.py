@@ -57,6 +57,15 @@ class TestLimits:
         finally:
             await repository.close()
 
+    async def test_a_commit_is_kept_whatever_the_server_was_told(self, postgres_url: str) -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+            connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')  # type: ignore[call-overload]
+        with closing(Database(sqlalchemy_url(postgres_url))) as database:
+            assert (
+                await database.write(lambda c: c.exec_driver_sql("SHOW synchronous_commit").scalar()) == "on"
+            )
+
     async def test_what_the_url_says_goes_before(self, postgres_url: str) -> None:
         url = (
             with_options(postgres_url, "-c statement_timeout=2min -c search_path=x") + "&application_name=me"
@@ -96,9 +105,16 @@ def test_a_dead_machine_is_noticed_and_the_url_may_say_how() -> None:
     assert theirs["keepalives_count"] == 3
 
 
+def test_commits_are_sure_unless_the_url_itself_wants_it_otherwise() -> None:
+    assert "-c synchronous_commit=on" in link_arguments("postgresql+psycopg://host/db")["options"]
+    theirs = "postgresql+psycopg://host/db?options=-c%20synchronous_commit%3Dremote_apply"
+    assert "synchronous_commit=on" not in link_arguments(theirs)["options"]
+
+
 def test_the_queue_lets_the_url_go_before_but_not_in_a_change_of_the_schema() -> None:
     arguments = asyncpg_arguments("postgresql://host/db?options=-c%20lock_timeout%3D1&application_name=me")
-    assert set(bounded(arguments)["server_settings"]) == set(LIMITS) - {"lock_timeout", "application_name"}
+    ours = set(bounded(arguments)["server_settings"])
+    assert ours == {*LIMITS, "synchronous_commit"} - {"lock_timeout", "application_name"}
     lifted = unbounded(arguments)["server_settings"]
     assert lifted == dict.fromkeys(set(LIMITS) - {"application_name"}, "0")
 

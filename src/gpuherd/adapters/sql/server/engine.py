@@ -17,6 +17,9 @@ BOUNDS = {
     # Shorter than others wait for a lock: one replica that is stopped must not make the others refuse.
     "idle_in_transaction_session_timeout": 5_000,
 }
+# Also where the server as a whole was told to be less careful: a call that costs money goes out right after
+# the commit of its intent.
+SURE = {"synchronous_commit": "on"}
 # In libpq's words. A machine that is gone without a goodbye is noticed within half a minute.
 LINK = {
     "connect_timeout": 5,
@@ -55,7 +58,7 @@ def link_arguments(url: str) -> dict[str, Any]:
     theirs = sa.make_url(url).query
     options = theirs.get("options", "")
     options = options if isinstance(options, str) else " ".join(options)
-    ours = [f"-c {name}={ms}" for name, ms in BOUNDS.items() if name not in options]
+    ours = [f"-c {name}={value}" for name, value in {**BOUNDS, **SURE}.items() if name not in options]
     link = {name: value for name, value in LINK.items() if name not in theirs}
     return {**link, "options": " ".join([*ours, options]).strip()}
 
