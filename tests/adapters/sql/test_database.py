@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import BATCH_MAX, Database
+from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.writer import BATCH_MAX
 from gpuherd.domain.errors import Conflict, StoreUnavailable
 from tests.adapters.sql.blocked_writer import PATIENCE_S, count, held_writer, note, texts, writing
 
@@ -61,6 +62,15 @@ class TestGroupCommit:
             tasks = [asyncio.create_task(database.write(writing(f"n{n}"))) for n in range(BATCH_MAX + 1)]
         await asyncio.gather(*tasks)
         assert len(commits) == 3
+
+    async def test_it_tells_how_much_waits(self, database: Database) -> None:
+        async with held_writer(database):
+            tasks = [asyncio.create_task(database.write(writing(f"n{n}"))) for n in range(7)]
+            async with asyncio.timeout(PATIENCE_S):
+                while database.waiting_writes != 7:
+                    await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert database.waiting_writes == 0
 
     async def test_an_answer_comes_only_after_the_commit(self, database: Database) -> None:
         commits = count(database, "commit")

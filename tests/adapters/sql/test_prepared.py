@@ -19,6 +19,7 @@ from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.prepared import PreparedInsert
 from gpuherd.adapters.sql.queue_schema import queue
 from gpuherd.adapters.sql.schema import event, instance, job
+from gpuherd.adapters.sql.together import run_together
 from gpuherd.ports.store import Change
 from tests.support.builders import a_turn_job, an_instance, instance_id
 from tests.support.databases import migrate_file
@@ -79,7 +80,7 @@ async def test_one_that_breaks_a_rule_takes_no_other_with_it(database: Database)
     def adding(n: int) -> Any:
         return lambda c: INSERT.run_later(c, {"id": n, "word": "x"})
 
-    outcomes = database._run_together([adding(1), adding(2), adding(1), adding(3)])
+    outcomes = run_together(database._transactions, [adding(1), adding(2), adding(1), adding(3)])
     assert [type(problem) for _, problem in outcomes] == [type(None), type(None), IntegrityError, type(None)]
     assert [row.id for row in await rows(database, tally)] == [1, 2, 3]
 
@@ -102,7 +103,7 @@ def launching(n: int) -> Any:
 
 async def test_many_new_instances_go_in_with_a_handful_of_statements(database: Database) -> None:
     seen = statements(database)
-    outcomes = database._run_together([launching(n) for n in range(1, 65)])
+    outcomes = run_together(database._transactions, [launching(n) for n in range(1, 65)])
     assert all(problem is None for _, problem in outcomes)
     assert len(await rows(database, instance)) == len(await rows(database, job)) == 64
     assert len(seen) < 10
@@ -114,7 +115,7 @@ async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(d
 
     works = [launching(1), launching(2), others(50), launching(3), others(51), others(52), launching(4)]
     for _ in range(2):
-        assert all(problem is None for _, problem in database._run_together(works[:]))
+        assert all(problem is None for _, problem in run_together(database._transactions, works[:]))
         works = [launching(n) for n in (11, 12)]
     queued = {row.id: row.payload.decode() for row in await rows(database, queue)}
     assert {row.queue_id: row.id for row in await rows(database, job)} == queued
@@ -125,7 +126,7 @@ async def test_an_instance_whose_name_for_ever_is_taken_is_refused_alone(databas
     twice = replace(an_instance(2), name="twice")
     again = Change(twice, jobs=(a_turn_job(7),))
     works = [launching(1), launching(2), lambda c: add_instance(c, again, START), launching(3)]
-    outcomes = database._run_together(works)
+    outcomes = run_together(database._transactions, works)
     assert [problem is None for _, problem in outcomes] == [True, True, False, True]
     assert [row.id for row in await rows(database, instance)] == [instance_id(n) for n in (1, 2, 3)]
     assert len(await rows(database, job)) == 3
