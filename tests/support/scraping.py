@@ -66,4 +66,6 @@ def page_of(
     link = CloudLink(herd.cloud, breaker_state, limiters, report_to=lambda _: None, close=close)
     alone = Membership(SoleDuty(), herd.database)
     caches = herd.tend_caches.caches
-    return metrics_page(meter, link, herd.book, herd.instances, caches, herd.orphans, alone, event_streams)
+    return metrics_page(
+        meter, link, herd.book, herd.instances, caches, herd.orphans, alone, herd.database, event_streams
+    )

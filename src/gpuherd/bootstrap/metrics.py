@@ -45,6 +45,7 @@ def metrics_page(
     caches: Sequence[Cache[Any, Any]],
     orphans: Orphans,
     membership: Membership,
+    database: Database,
     event_streams: Callable[[], int],
 ) -> PrometheusPage:
     """Return the page that shows what `meter` counted and how everything else stands."""
@@ -61,6 +62,7 @@ def metrics_page(
         orphans=orphans.open,
         replicas=membership.present,
         watching=membership.watch.is_held,
+        waiting_writes=lambda: database.waiting_writes,
         event_streams=event_streams,
     )
     return PrometheusPage(meter.registry, sources)

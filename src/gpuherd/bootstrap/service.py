@@ -263,6 +263,7 @@ def _plane(
             caches,
             stores.orphans,
             stores.membership,
+            stores.database,
             lambda: feed.streams,
         ),
         is_ready=is_ready,

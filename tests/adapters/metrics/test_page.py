@@ -159,10 +159,9 @@ async def test_each_cache_shows_its_size_and_how_it_is_used(sources: Sources) ->
     assert seen.value("gpuherd_cache_evictions_total", cache="offers") == 1
 
 
-async def test_the_writers_queue_is_shown_where_there_is_one(sources: Sources) -> None:
-    name = "gpuherd_database_write_queue_length"
-    assert name not in (await scrape(page_with(sources))).families
-    assert (await scrape(page_with(replace(sources, write_queue=lambda: 5)))).value(name) == 5
+async def test_it_says_how_much_waits_for_the_writer(sources: Sources) -> None:
+    seen = await scrape(page_with(replace(sources, waiting_writes=lambda: 5)))
+    assert seen.value("gpuherd_database_waiting_writes") == 5
 
 
 async def test_it_says_which_version_runs_and_how_the_process_is(sources: Sources) -> None:

@@ -36,8 +36,8 @@ class Sources:
     breaker_state: Callable[[], str]
     caches: Callable[[], Iterable[CacheStats]]
     limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
-    # How many transactions wait for the database's writer, where there is one that can tell.
-    write_queue: Callable[[], int] | None = None
+    # How many transactions wait for the database's writer.
+    waiting_writes: Callable[[], int] = lambda: 0
     orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
     replicas: Callable[[], Sequence[Replica]] = tuple
     # Whether this process watches the cloud, for all replicas.
@@ -88,9 +88,8 @@ class Readings(Collector):
         )
         if self._stored is not None:
             yield from _stored(self._stored)
-        if self._sources.write_queue is not None:
-            about = "Transactions that wait for the database's writer."
-            yield _gauge("gpuherd_database_write_queue_length", about, self._sources.write_queue())
+        about = "Transactions that wait for the database's writer."
+        yield _gauge("gpuherd_database_waiting_writes", about, self._sources.waiting_writes())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
         yield from _caches(tuple(self._sources.caches()))
         about = "Streams of events that are open in this process."
