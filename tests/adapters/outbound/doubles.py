@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
+from gpuherd.adapters.outbound.guarded_door import GuardedDoor, strict_tls
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import OutboundReply
 
+# For doors that nobody goes through with TLS: to read all certificates takes longer than most of the tests.
+TLS = strict_tls()
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,13 @@ from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure
 from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import OK, Answer, Receiver, StubResolver, get
+from tests.adapters.outbound.doubles import OK, TLS, Answer, Receiver, StubResolver, get
 from tests.support.fake_clock import FakeClock
+
+
+@pytest.fixture
+def make_door(make_door: DoorMaker) -> DoorMaker:
+    return partial(make_door, tls=TLS)
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:

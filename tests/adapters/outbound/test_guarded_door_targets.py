@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure
 from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver, get
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver, get
 from tests.adapters.outbound.payloads import LITERAL_HOSTS, LITERALS, TRICKS
 
 CLOSED = TargetPolicy()
 PUBLIC = "93.184.216.34"
+
+
+@pytest.fixture
+def make_door(make_door: DoorMaker) -> DoorMaker:
+    return partial(make_door, tls=TLS)
 
 
 @pytest.mark.parametrize("url", [*LITERALS, *TRICKS])

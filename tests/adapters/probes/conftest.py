@@ -10,7 +10,7 @@ from gpuherd.adapters.outbound.guarded_door import GuardedDoor
 from gpuherd.adapters.probes.prober import GuardedProber
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import Resolver
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, StubResolver
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, StubResolver
 from tests.support.fake_clock import FakeClock
 
 ProberMaker = Callable[..., GuardedProber]
@@ -22,7 +22,7 @@ async def make_prober() -> AsyncIterator[ProberMaker]:
 
     def make(policy: TargetPolicy = LOOPBACK_OPEN, resolver: Resolver | None = None) -> GuardedProber:
         clock = FakeClock()
-        door = GuardedDoor(policy, resolver or StubResolver(), clock)
+        door = GuardedDoor(policy, resolver or StubResolver(), clock, tls=TLS)
         doors.append(door)
         return GuardedProber(door, door, clock)
 

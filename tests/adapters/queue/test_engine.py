@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -235,6 +236,36 @@ async def test_a_full_engine_waits_for_the_end_of_a_turn_and_does_not_look_meanw
         assert database.reads == looks
         gate.set()
         await shop.ran_all(8)
+
+
+async def test_after_a_busy_time_one_look_answers_all_that_rang(
+    place: SqlPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, looks, dequeue = asyncio.Event(), 0, place.repository.dequeue
+
+    async def counted(*args: Any, **named: Any) -> list[Any]:
+        nonlocal looks
+        looks += 1
+        return await dequeue(*args, **named)
+
+    async def turn(job_id: str) -> Outcome:
+        await gate.wait()
+        return Done()
+
+    async with at_work(place, turn, concurrency=1, dequeue_timeout_s=NEVER_S) as shop:
+        monkeypatch.setattr(shop.engine._repository, "dequeue", counted)
+        await place.enqueue("turn", "busy")
+        await shop.ran("busy")
+        for _ in range(50):
+            await place.ring()
+            # Another one, who is not busy, answers for itself.
+            await Worker(place, delivery=0).take()
+        looks = 0
+        gate.set()
+        await shop.empty()
+        # PGQueuer's own pauses, which no clock of ours moves: time enough to look fifty times.
+        await asyncio.sleep(0.3)
+    assert looks < 10
 
 
 async def test_a_job_that_runs_long_is_not_begun_again_by_its_own_engine(place: SqlPlace) -> None:

@@ -17,7 +17,7 @@ from gpuherd.domain.signing import Signer
 from gpuherd.domain.targets import TargetPolicy
 from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
 from gpuherd.ports.webhook_sender import DeliveryResult
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, Receiver, StubResolver
+from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver
 from tests.support.fake_clock import FakeClock
 
 SECRET = "plain secret"
@@ -27,7 +27,7 @@ BODY = '{"type": "instance.ready",  "data": "ü"}'.encode()
 
 @pytest.fixture
 async def door() -> AsyncIterator[GuardedDoor]:
-    opened = GuardedDoor(LOOPBACK_OPEN, StubResolver(), FakeClock())
+    opened = GuardedDoor(LOOPBACK_OPEN, StubResolver(), FakeClock(), tls=TLS)
     yield opened
     await opened.close()
 

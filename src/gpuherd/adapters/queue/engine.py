@@ -60,7 +60,7 @@ class Engine:
     ):
         if concurrency < 1:
             raise ValueError("an engine runs at least one job at a time")
-        self._repository = repository
+        self._repository = repository.sibling()
         self._kinds = tuple(kinds)
         self._turns = Turns(run, on_error, concurrency)
         self._clock = clock

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.core.tm import cancel_on_exit
@@ -21,6 +21,13 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 class Repository(RepositoryPort, Protocol):
     """PGQueuer's repository with one question more."""
+
+    def sibling(self) -> Self:
+        """Return one on the same database with a bell of its own.
+
+        A bell that nobody has answered need not ring again, and by looking a manager answers only its own.
+        """
+        ...
 
     async def next_due(self, kinds: list[str]) -> timedelta | None:
         """Return how long until the next queued job of these kinds falls due; None if none is queued.

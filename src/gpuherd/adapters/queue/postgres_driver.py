@@ -1,13 +1,16 @@
-"""PGQueuer's pool driver for PostgreSQL, made to notice and to survive the loss of its listener."""
+"""PGQueuer's pool driver for PostgreSQL, made to survive the loss of its listener, and to ring once."""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
 from pgqueuer.ports.driver import NotifyCallback
 
+# In the notes that say that there may be a job. Others, say about health, are each worth hearing.
+NEWS = "table_changed_event"
 CONNECTION_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
@@ -21,6 +24,7 @@ class PoolDriver(AsyncpgPoolDriver):
     def __init__(self, pool: asyncpg.Pool):
         super().__init__(pool)
         self._deaf = False
+        self._ringing = False
 
     async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
         """Run a query, unless nobody would hear the bell."""
@@ -30,9 +34,27 @@ class PoolDriver(AsyncpgPoolDriver):
 
     async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Listen, and remember should the connection end."""
-        await super().add_listener(channel, callback)
+        await super().add_listener(channel, _Once(self, callback))
         if self._listener_connection is not None:
             self._listener_connection.add_termination_listener(self._lost)
+
+    async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
+        """Listen no more."""
+        await super().remove_listener(channel, _Once(self, callback))
+
+    def answered(self) -> None:
+        """Say that somebody begins to look for work now, so that the next ring is news again."""
+        self._ringing = False
+
+    def is_news(self, note: str | bytes | bytearray) -> bool:
+        """Tell whether a note is worth passing on: one unanswered ring is enough, whatever it was about.
+
+        While a manager has no room it answers nothing, and would have a thousand rings to answer afterwards.
+        """
+        if NEWS not in (note if isinstance(note, str) else note.decode()):
+            return True
+        was_ringing, self._ringing = self._ringing, True
+        return not was_ringing
 
     async def __aexit__(self, *details: object) -> None:
         listener = self._listener_connection
@@ -51,3 +73,15 @@ class PoolDriver(AsyncpgPoolDriver):
 
     def _lost(self, connection: object) -> None:
         self._deaf = True
+
+
+@dataclass(frozen=True)
+class _Once:
+    """A listener that hears of news once, until it was answered; its like is equal, as asyncpg wants it."""
+
+    driver: PoolDriver
+    callback: NotifyCallback
+
+    def __call__(self, note: str | bytes | bytearray) -> None:
+        if self.driver.is_news(note):
+            self.callback(note)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from datetime import timedelta
 from typing import Any, Self, cast
 
@@ -33,7 +34,8 @@ from gpuherd.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-CONNECTIONS = 5
+# Two of them listen, one for each manager.
+CONNECTIONS = 6
 # A server that went silent must look like a lost one, or the engine would wait for it for ever.
 STATEMENT_LIMIT_S = 15.0
 CLOSE_LIMIT_S = 5.0
@@ -77,6 +79,19 @@ class PostgresRepository(Queries):
             reset=_leave_as_it_is,
         )
         return cls(pool, clock, arguments)
+
+    def sibling(self) -> Self:
+        """Return one on the same pool with a bell of its own."""
+        twin = copy.copy(self)
+        twin.driver = PoolDriver(self._pool)
+        return twin
+
+    async def dequeue(self, *args: Any, **named: Any) -> list[models.Job]:
+        """Take the best due jobs."""
+        # Before the look, not after: a ring during it may be about something that it did not see.
+        assert isinstance(self.driver, PoolDriver), "there is no other"
+        self.driver.answered()
+        return await super().dequeue(*args, **named)
 
     async def close(self) -> None:
         """Let go of every connection."""

@@ -16,8 +16,11 @@ from gpuherd.clock import Clock
 class SqliteDriver:
     """Implements PGQueuer's `Driver`; the repository beside it does the reading and writing."""
 
-    def __init__(self, clock: Clock):
+    def __init__(self, clock: Clock, family: list[SqliteDriver] | None = None):
         self._clock = clock
+        # Whoever is rung for, all hear it; but each answers for itself.
+        self._family = [] if family is None else family
+        self._family.append(self)
         self._listeners: defaultdict[str, list[NotifyCallback]] = defaultdict(list)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._entered = 0
@@ -25,8 +28,16 @@ class SqliteDriver:
         self._shutdown = asyncio.Event()
         self._tm = TaskManager()
 
+    def sibling(self) -> SqliteDriver:
+        """Return another one, for another manager."""
+        return SqliteDriver(self._clock, self._family)
+
     def ring(self) -> None:
         """Say that a committed change may have made a job due. Any thread may call it, at any rate."""
+        for it in tuple(self._family):
+            it._ring_soon()
+
+    def _ring_soon(self) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
             return

@@ -6,9 +6,10 @@ book. There is one writer, so the capacity slots by which PGQueuer settles races
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import structlog
 from pgqueuer.adapters.persistence import query_helpers
@@ -56,6 +57,12 @@ class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
     def driver(self) -> SqliteDriver:
         """The bell: whoever commits a due job outside this class rings it."""
         return self._driver
+
+    def sibling(self) -> Self:
+        """Return one on the same database with a bell of its own."""
+        twin = copy.copy(self)
+        twin._driver = self._driver.sibling()
+        return twin
 
     async def recover(self) -> int:
         """Put every picked job back, and return how many.
