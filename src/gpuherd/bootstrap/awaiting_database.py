@@ -13,7 +13,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from gpuherd.bootstrap.configuration import without_password
 from gpuherd.clock import Clock
 from gpuherd.settings import Settings
 
@@ -33,6 +32,8 @@ Knock = Callable[[], Awaitable[str | None]]
 async def await_database(settings: Settings, clock: Clock) -> None:
     """Wait for the configured database, should it be a PostgreSQL that is not there yet."""
     if settings.sqlite_path is None:
+        from gpuherd.bootstrap.configuration import without_password  # noqa: PLC0415  a start must be quick
+
         url = settings.database_url
         with _ending_when_told():
             await wait_for(without_password(url), partial(knock_at, url), clock, _say)

@@ -6,7 +6,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.server.null_characters import replace_nulls
 from gpuherd.adapters.sql.server.transaction_mark import mark_transactions
 
 # Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
@@ -37,6 +36,9 @@ def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
     None is tried out before it is used: a round trip for each transaction is dear, and whoever meets a dead
     one has done nothing yet, so he takes another.
     """
+    # Its driver takes a while to load, and few need it.
+    from gpuherd.adapters.sql.server.null_characters import replace_nulls  # noqa: PLC0415
+
     engine = sa.create_engine(
         url,
         pool_size=size,
