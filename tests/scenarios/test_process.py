@@ -15,7 +15,8 @@ pytestmark = pytest.mark.processes
 
 
 async def run(tmp_path: Path, *words: str, **env: str) -> tuple[int, str]:
-    process = Process(list(words), {"GPUHERD_DATA_DIR": str(tmp_path / "data"), **env}, tmp_path / "out.log")
+    surroundings = {"GPUHERD_DATA_DIR": str(tmp_path / "data"), **env}
+    process = Process(list(words), surroundings, tmp_path / "out.log", forged=False)
     await process.start()
     async with asyncio.timeout(60):
         code = await process.wait()
@@ -107,15 +108,33 @@ async def test_the_admin_key_is_made_once_and_kept(tmp_path: Path) -> None:
     environment = {"GPUHERD_PORT": str(free_port()), "GPUHERD_DATA_DIR": str(tmp_path / "data")}
     keys = set()
     for _ in range(2):
-        process = Process(["serve", "--simulator"], environment, tmp_path / "out.log")
+        process = Process(["serve", "--simulator"], environment, tmp_path / "out.log", forged=False)
         await process.start()
         async with asyncio.timeout(60):
             while "service.started" not in process.log.read_text():
                 await asyncio.sleep(0.05)
         keys.add((tmp_path / "data" / "admin.key").read_text())
-        await process.end(signal.SIGTERM)
+        # It works already, and its door is still being put together: also then the end is a polite one.
+        assert await process.end(signal.SIGTERM) == 0
+        assert "service.stopped" in process.log.read_text()
         os.truncate(process.log, 0)
     assert len(keys) == 1
+
+
+async def test_a_simulated_world_that_finds_no_room_on_the_disk_is_no_bad_end(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "simulator.json.new").symlink_to("/dev/full")
+    environment = {"GPUHERD_PORT": str(free_port()), "GPUHERD_DATA_DIR": str(data)}
+    process = Process(["serve", "--simulator"], environment, tmp_path / "out.log")
+    await process.start()
+    async with asyncio.timeout(60):
+        while "service.started" not in process.log.read_text():
+            await asyncio.sleep(0.05)
+        assert await process.end(signal.SIGTERM) == 0
+    said = process.log.read_text()
+    assert said.count("simulator.world_not_saved") == 1
+    assert "Traceback" not in said
 
 
 def _wish(name: str, hook: str, template: str = "101") -> dict[str, object]:

@@ -5,12 +5,9 @@ Any answer ends the wait, and so does the end of the minute: the start itself sa
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gpuherd.clock import Clock
@@ -35,8 +32,7 @@ async def await_database(settings: Settings, clock: Clock) -> None:
         from gpuherd.bootstrap.configuration import without_password  # noqa: PLC0415  a start must be quick
 
         url = settings.database_url
-        with _ending_when_told():
-            await wait_for(without_password(url), partial(knock_at, url), clock, _say)
+        await wait_for(without_password(url), partial(knock_at, url), clock, _say)
 
 
 async def wait_for(where: str, knock: Knock, clock: Clock, say: Callable[[str], None]) -> None:
@@ -84,29 +80,6 @@ def _is_away(error: OSError) -> bool:
     return isinstance(
         error, ConnectionRefusedError | ConnectionResetError | FileNotFoundError | socket.gaierror
     )
-
-
-@contextlib.contextmanager
-def _ending_when_told() -> Iterator[None]:
-    """End by SIGTERM at once; the first process of a container would not even hear of it otherwise."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    told = False
-
-    def end() -> None:
-        nonlocal told
-        told = True
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, end)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if told:
-            raise SystemExit(0) from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _say(line: str) -> None:

@@ -24,6 +24,7 @@ from gpuherd.adapters.sql.server.agreed_clock import AgreedClock
 from gpuherd.bootstrap.awaiting_database import await_database
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
+from gpuherd.bootstrap.early_end import ending_early
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.bootstrap.stall_watch import StallWatch
 from gpuherd.clock import Clock, SystemChance, SystemClock
@@ -120,8 +121,8 @@ async def running_service(
             raise CannotStart(NO_KEY)
         await await_database(settings, clock)
         service = await build_service(settings, link, clock, chance, check, role)
-        await service.start()
         try:
+            await service.start()
             yield service
         finally:
             await service.stop()
@@ -152,7 +153,7 @@ async def serve(
             settings.api_key,
         ],
     )
-    with StallWatch(SystemClock()), listening(settings.host, settings.port) as door:
+    with ending_early(), StallWatch(SystemClock()), listening(settings.host, settings.port) as door:
         async with running_service(
             settings, SystemClock(), simulator=simulator, speed=speed, check=check, role=role
         ) as service:

@@ -1,0 +1,37 @@
+"""A signal that comes while the service is still being started: it ends politely, too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def ending_early() -> Iterator[None]:
+    """Let SIGTERM cancel this task, and end the process with 0 then; a second one ends it at once.
+
+    Whoever listens to the signal afterwards takes it over: there is no moment in which nobody does. The first
+    process of a container would not even hear of it otherwise.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        if told:
+            # Nothing is lost: whatever is under way is found again at the next start, as after a crash.
+            os._exit(1)
+        told = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if told:
+            raise SystemExit(0) from None
+        raise
