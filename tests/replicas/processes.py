@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.chaos.kills.mortal_server import ROOT, SOURCE
+from tests.support.forge import CAN_FORGE, FORGE
 from tests.support.processes import Process, _die_with_us
 
 FROZEN = "T"
@@ -24,10 +25,17 @@ class ModuleProcess(Process):
         self.more_env: dict[str, str] = {}
 
     async def start(self) -> None:
-        source = os.environ.get(SOURCE, str(ROOT / "src"))
-        env = {**self._env, **self.more_env, "PYTHONPATH": os.pathsep.join((source, str(ROOT)))}
+        source = os.environ.get(SOURCE)
+        path = os.pathsep.join((source or str(ROOT / "src"), str(ROOT)))
+        env = {**self._env, **self.more_env, "PYTHONPATH": path}
         self.more_env = {}
-        with self.log.open("ab") as out:
+        with self.log.open("ab") as out, Path(os.devnull).open() as nothing:
+            if source is None and CAN_FORGE:
+                files = (nothing.fileno(), out.fileno(), out.fileno())
+                module, *words = self._words
+                self._process = FORGE.make(module, words, env, files, self.log.parent)
+                return
+            # Another source is to be loaded than the one that a forged process has loaded already.
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -46,7 +54,7 @@ class ModuleProcess(Process):
 
     @property
     def is_alive(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self.exit_code is None
 
     @property
     def is_frozen(self) -> bool:

@@ -14,6 +14,8 @@ import pytest
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 from tests.support.processes import Novita, Process, Server
 
+pytestmark = pytest.mark.processes
+
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
 
 

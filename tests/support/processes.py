@@ -17,6 +17,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from tests.support.forge import CAN_FORGE, FORGE, Forged
+
 KEY = "ghk_test_admin_key_0123456789"
 BOOT_LIMIT_S = 60.0
 PR_SET_PDEATHSIG = 1
@@ -35,16 +37,24 @@ def _die_with_us() -> None:
 
 
 class Process:
-    """One `gpuherd …` process; its output goes to a file, for whoever has to find out why."""
+    """One `gpuherd …` process; its output goes to a file, for whoever has to find out why.
 
-    def __init__(self, words: list[str], env: Mapping[str, str], log: Path):
+    `forged=False` starts it as a shell does, from nothing: for a test of that start.
+    """
+
+    def __init__(self, words: list[str], env: Mapping[str, str], log: Path, *, forged: bool = True):
         self._words = words
         self._env = {"PATH": os.environ["PATH"], "HOME": str(log.parent), **env}
         self.log = log
-        self._process: asyncio.subprocess.Process | None = None
+        self._forged = forged and CAN_FORGE
+        self._process: asyncio.subprocess.Process | Forged | None = None
 
     async def start(self) -> None:
-        with self.log.open("ab") as out:
+        with self.log.open("ab") as out, Path(os.devnull).open() as nothing:
+            if self._forged:
+                files = (nothing.fileno(), out.fileno(), out.fileno())
+                self._process = FORGE.make("gpuherd", self._words, self._env, files, self.log.parent)
+                return
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -66,14 +76,18 @@ class Process:
         """Send a signal, wait for the end, and return the exit code."""
         assert self._process is not None
         self.send(number)
-        return await self._process.wait()
+        return await self.wait()
 
     @property
     def exit_code(self) -> int | None:
+        if isinstance(self._process, Forged):
+            return self._process.poll()
         return None if self._process is None else self._process.returncode
 
     async def wait(self) -> int:
         assert self._process is not None
+        if isinstance(self._process, Forged):
+            return await self._process.ended()
         return await self._process.wait()
 
 

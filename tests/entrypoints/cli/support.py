@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import typer
 from aiohttp import web
+from typer import testing
 from typer.testing import CliRunner, Result
 
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.session import Surroundings
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 KEY = "key-of-sixteen-or-more"
@@ -207,6 +210,16 @@ def app_for(connect: Callable[[], Connection], clock: Clock) -> typer.Typer:
     )
 
 
+# Typer makes its commands out of our functions at each call, which takes longer than the commands themselves.
+testing._get_command = cache(testing._get_command)
+
+
+@cache
+def shared_app() -> typer.Typer:
+    """Return an application for everybody who brings surroundings of his own."""
+    return app_for(lambda: Connection("http://nowhere"), HastyClock())
+
+
 @dataclass
 class Cli:
     """The command line against the fake, with pipes for streams."""
@@ -216,8 +229,10 @@ class Cli:
     key: str | None = KEY
 
     def __call__(self, *argv: str) -> Result:
-        app = app_for(lambda: Connection(self.api.url, self.key), self.clock)
-        return CliRunner().invoke(app, list(argv), catch_exceptions=False, prog_name="gpuherd")
+        around = Surroundings(lambda: Connection(self.api.url, self.key), self.clock, random.Random(7))
+        return CliRunner().invoke(
+            shared_app(), list(argv), catch_exceptions=False, prog_name="gpuherd", obj=around
+        )
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.forge import CAN_FORGE, FORGE, Forged
+
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE_S = 30.0
 
@@ -35,14 +37,8 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         clean = {key: value for key, value in os.environ.items() if key not in _LOOKS}
-        self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), url, *argv],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            env={**clean, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(env or {})},
-        )
+        surroundings = {**clean, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(env or {})}
+        self.process = _started([str(DRIVER), url, *argv], surroundings, slave)
         os.close(slave)
         self.raw = ""
         self._bytes = b""
@@ -135,6 +131,20 @@ class Terminal:
 _LOOKS = frozenset(
     {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PYTHONIOENCODING"}
 )
+
+
+def _started(command: list[str], env: dict[str, str], slave: int) -> subprocess.Popen[bytes] | Forged:
+    if CAN_FORGE and "PYTHONIOENCODING" not in env:
+        return FORGE.make(command[0], command[1:], env, (slave, slave, slave))
+    # Python itself looks at this when it starts, and never again.
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env=env,
+    )
 
 
 @contextmanager

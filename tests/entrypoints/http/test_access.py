@@ -109,7 +109,9 @@ class TestEveryRoute:
         stray.get("/api/backdoor")(instances.show)
         with pytest.raises(Undeclared, match="/api/backdoor"):
             check_declared([stray, *(part.router for part in app.PARTS)])
-        monkeypatch.delitem(ACCESS, ("POST", "/api/sync"))
+        # A copy: to take one out and put it back would change the order of the document for others.
+        fewer = {route: scope for route, scope in ACCESS.items() if route != ("POST", "/api/sync")}
+        monkeypatch.setattr(access, "ACCESS", fewer)
         with pytest.raises(Undeclared, match="/api/sync"):
             app.build_app(plane)
 
