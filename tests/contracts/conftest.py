@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from gpuherd.adapters.sql.database import Database
-from tests.support.databases import Store, migrate_file, migrate_postgres, sqlalchemy_url
+from tests.support.databases import Store, migrate_file, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
+from tests.support.fresh_postgres import fresh_postgres, postgres_slate  # noqa: F401
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import Tables
-from tests.support.postgres import PostgresServer, postgres_server  # noqa: F401
+from tests.support.postgres import postgres_server  # noqa: F401
+from tests.support.shared_sql import share_sql
 
 MEMORY = "memory:"
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -29,24 +27,6 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "gpuherd.db"
     migrate_file(path)
     return path
-
-
-@pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> str:  # noqa: F811
-    """The name of a migrated database to copy."""
-    name = postgres_server.create_database()
-    migrate_postgres(postgres_server.url(name))
-    return name
-
-
-@pytest.fixture
-def fresh_postgres(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:  # noqa: F811
-    """The libpq URL of a migrated database that nobody has used."""
-    name = f"{postgres_template}_{next(_numbers)}"
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{postgres_template}"')  # type: ignore[call-overload]
-    yield postgres_server.url(name)
-    postgres_server.drop_database(name)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "memory"])
@@ -67,6 +47,7 @@ def database(database_url: str) -> Iterator[Database | Tables]:
         yield Tables()
         return
     with closing(Database(database_url)) as database:
+        share_sql(database)
         yield database
 
 
@@ -91,4 +72,5 @@ def other_store(
         yield MemoryStore(database, store_clock, seed=2)
         return
     with closing(Database(database_url)) as other:
+        share_sql(other)
         yield Store(other, store_clock, seed=2)

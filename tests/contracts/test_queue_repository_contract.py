@@ -25,7 +25,6 @@ from tests.adapters.queue.places import (
     postgres_place,
     sqlite_place,
 )
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
 HOUR = timedelta(hours=1)
 
@@ -334,6 +333,6 @@ class TestSqliteRepository(QueueRepositoryContract, NextDueContract):
 @pytest.mark.postgres
 class TestPostgresRepository(QueueRepositoryContract, NextDueContract):
     @pytest.fixture
-    async def place(self, postgres_url: str) -> AsyncIterator[PostgresPlace]:  # noqa: F811
-        async with postgres_place(postgres_url) as place, place.repository.driver:
+    async def place(self, fresh_postgres: str) -> AsyncIterator[PostgresPlace]:
+        async with postgres_place(fresh_postgres) as place, place.repository.driver:
             yield place

@@ -85,6 +85,13 @@ OBSERVE = timedelta(seconds=2)
 SWEEP = timedelta(seconds=5)
 COLLECT = timedelta(seconds=10)
 ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
+DUE = (
+    sa.select(queue)
+    .where(queue.c.execute_after <= sa.bindparam("now", type_=queue.c.execute_after.type))
+    .order_by(queue.c.priority.desc(), queue.c.id)
+    .limit(1)
+)
+NEXT_DUE = sa.select(sa.func.min(queue.c.execute_after))
 RULES = RegionRules("CN-HK-01", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
 
 
@@ -359,18 +366,10 @@ class Herd:
         self.database.write_now(put_back)
 
     def _due(self, now: datetime) -> list[sa.Row[Any]]:
-        due = (
-            sa.select(queue)
-            .where(queue.c.execute_after <= now)
-            .order_by(queue.c.priority.desc(), queue.c.id)
-            .limit(1)
-        )
-        return self.database._read(lambda c: list(c.execute(due)))
+        return self.database._read(lambda c: list(c.execute(DUE, {"now": now})))
 
     def _next_due(self) -> datetime | None:
-        found = self.database._read(
-            lambda c: c.execute(sa.select(sa.func.min(queue.c.execute_after))).scalar()
-        )
+        found = self.database._read(lambda c: c.execute(NEXT_DUE).scalar())
         return found if found is None or isinstance(found, datetime) else None
 
     def _recover(self) -> None:

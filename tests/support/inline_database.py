@@ -10,16 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.migrate import migrate
 from gpuherd.adapters.sql.together import run_together
+from tests.support.shared_sql import share_sql
 
 T = TypeVar("T")
 
 _templates: dict[int, Path] = {}
-_first: list[Engine] = []
 
 
 def migrated_copy(path: Path) -> None:
@@ -42,7 +42,7 @@ class InlineDatabase(Database):
             migrated_copy(path)
         super().__init__(f"sqlite:///{path}")
         event.listen(self._write_engine, "connect", _no_fsync)
-        _share_sql(self._write_engine, self._read_engine)
+        share_sql(self)
 
     def _start_writer(self) -> None:
         """There is none."""
@@ -68,21 +68,6 @@ class InlinePostgres(InlineDatabase):
 
     def __init__(self, url: str):
         Database.__init__(self, url)
-
-
-def _share_sql(*engines: Engine) -> None:
-    """Let every database of this process use the SQL that SQLAlchemy has written for an earlier one.
-
-    It keeps what it has written with the engine, by the dialect; a test that has both to itself spends a lot
-    of its time on having the same dozen statements written once more.
-    """
-    for engine in engines:
-        if not _first:
-            # A dialect is complete once it has been connected.
-            engine.connect().close()
-            _first.append(engine)
-        engine.dialect = _first[0].dialect
-        engine._compiled_cache = _first[0]._compiled_cache
 
 
 def _no_fsync(connection: sqlite3.Connection, _record: object) -> None:

@@ -47,7 +47,8 @@ class PostgresServer:
     def create_database(self) -> str:
         """Make an empty database and return its name."""
         name = next(self._names)
-        self._command(f'CREATE DATABASE "{name}"')
+        # To copy the files takes half as long as to log every page of them.
+        self._command(f'CREATE DATABASE "{name}" STRATEGY file_copy')
         return name
 
     def drop_database(self, name: str) -> None:

@@ -183,3 +183,24 @@ def test_whoever_sleeps_wakes_exactly_when_as_much_time_has_passed(naps_ms: list
             assert [task.done() for task in tasks] == [nap_ms <= moment_ms for nap_ms in naps_ms]
 
     asyncio.run(scenario())
+
+
+async def test_two_who_settle_wait_for_those_who_work_and_not_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pause, pauses, work_turns = asyncio.sleep, 0, 50
+
+    async def counted(delay: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause(delay)
+
+    async def work() -> None:
+        for _ in range(work_turns):
+            await pause(0)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    worker = asyncio.create_task(work())
+    await asyncio.gather(FakeClock().settle(), FakeClock().settle())
+    assert worker.done()
+    assert pauses < 4 * work_turns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -26,7 +27,7 @@ from gpuherd.usecases.retry_job import RetryJob
 from gpuherd.usecases.tell_why import TellWhy
 from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, postgres_template  # noqa: F401
+from tests.support.fresh_postgres import fresh_postgres, postgres_slate  # noqa: F401
 from tests.support.herd import RULES, Herd
 from tests.support.inline_database import InlinePostgres
 from tests.support.keys import keys_of
@@ -37,6 +38,8 @@ from tests.support.webhooks import webhooks_of
 # Which database the whole folder runs on: `postgresql`, or SQLite if it says nothing.
 DATABASE = "GPUHERD_TEST_DATABASE"
 KEY = "ghk_a_key_that_only_tests_know"
+# Less often than the service does, because each look of these tests takes real time.
+LOOK_EVERY = timedelta(seconds=5)
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
 
 
@@ -62,7 +65,8 @@ def _herd_type(request: pytest.FixtureRequest) -> type[Herd]:
 async def herd(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, meter: PrometheusMeter
 ) -> AsyncIterator[Herd]:
-    it = _herd_type(request)(tmp_path / "herd.db", World(clock, random.Random(3)), clock, meter=meter)
+    world = World(clock, random.Random(3))
+    it = _herd_type(request)(tmp_path / "herd.db", world, clock, meter=meter, look_every=LOOK_EVERY)
     yield it
     it.close()
 
@@ -70,6 +74,7 @@ async def herd(
 @pytest.fixture
 def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
     log = SqlEventLog(herd.database, herd.clock)
+    feed = EventFeed(log, herd.hub, herd.clock)
     return Plane(
         launch_instance=herd.launch_instance,
         plan_launch=PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, 30.0),
@@ -84,7 +89,7 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         retry_job=RetryJob(herd.book, herd.outbox, herd.clock),
         webhooks=webhooks_of(herd),
         orphans=herd.orphan_desk,
-        events=EventDesk(log, EventFeed(log, herd.hub, herd.clock)),
+        events=EventDesk(log, feed),
         instances=herd.instances,
         sightings=herd.sightings,
         jobs=herd.book,
@@ -98,7 +103,7 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
         breaker_state=lambda: herd.breaker_state,
         cloud_trouble=lambda: herd.observer.trouble,
         meter=meter,
-        metrics=page_of(herd, meter),
+        metrics=page_of(herd, meter, event_streams=lambda: feed.streams),
         is_ready=lambda: True,
     )
 

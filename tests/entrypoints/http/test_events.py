@@ -26,6 +26,7 @@ from tests.support.event_streams import OpenReply, asking
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
+from tests.support.scraping import scrape
 
 EVENTS = "/api/events"
 HISTORY = "/api/events/history"
@@ -354,6 +355,22 @@ class TestEnding:
             for refused in (replies[1], replies[3]):
                 assert refused.headers["retry-after"] == "5"
                 assert b"TOO_MANY_STREAMS" in refused.body
+
+
+class TestTheGauge:
+    async def test_it_counts_those_that_are_open_and_falls_when_a_client_leaves(
+        self, app: ASGIApp, plane: Plane, clock: FakeClock
+    ) -> None:
+        async def shown() -> float:
+            return (await scrape(plane.metrics)).value("gpuherd_event_streams")
+
+        assert await shown() == 0
+        async with asking(app, EVENTS, MINE):
+            async with asking(app, EVENTS, MINE):
+                await clock.settle()
+                assert await shown() == 2
+            assert await shown() == 1
+        assert await shown() == 0
 
 
 class TestHistory:

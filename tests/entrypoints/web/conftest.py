@@ -11,9 +11,11 @@ import pytest
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
+from tests.support.fresh_postgres import fresh_postgres, postgres_slate
 from tests.support.keys import make_key
+from tests.support.postgres import postgres_server
 
-__all__ = ["clock", "herd", "meter", "plane"]
+__all__ = ["clock", "fresh_postgres", "herd", "meter", "plane", "postgres_server", "postgres_slate"]
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Site": "same-origin"}
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
