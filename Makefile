@@ -39,7 +39,7 @@ imports: setup
 	@$(BIN)/lint-imports --no-cache
 
 unit: setup
-	@$(BIN)/python -m pytest -n 4 -m "not long"
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
 
 format: setup ## rewrite the code in the house format
 	@$(BIN)/ruff format .
@@ -60,7 +60,7 @@ chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the
 	@$(BIN)/python -m tests.chaos points --jobs $(JOBS)
 	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS) --jobs $(JOBS)
 	@for story in kill stop restart; do $(BIN)/python -m tests.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
-	@GPUHERD_TEST_DATABASE=postgresql $(BIN)/python -m pytest -n 4 tests/entrypoints/http
+	@GPUHERD_TEST_DATABASE=postgresql $(BIN)/python -m pytest -n 4 tests/entrypoints/http tests/entrypoints/web
 	@$(BIN)/python -m tests.chaos.mutants
 
 sbom: setup ## write the bill of materials (CycloneDX) into sbom.json

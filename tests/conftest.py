@@ -1,17 +1,57 @@
-"""For every test: a quiet log, and examples that can be repeated."""
+"""For every test: a quiet log, examples that can be repeated, and an order that leaves nobody waiting."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+# Ten thousand tests are a million objects that stay, and every search for garbage goes through them. The
+# service itself searches as seldom as this.
+gc.set_threshold(20_000, 50, 100)
 
 # How long something takes says nothing on a machine that does other things too.
 settings.register_profile("new", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # What lands was tried with the same examples as everywhere; `make chaos` draws new ones.
 settings.register_profile("same", settings.get_profile("new"), derandomize=True)
 settings.load_profile(os.environ.get("GPUHERD_TEST_EXAMPLES", "same"))
+
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each worker begin with its share of the slow tests: one that began last would be waited for.
+
+    `--dist worksteal` gives each worker a part of the list, in this order; later, whoever is done takes from
+    the ends of the others' parts.
+    """
+    slow: dict[str, list[pytest.Item]] = {}
+    quick: list[pytest.Item] = []
+    for it in items:
+        if it.get_closest_marker("processes"):
+            # File by file: the tests of one often share a server.
+            slow.setdefault(str(it.path), []).append(it)
+        else:
+            quick.append(it)
+    shares: list[list[pytest.Item]] = [[] for _ in range(WORKERS)]
+    for tests in sorted(slow.values(), key=len, reverse=True):
+        min(shares, key=len).extend(tests)
+    size = len(items) // WORKERS
+    for share in shares:
+        rest = max(0, size - len(share))
+        share += quick[:rest]
+        del quick[:rest]
+    shares[-1] += quick
+    items[:] = [it for share in shares for it in share]
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()

@@ -20,6 +20,7 @@ from gpuherd.simulator.world import World
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
 from tests.support.builders import instance_id
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
 from tests.support.strangers import (
     a_surplus,
     alive,
@@ -30,6 +31,11 @@ from tests.support.strangers import (
     rent_past_gpuherd,
     rent_tagged,
 )
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
 
 
 async def test_a_running_foreign_machine_becomes_a_usable_instance_at_once(herd: Herd, world: World) -> None:
@@ -199,6 +205,7 @@ async def test_without_an_answer_about_details_and_prices_it_is_adopted_all_the_
     assert (adopted.cloud_id, adopted.rental) == (stranger, None)
 
 
+@pytest.mark.parametrize("herd_kind", [Herd])
 async def test_an_adopted_machine_opens_a_line_again_when_it_outlives_its_instance(herd: Herd) -> None:
     unrecorded = rent_tagged(herd, 1)
     await look(herd)

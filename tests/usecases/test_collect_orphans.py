@@ -440,7 +440,7 @@ async def test_creates_that_take_effect_after_every_patience_end_with_one_machin
         Fault(FaultKind.LIST_LAG, probability=0.3, seconds=5),
     )
     patience = Patience(timedelta(seconds=36))
-    herd = Herd(tmp_path / f"{seed}.db", world, clock, seed=seed, patience=patience)
+    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, patience=patience)
     ended = [
         await herd.settle(it, timedelta(hours=4)) for it in [await herd.launch(f"job-{n}") for n in (1, 2)]
     ]

@@ -236,7 +236,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("before", [True, False], ids=["before-the-call", "after-the-call"])
 async def test_a_crash_around_the_call_leaves_one_machine_that_we_know(
-    tmp_path: Path, world: World, clock: FakeClock, before: bool
+    tmp_path: Path, world: World, clock: FakeClock, look_every: timedelta, before: bool
 ) -> None:
     path = tmp_path / "crash.db"
     first = Herd(path, world, clock, cloud=DyingCloud(world, before=before))
@@ -244,7 +244,7 @@ async def test_a_crash_around_the_call_leaves_one_machine_that_we_know(
     with pytest.raises(Killed):
         await first.run_for(timedelta(seconds=5))
     first.close()
-    again = Herd(path, world, clock, seed=2)
+    again = Herd(path, world, clock, seed=2, look_every=look_every)
     instance = await again.settle(instance)
     assert instance.status is Status.RUNNING
     assert [machine.id for machine in world.alive()] == [instance.cloud_id]

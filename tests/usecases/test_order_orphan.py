@@ -16,6 +16,7 @@ from gpuherd.simulator.world import World
 from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
 from tests.support.strangers import (
     a_surplus,
     alive,
@@ -26,6 +27,12 @@ from tests.support.strangers import (
     rent_past_gpuherd,
     rent_tagged,
 )
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 DELETES, STOPS = Endpoint.DELETE.value, Endpoint.STOP.value
 

@@ -28,6 +28,13 @@ from gpuherd.usecases.launch_instance import LaunchRequest
 from gpuherd.usecases.plan_launch import Plan, PlanLaunch
 from gpuherd.usecases.rent_machine import CREATES_BLOCKED
 from tests.support.herd import RULES, Herd
+from tests.support.memory.herd import MemoryHerd
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
 
 READER = Caller("reader", Scope.READ)
 # Each order is refused for lack of stock, whatever the catalogue says.

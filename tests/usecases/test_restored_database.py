@@ -17,6 +17,13 @@ from tests.support.herd import Herd
 from tests.support.strangers import alive, ledger
 
 CREATES = Endpoint.CREATE.value
+# Less often than the service does, because each look takes real time here.
+LOOK_EVERY = timedelta(seconds=5)
+
+
+def opened(path: Path, world: World, clock: FakeClock, seed: int, look_every: timedelta = LOOK_EVERY) -> Herd:
+    """Start a herd on a database, as a new process would."""
+    return Herd(path, world, clock, seed=seed, look_every=look_every)
 
 
 def backup(herd: Herd, path: Path) -> Path:
@@ -36,10 +43,10 @@ def put_back(copy: Path, path: Path) -> None:
 
 async def rented_after_the_backup(path: Path, world: World, clock: FakeClock) -> tuple[Instance, Instance]:
     """Put a database back in which an instance was just accepted; return it, and as it was rented since."""
-    first = Herd(path, world, clock)
+    first = opened(path, world, clock, 1)
     instance = await first.launch()
     copy = backup(first, path)
-    second = Herd(path, world, clock, seed=2)
+    second = opened(path, world, clock, 2)
     rented = await second.settle(instance)
     second.close()
     put_back(copy, path)
@@ -51,7 +58,7 @@ async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_aga
 ) -> None:
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
-    third = Herd(path, world, clock, seed=3)
+    third = opened(path, world, clock, 3)
     assert (await third.instances.get(instance.id)).cloud_id is None
     restored = await third.settle(instance)
     assert (restored.status, restored.cloud_id) == (Status.RUNNING, rented.cloud_id)
@@ -73,7 +80,7 @@ async def test_nothing_is_rented_before_the_cloud_was_seen(
     instance, rented = await rented_after_the_backup(path, world, clock)
     # For a while lists fail, and creates would work.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.LIST,)))
-    third = Herd(path, world, clock, seed=3)
+    third = opened(path, world, clock, 3)
     await third.run_for(timedelta(seconds=100))
     waiting = await third.instances.get(instance.id)
     assert (waiting.cloud_id, world.calls[CREATES]) == (None, 1)
@@ -88,7 +95,7 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
 ) -> None:
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
-    third = Herd(path, world, clock, seed=3)
+    third = opened(path, world, clock, 3)
     turn = await third.turns.begin(instance.id, None)
     assert turn is not None
     assert turn.sightings == ()
@@ -104,12 +111,12 @@ async def test_instances_that_the_old_database_never_heard_of_are_reported_and_c
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
     path = tmp_path / "herd.db"
-    copy = backup(Herd(path, world, clock), path)
-    second = Herd(path, world, clock, seed=2)
+    copy = backup(opened(path, world, clock, 1), path)
+    second = opened(path, world, clock, 2)
     instance = await second.settle(await second.launch("lost"))
     second.close()
     put_back(copy, path)
-    third = Herd(path, world, clock, seed=3)
+    third = opened(path, world, clock, 3, timedelta(seconds=30))
     await third.run_for(timedelta(hours=1))
     (line,) = (await ledger(third)).values()
     assert (line.verdict, line.cloud_id) == (OrphanVerdict.UNRECORDED, instance.cloud_id)
@@ -124,7 +131,7 @@ async def test_a_machine_that_somebody_wants_removed_is_not_taken_back(
 ) -> None:
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
-    third = Herd(path, world, clock, seed=3)
+    third = opened(path, world, clock, 3)
     await third.observer.look()
     # The order stands, but the cloud cannot be asked yet.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.DELETE,)))

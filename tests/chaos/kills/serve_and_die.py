@@ -18,8 +18,7 @@ import sqlalchemy as sa
 
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.sql import changes, instances
-from gpuherd.adapters.sql import database as databases
+from gpuherd.adapters.sql import changes, instances, together
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.transactions import FileTransactions, ServerTransactions
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
@@ -78,7 +77,7 @@ def wrap_commits(fate: Fate) -> None:
     """Watch what the writer's transactions hold, and their ends."""
     marks: list[str] = []
     add_instance, update_instance = instances.add_instance, instances.update_instance
-    write_attempt, run = changes._write_attempt, databases._run
+    write_attempt, run = changes._write_attempt, together._run
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
@@ -107,7 +106,7 @@ def wrap_commits(fate: Fate) -> None:
         if it.state in ATTEMPTS:
             marks.append(ATTEMPTS[it.state])
 
-    def run_one(connection: sa.Connection, work: databases.Work) -> Any:
+    def run_one(connection: sa.Connection, work: together.Work) -> Any:
         result = run(connection, work)
         marks.append("work")
         if marks.count("work") == 2:
@@ -122,7 +121,7 @@ def wrap_commits(fate: Fate) -> None:
         (instances, "add_instance", add),
         (instances, "update_instance", update),
         (changes, "_write_attempt", attempt),
-        (databases, "_run", run_one),
+        (together, "_run", run_one),
     ):
         setattr(owner, name, wrapped)
 
