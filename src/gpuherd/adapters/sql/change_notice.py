@@ -1,19 +1,26 @@
 """Tells the other replicas on a PostgreSQL database which instances a transaction has changed.
 
-The notice is part of the transaction: it goes out with the commit, or not at all.
+The notice goes out right after the commit, and not with it: PostgreSQL lets commits that notify through one
+at a time, each until it is on the disk. It only makes things quick. Should this process die in between, the
+others find out when what they remember has become too old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import sqlalchemy as sa
+import structlog
 
 CHANNEL = "gpuherd_changes"
 # PostgreSQL takes less than 8000 bytes.
 NOTICE_MAX = 7000
 _CHANGED = "gpuherd_changed"
-_NOTIFY = sa.text("SELECT pg_notify(:channel, :notice)")
+# Nobody need wait for the disk because of this one.
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+
+log = structlog.get_logger()
 
 
 def note_change(connection: sa.Connection, instance_id: str) -> None:
@@ -27,10 +34,22 @@ def begin_notices(connection: sa.Connection) -> None:
     connection.info.pop(_CHANGED, None)
 
 
-def send_notices(connection: sa.Connection, sender: str) -> None:
-    """Say all at once what was noted, just before the commit."""
-    for notice in notices_of(sender, connection.info.pop(_CHANGED, ())):
-        connection.execute(_NOTIFY, {"channel": CHANNEL, "notice": notice})
+def noted_changes(connection: sa.Connection) -> list[str]:
+    """Return what was noted on this connection."""
+    changed: list[str] = connection.info.pop(_CHANGED, [])
+    return changed
+
+
+def send_notices(connection: sa.Connection, sender: str, changed: Iterable[str]) -> None:
+    """Say all at once, after the commit: what was written stays written, whatever happens here."""
+    driver: Any = connection.connection.dbapi_connection
+    try:
+        for notice in notices_of(sender, changed):
+            driver.execute(_NOTIFY, [CHANNEL, notice])
+    except connection.dialect.loaded_dbapi.Error as error:
+        log.warning("changes.not_told", error=type(error).__name__)
+        if driver.closed:
+            connection.invalidate()
 
 
 def notices_of(sender: str, instance_ids: Iterable[str]) -> Iterator[str]:

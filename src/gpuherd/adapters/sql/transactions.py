@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.change_notice import begin_notices, send_notices
+from gpuherd.adapters.sql.change_notice import begin_notices, noted_changes, send_notices
 from gpuherd.adapters.sql.failures import unavailable
 from gpuherd.adapters.sql.prepared import forget_waiting
 from gpuherd.adapters.sql.server.lost_commit import Fate, find_fate, is_lost
@@ -70,15 +70,19 @@ class ServerTransactions:
             mark = mark_of(connection)
             begin_notices(connection)
             yield connection
-            send_notices(connection, self._sender)
+            changed = noted_changes(connection)
             try:
                 transaction.commit()
             except DBAPIError as error:
                 if not is_lost(error):
                     raise
                 lost = error
+            else:
+                send_notices(connection, self._sender, changed)
         if lost is not None:
             self._find_out(mark, lost)
+            with suppress(DBAPIError), self._engine.connect() as another:
+                send_notices(another, self._sender, changed)
 
     def _find_out(self, mark: Mark, lost: DBAPIError) -> None:
         """Return if it was kept after all."""

@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql import transactions
+from gpuherd.adapters.sql.change_notice import CHANNEL, note_change
 from gpuherd.adapters.sql.database import Database
 from gpuherd.adapters.sql.server.lost_commit import Fate, judge
-from gpuherd.domain.errors import StoreOutcomeUnknown, StoreUnavailable
+from gpuherd.domain.errors import Conflict, StoreOutcomeUnknown, StoreUnavailable
 from gpuherd.entrypoints.http.problems import problem_of
 from tests.adapters.sql.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
 from tests.adapters.sql.server.cut_line import Cut, CutLine, cut_line, until_cut
@@ -79,6 +80,26 @@ class TestOne:
         line.cuts = [Cut.BEFORE]
         assert await far.write(counting(runs)) == 0
         assert (len(runs), await counted(postgres)) == (2, 1)
+
+    async def test_others_hear_of_what_was_kept_and_only_of_that(
+        self, far: Database, postgres_url: str, line: CutLine
+    ) -> None:
+        def changing(name: str) -> Callable[[sa.Connection], None]:
+            return lambda connection: note_change(connection, name)
+
+        def failing(connection: sa.Connection) -> None:
+            note_change(connection, "undone")
+            raise Conflict("no")
+
+        with psycopg.connect(postgres_url, autocommit=True) as somebody:
+            somebody.execute(f"LISTEN {CHANNEL}")  # type: ignore[call-overload]
+            with pytest.raises(Conflict):
+                await far.write(failing)
+            await far.write(changing("plain"))
+            line.cuts = [Cut.AFTER]
+            await far.write(changing("kept"))
+            heard = [it.payload for it in somebody.notifies(timeout=PATIENCE_S, stop_after=2)]
+        assert heard == [f"{far.sender} plain", f"{far.sender} kept"]
 
     @pytest.mark.parametrize(("kept", "runs_needed"), [(True, 1), (False, 2)])
     async def test_what_is_not_decided_yet_is_waited_for(
