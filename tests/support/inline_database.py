@@ -47,7 +47,7 @@ class InlineDatabase(Database):
     def _start_writer(self) -> None:
         """There is none."""
 
-    async def write(self, work: Callable[[Connection], T], *, rings: bool = False) -> T:
+    async def write(self, work: Callable[[Connection], T], *, rings: bool = False, sure: bool = True) -> T:
         return self.write_now(work)
 
     async def read(self, work: Callable[[Connection], T]) -> T:

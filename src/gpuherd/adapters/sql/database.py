@@ -79,13 +79,14 @@ class Database:
         """How many writes the writer has not begun yet."""
         return self._writer.waiting
 
-    async def write(self, work: Callable[[Connection], T], *, rings: bool = False) -> T:
+    async def write(self, work: Callable[[Connection], T], *, rings: bool = False, sure: bool = True) -> T:
         """Run `work` in a transaction; return only after it is durably committed.
 
         Once handed over, the work is done even if the caller is cancelled. `rings` says that it may have
-        made a job due, so the workers of this process are told.
+        made a job due, so the workers of this process are told. What need not be `sure` may be undone by a
+        crash of a PostgreSQL server, as long as nothing sure was written after it.
         """
-        return await self._writer.write(work, rings=rings)
+        return await self._writer.write(work, rings=rings, sure=sure)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a reader's connection."""

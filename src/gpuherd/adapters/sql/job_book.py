@@ -113,7 +113,7 @@ class SqlJobBook:
             row = connection.execute(_BEGUN, {"its_id": job_id, "now": now}).first()
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
 
-        return await self._database.write(work)
+        return await self._database.write(work, sure=False)
 
     async def finished(self, job_id: str) -> None:
         now = self._clock.now()

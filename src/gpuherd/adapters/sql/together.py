@@ -25,10 +25,10 @@ class _WorkFailed(Exception):
         self.error = error
 
 
-def run_together(transactions: Transactions, batch: list[Work]) -> list[Outcome]:
+def run_together(transactions: Transactions, batch: list[Work], *, sure: bool = True) -> list[Outcome]:
     """Run all in one transaction; `StoreUnavailable` if none could be begun."""
     try:
-        with transactions.open() as connection:
+        with transactions.open(sure=sure) as connection:
             outcomes: list[Outcome] = [(_run(connection, work), None) for work in batch]
             _run(connection, insert_waiting)
             return outcomes
@@ -36,7 +36,7 @@ def run_together(transactions: Transactions, batch: list[Work]) -> list[Outcome]
         if len(batch) == 1:
             return [(None, failed.error)]
     # Savepoints cost more than most of the work behind them, so they are kept for when they are needed.
-    with transactions.open() as connection:
+    with transactions.open(sure=sure) as connection:
         return [_run_apart(connection, work) for work in batch]
 
 

@@ -36,7 +36,7 @@ class FileTransactions:
         self._engine = engine
 
     @contextmanager
-    def open(self) -> Iterator[Connection]:
+    def open(self, *, sure: bool = True) -> Iterator[Connection]:
         """Begin one, `StoreUnavailable` if that cannot be; commit it at the end of the block."""
         try:
             connection, transaction = begin(self._engine)
@@ -56,9 +56,10 @@ class ServerTransactions:
         self._server = server
 
     @contextmanager
-    def open(self) -> Iterator[Connection]:
+    def open(self, *, sure: bool = True) -> Iterator[Connection]:
         """Begin one, `StoreUnavailable` if that cannot be; commit it at the end of the block.
 
+        A crash of the server may undo one that need not be `sure`; nobody waits for the disk then.
         `StoreOutcomeUnknown` when it is committed or not, and nobody can tell.
         """
         try:
@@ -69,6 +70,8 @@ class ServerTransactions:
         with connection:
             mark = mark_of(connection)
             begin_notices(connection)
+            if not sure:
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield connection
             changed = noted_changes(connection)
             try:

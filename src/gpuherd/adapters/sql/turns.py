@@ -116,7 +116,10 @@ class SqlTurns:
     async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
         now, token, left = self._clock.now(), self._ids.new(), self._unreleased.get(instance_id)
         until = now + self._lease
-        turn = await self._database.write(lambda c: _begin(c, instance_id, job_id, token, now, until, left))
+        # Should a crash of the server take the lease back, no save is taken without it.
+        turn = await self._database.write(
+            lambda c: _begin(c, instance_id, job_id, token, now, until, left), sure=False
+        )
         if turn is not None:
             self._unreleased.pop(instance_id, None)
             self._under_way[token] = (instance_id, self._clock.monotonic())

@@ -33,6 +33,7 @@ class _Item:
     future: asyncio.Future[Any] | Future[Any]
     loop: asyncio.AbstractEventLoop | None = None
     rings: bool = False
+    sure: bool = True
 
 
 class Writer:
@@ -61,14 +62,14 @@ class Writer:
         """Begin to write."""
         self._thread.start()
 
-    async def write(self, work: Callable[[Connection], T], *, rings: bool) -> T:
-        """Run `work` in a transaction; return only after it is durably committed.
+    async def write(self, work: Callable[[Connection], T], *, rings: bool, sure: bool) -> T:
+        """Run `work` in a transaction; return only after it is committed, and durably so if `sure`.
 
         Once handed over, the work is done even if the caller is cancelled.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._hand_over(_Item(work, done, loop, rings))
+        self._hand_over(_Item(work, done, loop, rings, sure))
         return await done
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
@@ -135,7 +136,8 @@ class Writer:
 
     def _commit(self, batch: list[_Item], tries: int = TRIES) -> None:
         try:
-            outcomes = run_together(self._transactions, [item.work for item in batch])
+            sure = any(item.sure for item in batch)
+            outcomes = run_together(self._transactions, [item.work for item in batch], sure=sure)
         except StoreUnavailable as error:
             # It could not be begun, and one by one each would wait as long for the same answer; or nobody
             # knows whether it was done, and it must not be done again.

@@ -66,6 +66,17 @@ class TestLimits:
                 await database.write(lambda c: c.exec_driver_sql("SHOW synchronous_commit").scalar()) == "on"
             )
 
+    async def test_what_need_not_be_sure_waits_for_no_disk_unless_it_shares_its_commit(
+        self, postgres: Database
+    ) -> None:
+        def how(connection: sa.Connection) -> str:
+            return str(connection.exec_driver_sql("SHOW synchronous_commit").scalar())
+
+        assert await postgres.write(how, sure=False) == "off"
+        assert await postgres.write(how) == "on"
+        together = await asyncio.gather(postgres.write(how, sure=False), postgres.write(how))
+        assert together == ["on", "on"]
+
     async def test_what_the_url_says_goes_before(self, postgres_url: str) -> None:
         url = (
             with_options(postgres_url, "-c statement_timeout=2min -c search_path=x") + "&application_name=me"
