@@ -81,9 +81,9 @@ def wrap_commits(fate: Fate) -> None:
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
-        def transaction(self: Any) -> Iterator[sa.Connection]:
+        def transaction(self: Any, *, sure: bool = True) -> Iterator[sa.Connection]:
             marks.clear()
-            with begun(self) as connection:
+            with begun(self, sure=sure) as connection:
                 yield connection
                 for mark in marks:
                     fate.reached(f"before_{mark}_commit")
