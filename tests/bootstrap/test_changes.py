@@ -45,15 +45,21 @@ async def replica(directory: Path, url: str) -> AsyncIterator[Service]:
         await service.stop()
 
 
+@contextlib.asynccontextmanager
+async def two_replicas(directory: Path, url: str) -> AsyncIterator[tuple[Service, Service]]:
+    async with (
+        replica(directory / "here", url) as here,
+        replica(directory / "there", url) as there,
+        asyncio.timeout(30),
+    ):
+        yield here, there
+
+
 async def test_streams_long_polls_and_kept_details_of_one_hear_of_the_other(
     tmp_path: Path,
     postgres_url: str,  # noqa: F811
 ) -> None:
-    async with (
-        replica(tmp_path / "here", postgres_url) as here,
-        replica(tmp_path / "there", postgres_url) as there,
-        asyncio.timeout(30),
-    ):
+    async with two_replicas(tmp_path, postgres_url) as (here, there):
         app = build_app(here.plane)
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=ADMIN)
         added = await there.plane.instances.add(Change(an_instance(1), events=(an_event(1, 1),)))
@@ -75,11 +81,7 @@ async def test_who_signs_out_at_one_is_out_at_the_other_and_hears_no_more(
     tmp_path: Path,
     postgres_url: str,  # noqa: F811
 ) -> None:
-    async with (
-        replica(tmp_path / "here", postgres_url) as here,
-        replica(tmp_path / "there", postgres_url) as there,
-        asyncio.timeout(30),
-    ):
+    async with two_replicas(tmp_path, postgres_url) as (here, there):
         sessions, app = here.plane.keys.sessions, build_app(there.plane)
         token = sessions.open(ADMIN_ID)
         mine = {"Cookie": f"{COOKIE}={token}"}

@@ -20,7 +20,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 
 class Repository(RepositoryPort, Protocol):
-    """PGQueuer's repository with one question more."""
+    """PGQueuer's repository with one question more, and a bell for each manager."""
 
     def sibling(self) -> Self:
         """Return one on the same database with a bell of its own.
