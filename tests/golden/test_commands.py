@@ -1,0 +1,264 @@
+"""Every command that asks the server: for programs, for people at 100 columns, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import httpx
+
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.faults import Fault, FaultKind
+from tests.entrypoints.http.conftest import GOOD, KEY
+from tests.golden.command_line import CommandLine
+from tests.golden.recording import Recording
+from tests.support.herd import Herd
+from tests.support.strangers import a_surplus, look, rent_past_gpuherd, rent_tagged
+
+MINUTE = timedelta(minutes=1)
+WISH = ("--gpu", "RTX 4090 24GB", "--template", "101")
+HOOK = "https://hooks.example.com/gpu"
+MINE = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "request"}
+NOWHERE = "http://127.0.0.1:1"
+
+
+async def test_cli_up(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await cli("up", *WISH, "--name", "one")
+    await cli("up", *WISH, "--name", "two", "--yes", terminal=True)
+    await cli("up", *WISH, "--name", "three", "--quiet", "--health-path", "/health")
+    await cli("up", *WISH, "--no-wait")
+    await cli("up", *WISH, "--no-wait", terminal=True, typed="y\n")
+    await cli("up", *WISH, "--no-wait", terminal=True, typed="n\n")
+    full = ("--gpu-num", "2", "--disk", "80", "--region", "CN-HK-01", "--max-price", "9", "--label", "a=b")
+    more = ("--billing", "on-demand", "--optimize", "price", "--on-failure", "keep", "--webhook-url", HOOK)
+    await cli("up", *WISH, "--name", "full", *full, *more, "--idempotency-key", "once", "--no-wait")
+    await cli("up", *WISH, "--name", "other", "--idempotency-key", "once")
+    await cli("up", *WISH, "--name", "dear", "--max-price", "0.01")
+    await cli("up", *WISH, "--name", "dear", "--max-price", "0.01", terminal=True, typed="y\n")
+    await cli("up", "--gpu", "Abacus", "--template", "9")
+    herd.world.faults.add(Fault(FaultKind.PULL_FAILURE, count=2, message="no such image"))
+    await cli("up", *WISH, "--name", "unlucky")
+    await cli("up", *WISH, "--name", "unlucky-too", "--yes", terminal=True)
+    await cli("up", *WISH, "--name", "late", "--timeout", "5s")
+    await cli("up", *WISH, "--name", "later", "--timeout", "5s", "--yes", terminal=True)
+    recording.compare()
+
+
+async def test_cli_instances(
+    cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording
+) -> None:
+    await cli.both("ls")
+    check = {"path": "/health"}
+    wish = {**GOOD, "name": "checked", "labels": {"team": "a"}, "healthCheck": check, "webhookUrl": HOOK}
+    await http.post("/api/instances", json=wish, headers=MINE)
+    await herd.run_for(3 * MINUTE)
+    await http.post("/api/instances", json=GOOD, headers=MINE)
+    await cli.both("ls")
+    await cli.both("ls", "--label", "team=a", "--status", "ready", "--name", "checked")
+    await cli.both("ls", "--limit", "1")
+    await cli("ls", "--limit", "1", "--all", "--quiet")
+    await cli.both("show", "checked")
+    await cli("show", "checked", "--quiet")
+    await cli.both("show", "job")
+    await cli.both("ssh", "checked", "--print")
+    await cli("ssh", "checked", "--json", "--", "nvidia-smi", "-L")
+    await cli("ssh", "job", "--print")
+    await cli("open", "checked", "--print")
+    await cli("open", "checked", "--json")
+    await cli("open", "checked", "--print", "--port", "9999")
+    await cli.both("why", "job")
+    await cli("wait", "job", "--timeout", "2s")
+    await cli("wait", "job", interrupted_after=0)
+    await cli("wait", "job")
+    await cli("wait", "checked", terminal=True)
+    await cli.both("why", "checked")
+    await cli("show", "inst_", terminal=True)
+    await cli.both("show", "nobody")
+    await cli.both("wait", "nobody")
+    recording.compare()
+
+
+async def test_cli_operations(
+    cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording
+) -> None:
+    await cli("up", *WISH, "--name", "one", "--quiet")
+    await cli.both("start", "one")
+    await cli("stop", "one")
+    await cli("wait", "one", "--for", "exited", "--quiet")
+    await cli("start", "one", "--wait", "--health-path", "/health", "--webhook-url", HOOK)
+    await cli("stop", "one", "--wait", terminal=True)
+    await cli("start", "one", "--wait", terminal=True)
+    await cli("stop", "one", terminal=True)
+    await herd.run_for(3 * MINUTE)
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(Endpoint.START,)))
+    await cli("start", "one", "--wait", "--timeout", "2h")
+    await cli.both("why", "one")
+    await cli("rm", "one")
+    await cli("rm", "one", terminal=True, typed="n\n")
+    await cli("rm", "one", terminal=True)
+    await cli("rm", "one", terminal=True, typed="y\n")
+    await cli("rm", "one", "--yes", "--wait")
+    await cli("rm", "nobody", "--yes", "--quiet")
+    await cli.both("stop", "nobody")
+    recording.compare()
+
+
+async def test_cli_catalogue(cli: CommandLine, recording: Recording) -> None:
+    await cli.both("offers", "--gpu", "4090")
+    await cli("offers", terminal=True)
+    await cli("offers", "--billing", "on-demand", "--quiet")
+    await cli.both("offers", "--gpu", "Abacus")
+    await cli.both("templates")
+    await cli("templates", "--quiet")
+    await cli.both("regions")
+    await cli("regions", "--quiet")
+    recording.compare()
+
+
+async def test_cli_plan(cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording) -> None:
+    await cli.both("plan", *WISH)
+    await cli.both("plan", *WISH, "--region", "CN-HK-01", "--max-price", "0.01", "--wait-for-capacity", "60")
+    await cli.both("plan", "--gpu", "Abacus", "--template", "101")
+    await cli.both("plan", "--gpu", "4090", "--template", "9")
+    herd.world.faults.add(Fault(FaultKind.OUTAGE))
+    await http.post("/api/cache/clear", headers=MINE)
+    await cli.both("plan", *WISH)
+    recording.compare()
+
+
+async def test_cli_jobs(cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording) -> None:
+    await cli.both("jobs")
+    herd.receiver.accepts = lambda _: False
+    await http.post("/api/instances", json={**GOOD, "webhookUrl": HOOK}, headers=MINE)
+    await herd.run_for(2 * MINUTE)
+    listed = await cli.both("jobs")
+    await cli.both(
+        "jobs", "--type", "send_webhook", "--status", "pending", "--instance", "job", "--limit", "1"
+    )
+    await cli("jobs", "--quiet", "--all", "--limit", "2")
+    await cli.both("jobs", "show", json.loads(listed)["jobs"][0]["id"])
+    await cli.both("jobs", "stats")
+    await cli.both("jobs", "show", "job_nothing")
+    await cli.both("jobs", "--status", "failed")
+    recording.compare()
+
+
+async def test_cli_orphans(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await cli.both("orphans")
+    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    lost = rent_tagged(herd, 1)
+    surplus = await a_surplus(herd, 2)
+    herd.collector.deletes = False
+    await look(herd, 600)
+    await look(herd, 3000)
+    await cli.both("orphans")
+    await cli.both("orphans", "--verdict", "surplus")
+    await cli("orphans", "--quiet")
+    await cli("orphans", "stop", stranger)
+    await cli("orphans", "stop", stranger, terminal=True)
+    await cli("orphans", "adopt", lost, terminal=True)
+    await cli("orphans", "adopt", stranger)
+    await cli.both("orphans", "adopt", "--all")
+    await cli("orphans", "delete", surplus)
+    await cli("orphans", "delete", surplus, terminal=True, typed="n\n")
+    await cli("orphans", "delete", surplus, terminal=True, typed="y\n")
+    await cli("orphans", "delete", surplus, "--yes")
+    await cli.both("orphans", "delete", "nobody", "--yes")
+    await cli.both("orphans", "resume", "--yes")
+    recording.compare()
+
+
+async def test_cli_orphans_braked(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    for n in range(3):
+        await a_surplus(herd, n)
+    await herd.run_for(timedelta(seconds=70))
+    await cli.both("orphans")
+    await cli("orphans", "resume", terminal=True, typed="y\n")
+    recording.compare()
+
+
+async def test_cli_webhooks(
+    cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording
+) -> None:
+    await cli.both("webhooks", "ls")
+    one = json.loads(await cli("webhooks", "add", HOOK, "--event", "instance.ready", "--label", "ours"))["id"]
+    await cli("webhooks", "add", "https://other.example.com/", terminal=True)
+    await cli("webhooks", "add", "https://third.example.com/", "--quiet")
+    await cli.both("webhooks", "add", "http://10.0.0.1/", "--event", "odd")
+    await cli.both("webhooks", "rotate", one)
+    herd.receiver.accepts = lambda url: "other" not in url
+    await http.post("/api/instances", json=GOOD, headers=MINE)
+    await herd.run_for(2 * MINUTE)
+    await cli.both("webhooks", "ls")
+    await cli.both("webhooks", "show", one)
+    listed = json.loads(await cli.both("webhooks", "deliveries"))["deliveries"]
+    await cli.both("webhooks", "deliveries", "--state", "failed", "--type", "instance.ready", "--limit", "1")
+    await cli("webhooks", "deliveries", "--instance", "job", "--endpoint", one, "--quiet")
+    failing = next(it for it in listed if it["url"].startswith("https://other"))["id"]
+    await cli.both("webhooks", "show", failing)
+    await cli.both("webhooks", "replay", failing)
+    await cli.both("webhooks", "replay", "--since", "1h")
+    await cli("webhooks", "replay", "--since", "1h", "--dead", "--endpoint", one)
+    await cli.both("webhooks", "test", one)
+    await cli.both("webhooks", "test", "https://other.example.com/")
+    await cli("webhooks", "test", "https://other.example.com/", "--quiet")
+    await cli.both("webhooks", "enable", one)
+    await cli("webhooks", "rm", one, terminal=True)
+    await cli.both("webhooks", "rm", one)
+    await cli.both("webhooks", "show", "msg_nothing")
+    recording.compare()
+
+
+async def test_cli_keys(cli: CommandLine, recording: Recording) -> None:
+    await cli.both("keys", "ls")
+    await cli("audit", "ls", terminal=True)
+    limits = ("--max-gpus", "2", "--max-usd-per-hour", "1.50", "--rpm", "60")
+    created = await cli("keys", "create", "--scope", "write", "--expires", "30d", "--label", "Ada", *limits)
+    made = json.loads(created)
+    await cli("keys", "create", "--scope", "read", terminal=True)
+    await cli("keys", "create", "--scope", "admin", "--quiet")
+    await cli("ls", key=made["key"])
+    await cli.both("keys", "ls")
+    await cli("keys", "ls", "--quiet")
+    await cli("keys", "ls", key=made["key"])
+    await cli("keys", "ls", key=made["key"], terminal=True)
+    await cli("keys", "revoke", made["id"], terminal=True)
+    await cli.both("keys", "revoke", made["id"])
+    await cli.both("keys", "revoke", "nothing1")
+    await cli.both("audit", "ls", "--limit", "2")
+    await cli("audit", "ls", "--limit", "2", "--all")
+    await cli.both("audit", "verify")
+    await cli("audit", "verify", "--quiet")
+    recording.compare()
+
+
+async def test_cli_events(
+    cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording
+) -> None:
+    await cli.both("events")
+    await http.post("/api/instances", json=GOOD, headers=MINE)
+    await cli("events", "--follow", interrupted_after=0)
+    await cli("events", "-f", "--limit", "1", terminal=True, interrupted_after=1)
+    await herd.run_for(2 * MINUTE)
+    await cli.both("events")
+    await cli.both("events", "job", "--type", "instance.created")
+    await cli.both("events", "--since", "3")
+    await cli("events", "account", "-n", "2")
+    await cli.both("events", "nobody")
+    recording.compare()
+
+
+async def test_cli_failures(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    for terminal in (False, True):
+        await cli("ls", key=None, terminal=terminal)
+        await cli("ls", key="ghk_odd", terminal=terminal)
+        await cli("ls", url=NOWHERE, terminal=terminal)
+        await cli("ls", url="odd", terminal=terminal)
+        await cli("up", *WISH, "--yes", url=NOWHERE, terminal=terminal)
+        await cli("events", "-f", url=NOWHERE, terminal=terminal, interrupted_after=0)
+        await cli(
+            "up", "--gpu", "x" * 201, "--template", "101", "--name", "a--gh1-b", "-y", terminal=terminal
+        )
+    herd.world.faults.add(Fault(FaultKind.OUTAGE))
+    await cli.both("offers")
+    recording.compare()

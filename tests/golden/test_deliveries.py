@@ -1,0 +1,102 @@
+"""Every kind of webhook as its receiver gets it, with its headers and its very bytes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import httpx
+
+from gpuherd.simulator.faults import Fault, FaultKind
+from tests.entrypoints.http.conftest import GOOD, KEY
+from tests.golden.receivers import Receivers
+from tests.golden.recording import Recording
+from tests.support.herd import Herd
+from tests.support.strangers import a_surplus, look_for, rent_past_gpuherd, rent_tagged
+
+MINUTE = timedelta(minutes=1)
+HOOK = "https://hooks.example.com/gpu?team=a"
+CHECK = {"path": "/health", "maxWaitTimeMs": 60_000}
+MINE = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "request"}
+
+
+async def _rent(http: httpx.AsyncClient, **wish: object) -> str:
+    reply = await http.post("/api/instances", json={**GOOD, "webhookUrl": HOOK, **wish}, headers=MINE)
+    assert reply.status_code == 201, reply.text
+    return str(reply.json()["id"])
+
+
+async def test_deliveries_of_a_life(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    path = f"/api/instances/{await _rent(http)}"
+    await herd.run_for(3 * MINUTE)
+    await http.post(f"{path}/stop", headers=MINE)
+    await herd.run_for(3 * MINUTE)
+    await http.post(f"{path}/start", json={"healthCheck": CHECK}, headers=MINE)
+    await herd.run_for(3 * MINUTE)
+    await http.delete(path, headers=MINE)
+    await herd.run_for(3 * MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_with_a_health_check(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    await _rent(http, healthCheck=CHECK, labels={"team": "ä"}, gpuNum=2)
+    await herd.run_for(3 * MINUTE)
+    herd.prober.is_up = lambda _: False
+    await _rent(http, healthCheck=CHECK, name="never-healthy")
+    await herd.run_for(10 * MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_of_failures(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    herd.world.faults.add(Fault(FaultKind.PULL_FAILURE, count=1, message="no such image"))
+    await _rent(http, name="no-image")
+    await herd.run_for(5 * MINUTE)
+    await _rent(http, name="no-offer", maxHourlyPrice="0.01", waitForCapacity={"seconds": 60})
+    await herd.run_for(5 * MINUTE)
+    herd.world.faults.add(Fault(FaultKind.SLOW_PULL, count=1))
+    await _rent(http, name="too-slow", onFailure="keep")
+    await herd.run_for(22 * MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_of_a_reclaim(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    await _rent(http)
+    await herd.run_for(3 * MINUTE)
+    (machine,) = herd.world.alive()
+    herd.world.reclaim(machine.id, 300)
+    await herd.run_for(10 * MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_to_endpoints(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    made = await http.post("/api/webhooks/endpoints", json={"url": HOOK}, headers=MINE)
+    await http.post(f"/api/webhooks/endpoints/{made.json()['id']}/rotate", headers=MINE)
+    await http.post("/api/webhooks/test", json={"endpointId": made.json()["id"]}, headers=MINE)
+    await http.post("/api/webhooks/test", json={"url": "https://elsewhere.example.com/"}, headers=MINE)
+    rent_past_gpuherd(herd.world, "somebody-elses")
+    rent_tagged(herd, 1)
+    await a_surplus(herd, 2)
+    await look_for(herd, 10 * MINUTE)
+    await herd.run_for(MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_repeated(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    receivers.answer = lambda _: 503
+    receivers.retry_after = "120"
+    await _rent(http)
+    await herd.run_for(2 * MINUTE)
+    receivers.answer = lambda _: 200
+    await herd.run_for(10 * MINUTE)
+    recording.compare()

@@ -1,0 +1,408 @@
+"""Every route of the API, one story for each resource: what it answers to good requests and to bad ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from unittest import mock
+
+from starlette.types import ASGIApp
+
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.faults import Fault, FaultKind
+from tests.entrypoints.http.conftest import GOOD, KEY
+from tests.golden.receivers import Receivers
+from tests.golden.recorded_api import NOBODY, Caller, RecordedApi
+from tests.golden.recording import Recording, header_lines
+from tests.support.event_streams import asking
+from tests.support.herd import Herd
+from tests.support.strangers import a_surplus, look, look_for, rent_past_gpuherd, rent_tagged
+
+MINUTE = timedelta(minutes=1)
+HOOK = "https://hooks.example.com/gpu?team=a"
+CHECK = {"path": "/health", "maxWaitTimeMs": 120_000}
+FULL = {
+    "name": "träin-1",
+    "productName": "RTX 4090 24GB",
+    "templateId": 101,
+    "gpuNum": 2,
+    "rootfsSize": 80,
+    "regions": ["CN-HK-01", "AS-SGP-02"],
+    "webhookUrl": HOOK,
+    "billingMode": "onDemand",
+    "maxHourlyPrice": "9.5",
+    "labels": {"team": "a", "cost/center": "42"},
+    "optimize": "price",
+    "onFailure": "keep",
+    "waitForCapacity": {"seconds": 600},
+    "healthCheck": CHECK,
+}
+
+
+async def test_instances(api: RecordedApi, herd: Herd) -> None:
+    small = await api("a create with what is needed", "POST", "/api/instances", GOOD)
+    once = {"Idempotency-Key": "once"}
+    full = await api("a create with all that can be said", "POST", "/api/instances", FULL, headers=once)
+    await api("the same again", "POST", "/api/instances", FULL, headers=once)
+    await api("another wish under the same word", "POST", "/api/instances", GOOD, headers=once)
+    await api("one, before it has begun", "GET", f"/api/instances/{small['id']}")
+    await api("one that is waited for in vain", "GET", f"/api/instances/{small['id']}?wait=ready&timeout=2")
+    await herd.run_for(timedelta(seconds=20))
+    await api("one on its way", "GET", f"/api/instances/{small['id']}")
+    await herd.run_for(3 * MINUTE)
+    await api("one that runs", "GET", f"/api/instances/{small['id']}")
+    await api("the same, as it was kept", "GET", f"/api/instances/{small['id']}")
+    await api("one with everything, by its name", "GET", "/api/instances/tr%C3%A4in-1?wait=ready&timeout=9")
+    await api("what happened to it", "GET", f"/api/instances/{full['id']}/events")
+    await api("the list", "GET", "/api/instances")
+    first = await api("a page of the list", "GET", "/api/instances?limit=1")
+    await api("the next page", "GET", f"/api/instances?limit=1&cursor={first['nextCursor']}")
+    await api("by label", "GET", "/api/instances?label=team=a&status=ready")
+    await api("by name, and nothing is there", "GET", "/api/instances?name=nobody")
+    rent_past_gpuherd(herd.world, "somebody-elses")
+    await look(herd, 30)
+    await api("with the machines of the cloud", "GET", "/api/instances/comprehensive")
+    await api(
+        "only ours",
+        "GET",
+        "/api/instances/comprehensive?includeNovitaOnly=false&syncLocalState=true",
+    )
+    await api("look at the cloud now", "POST", "/api/sync")
+    herd.world.faults.add(Fault(FaultKind.PULL_FAILURE, count=1, message="no such image"))
+    failed = await api("one that will fail", "POST", "/api/instances", {**GOOD, "name": "unlucky"})
+    await herd.run_for(5 * MINUTE)
+    await api("one that has failed", "GET", f"/api/instances/{failed['id']}")
+    await api("a second one of this name", "POST", "/api/instances", {**GOOD, "name": "job"})
+    await api("a name that two have", "GET", "/api/instances/job")
+    await api("what is not there", "GET", "/api/instances/nobody")
+    await api("events of what is not there", "GET", "/api/instances/inst_00000000000000000000000000/events")
+    await api("a bad list", "GET", "/api/instances?limit=0&status=odd&label=x&cursor=" + "c" * 201)
+    await api("a bad cursor", "GET", "/api/instances?cursor=odd")
+    await api("a bad wait", "GET", f"/api/instances/{small['id']}?wait=odd&timeout=9999")
+    await api("a bad flag", "GET", "/api/instances/comprehensive?includeNovitaOnly=1&odd=1")
+    api.recording.compare()
+
+
+async def test_operations(api: RecordedApi, herd: Herd) -> None:
+    made = await api("a create", "POST", "/api/instances", GOOD)
+    path = f"/api/instances/{made['id']}"
+    await api("a start of what is not there yet", "POST", f"{path}/start")
+    await herd.run_for(3 * MINUTE)
+    await api("a start of what runs", "POST", f"{path}/start", {})
+    once = {"Idempotency-Key": "stop-once"}
+    stop = await api("a stop", "POST", f"{path}/stop", headers=once)
+    await api("the same stop", "POST", f"{path}/stop", headers=once)
+    await api("the stop under way", "GET", f"/api/operations/{stop['operationId']}")
+    await herd.run_for(3 * MINUTE)
+    await api("the stop at its end", "GET", f"/api/operations/{stop['operationId']}")
+    await api("what has exited", "GET", path)
+    body = {"healthCheck": CHECK, "webhookUrl": HOOK}
+    start = await api("a start with a health check", "POST", f"{path}/start", body)
+    await herd.run_for(3 * MINUTE)
+    await api("the start at its end", "GET", f"/api/operations/{start['operationId']}")
+    await api("what is ready again", "GET", path)
+    named = {"instanceName": "job"}
+    await api("a stop by name", "POST", "/api/instances/stop", named)
+    await herd.run_for(3 * MINUTE)
+    await api("a start by name", "POST", "/api/instances/start", {**named, "targetPort": 8888})
+    await herd.run_for(3 * MINUTE)
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(Endpoint.START,)))
+    await api("a stop before there is no stock", "POST", f"{path}/stop")
+    await herd.run_for(3 * MINUTE)
+    start = await api("a start without stock", "POST", f"{path}/start")
+    await herd.run_for(3 * MINUTE)
+    await api("the start that was refused", "GET", f"/api/operations/{start['operationId']}")
+    await api("a delete by name", "POST", "/api/instances/delete", named)
+    gone = await api("a delete", "DELETE", path)
+    await herd.run_for(3 * MINUTE)
+    await api("the delete at its end", "GET", f"/api/operations/{gone['operationId']}")
+    await api("what is deleted", "GET", path)
+    await api("a start of what is deleted", "POST", f"{path}/start")
+    await api("a delete of what is deleted", "DELETE", path)
+    await api("a stop by a name that nobody has", "POST", "/api/instances/stop", {"instanceName": "nobody"})
+    bad = {"odd": 1, "healthCheck": {"path": 1}, "targetPort": 0, "webhookUrl": "ftp://x"}
+    await api("a bad start", "POST", f"{path}/start", bad)
+    await api("a bad start by name", "POST", "/api/instances/start", {"instanceName": ""})
+    await api("a bad delete by name", "POST", "/api/instances/delete", {"force": True})
+    await api("a bad stop", "POST", f"{path}/stop", {"instanceName": "job", "odd": 1})
+    await api("an operation that is not there", "GET", "/api/operations/op_nothing")
+    api.recording.compare()
+
+
+async def test_why(api: RecordedApi, herd: Herd) -> None:
+    made = await api("a create", "POST", "/api/instances", {**GOOD, "healthCheck": CHECK})
+    await api("before anything was tried", "GET", f"/api/instances/{made['id']}/attempts")
+    herd.prober.is_up = lambda _: False
+    await herd.run_for(MINUTE)
+    await api("while its health is checked", "GET", f"/api/instances/{made['id']}/attempts")
+    herd.prober.is_up = lambda _: True
+    await herd.run_for(3 * MINUTE)
+    await api("when it is ready", "GET", f"/api/instances/{made['id']}/attempts")
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, count=2, endpoints=(Endpoint.CREATE,)))
+    wish = {**GOOD, "name": "second", "regions": ["CN-HK-01", "AS-SGP-02", "US-CA-06"], "optimize": "price"}
+    made = await api("a create that meets empty shelves", "POST", "/api/instances", wish)
+    await herd.run_for(3 * MINUTE)
+    await api("what was refused to it", "GET", f"/api/instances/{made['id']}/attempts")
+    patient = {**GOOD, "name": "patient", "maxHourlyPrice": "0.01", "waitForCapacity": {"seconds": 300}}
+    made = await api("a create that waits for a price", "POST", "/api/instances", patient)
+    await herd.run_for(MINUTE)
+    await api("what it waits for", "GET", f"/api/instances/{made['id']}/attempts")
+    await herd.run_for(10 * MINUTE)
+    await api("why it was given up", "GET", f"/api/instances/{made['id']}/attempts")
+    herd.world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
+    made = await api("a create whose reply is lost", "POST", "/api/instances", {**GOOD, "name": "lost"})
+    await herd.run_for(3 * MINUTE)
+    await api("how it was found again", "GET", f"/api/instances/{made['id']}/attempts")
+    await api("why of what is not there", "GET", "/api/instances/nobody/attempts")
+    api.recording.compare()
+
+
+async def test_plans(api: RecordedApi, herd: Herd) -> None:
+    wish = {"productName": "4090", "templateId": "101"}
+    await api("a plan", "POST", "/api/plans", wish)
+    full = {key: value for key, value in FULL.items() if key != "name"}
+    await api("a plan with all that can be said", "POST", "/api/plans", full)
+    await api("a plan that nothing fits", "POST", "/api/plans", {**wish, "maxHourlyPrice": "0.01"})
+    await api("a plan for a GPU that nobody sells", "POST", "/api/plans", {**wish, "productName": "Abacus"})
+    await api("a plan for a template that is not there", "POST", "/api/plans", {**wish, "templateId": "9"})
+    await api("a plan for a region that is not there", "POST", "/api/plans", {**wish, "region": "MOON-01"})
+    made = await api("a key that may only read", "POST", "/api/keys", {"scopes": ["read"]})
+    await api("a plan of a reader", "POST", "/api/plans", wish, caller=Caller("reader", made["key"]))
+    limits = {"maxGpus": 0, "maxHourlyUsd": "0.1"}
+    made = await api("a key with limits", "POST", "/api/keys", {"scopes": ["write"], "limits": limits})
+    await api("a plan beyond them", "POST", "/api/plans", wish, caller=Caller("writer", made["key"]))
+    await api("a bad plan", "POST", "/api/plans", {"gpuNum": 9, "odd": 1})
+    herd.world.faults.add(Fault(FaultKind.OUTAGE))
+    await api("clear what is remembered", "POST", "/api/cache/clear")
+    await api("a plan while the cloud is out", "POST", "/api/plans", wish)
+    api.recording.compare()
+
+
+async def test_jobs(api: RecordedApi, herd: Herd) -> None:
+    herd.receiver.accepts = lambda _: False
+    await api("statistics of nothing", "GET", "/api/jobs/stats")
+    made = await api("a create", "POST", "/api/instances", {**GOOD, "webhookUrl": HOOK})
+    listed = await api("the first jobs", "GET", "/api/jobs")
+    job_id = listed["jobs"][0]["id"]
+    await api("a job that has not failed", "POST", f"/api/jobs/{job_id}/retry")
+    await herd.run_for(2 * MINUTE)
+    await herd.run_jobs_for(timedelta(days=5))
+    failed = await api("those that failed", "GET", "/api/jobs?status=FAILED&type=send_webhook&limit=2")
+    await api("the next page", "GET", f"/api/jobs?status=FAILED&limit=2&cursor={failed['nextCursor']}")
+    await api("those of an instance", "GET", f"/api/jobs?instanceId={made['id']}&status=COMPLETED")
+    failed_id = failed["jobs"][0]["id"]
+    await api("one that failed", "GET", f"/api/jobs/{failed_id}")
+    await api("again", "POST", f"/api/jobs/{failed_id}/retry")
+    await api("statistics", "GET", "/api/jobs/stats")
+    await api("a job that is not there", "GET", "/api/jobs/job_nothing")
+    await api("a retry of nothing", "POST", "/api/jobs/job_nothing/retry")
+    await api("a bad list", "GET", "/api/jobs?status=odd&limit=101")
+    api.recording.compare()
+
+
+async def test_catalogue(api: RecordedApi, herd: Herd) -> None:
+    await api("products", "GET", "/api/products")
+    await api("one on demand", "GET", "/api/products?productName=4090&billingMode=onDemand")
+    await api("none of this name", "GET", "/api/products?productName=Abacus")
+    await api("templates", "GET", "/api/templates")
+    await api("one template", "GET", "/api/templates/101")
+    await api("regions", "GET", "/api/regions")
+    await api("a template that is not there", "GET", "/api/templates/9")
+    await api("a bad filter", "GET", "/api/products?billingMode=barter&productName=")
+    await api("what is remembered", "GET", "/api/cache/stats")
+    await api("forget what is not fresh", "POST", "/api/cache/cleanup")
+    await api("forget one", "POST", "/api/cache/clear", {"cacheName": "offers"})
+    await api("forget all", "POST", "/api/cache/clear")
+    await api("forget what is not there", "POST", "/api/cache/clear", {"cacheName": "odd"})
+    await api("forget badly", "POST", "/api/cache/clear", {"cacheName": 1, "odd": 1})
+    herd.world.faults.add(Fault(FaultKind.OUTAGE))
+    await api("products while the cloud is out", "GET", "/api/products")
+    await api("a sync while the cloud is out", "POST", "/api/sync")
+    api.recording.compare()
+
+
+async def test_health(api: RecordedApi, herd: Herd) -> None:
+    await api("alive", "GET", "/livez", caller=NOBODY)
+    await api("ready", "GET", "/readyz", caller=NOBODY)
+    await api("healthy", "GET", "/health", caller=NOBODY)
+    await api("creates", "GET", "/api/creates")
+    await herd.flags.put("creates_blocked", "the tag was lost")
+    await api("creates that are blocked", "GET", "/api/creates")
+    await api("health while they are", "GET", "/health", caller=NOBODY)
+    await api("resume them", "POST", "/api/creates/resume")
+    await api("resume them again", "POST", "/api/creates/resume")
+    refusal = Fault(FaultKind.REFUSE, status=401, reason="UNAUTHORIZED", for_s=300)
+    herd.world.faults.add(refusal)
+    await herd.run_for(2 * MINUTE)
+    await api("health while the cloud refuses our key", "GET", "/health", caller=NOBODY)
+    away = StoreUnavailable("the database does not answer")
+    with mock.patch.object(type(herd.sightings), "last_list", side_effect=away):
+        await api("not ready", "GET", "/readyz", caller=NOBODY)
+        await api("unhealthy", "GET", "/health", caller=NOBODY)
+    with mock.patch.object(type(herd.flags), "get", side_effect=away):
+        await api("what needs the database", "GET", "/api/creates")
+    api.recording.compare()
+
+
+async def test_orphans(api: RecordedApi, herd: Herd) -> None:
+    await api("none", "GET", "/api/orphans")
+    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    lost = rent_tagged(herd, 1)
+    surplus = await a_surplus(herd, 2)
+    herd.collector.deletes = False
+    await look(herd, 600)
+    await look(herd, 3000)
+    await api("all", "GET", "/api/orphans")
+    await api("those of one verdict", "GET", "/api/orphans?verdict=unrecorded")
+    await api("one", "GET", f"/api/orphans/{surplus}")
+    await api("adopt one", "POST", f"/api/orphans/{stranger}/adopt")
+    await api("adopt it again", "POST", f"/api/orphans/{stranger}/adopt", {})
+    await api("stop what is adopted", "POST", f"/api/orphans/{stranger}/stop")
+    await api("stop one", "POST", f"/api/orphans/{lost}/stop")
+    await look_for(herd, 3 * MINUTE)
+    await api("one that is stopped", "GET", f"/api/orphans/{lost}")
+    await api("delete one", "POST", f"/api/orphans/{lost}/delete")
+    await api("adopt what is being deleted", "POST", f"/api/orphans/{lost}/adopt")
+    await look_for(herd, 5 * MINUTE)
+    await api("what is left", "GET", "/api/orphans")
+    await api("what is gone", "GET", f"/api/orphans/{lost}")
+    await api("resume where nothing is held back", "POST", "/api/orphans/resume")
+    await api("what was never there", "POST", "/api/orphans/nobody/delete")
+    await api("a bad filter", "GET", "/api/orphans?verdict=odd&vredict=surplus")
+    await api("a field too many", "POST", f"/api/orphans/{surplus}/delete", {"force": True, "odd": 1})
+    api.recording.compare()
+
+
+async def test_orphans_braked(api: RecordedApi, herd: Herd) -> None:
+    for n in range(3):
+        await a_surplus(herd, n)
+    await herd.run_for(timedelta(seconds=70))
+    await api("a brake", "GET", "/api/orphans")
+    await api("health under a brake", "GET", "/health")
+    await api("resume", "POST", "/api/orphans/resume")
+    await api("after it", "GET", "/api/orphans")
+    api.recording.compare()
+
+
+async def test_webhooks(api: RecordedApi, herd: Herd, receivers: Receivers) -> None:
+    base = "/api/webhooks"
+    await api("no endpoints", "GET", f"{base}/endpoints")
+    wish = {"url": HOOK, "events": ["instance.ready", "instance.created"], "label": "ours"}
+    one = await api("an endpoint", "POST", f"{base}/endpoints", wish)
+    once = {"Idempotency-Key": "endpoint"}
+    two = {"url": "http://other.example.com/"}
+    other = await api("another endpoint", "POST", f"{base}/endpoints", two, headers=once)
+    await api("the same again, without its secret", "POST", f"{base}/endpoints", two, headers=once)
+    path, gone = f"{base}/endpoints/{one['id']}", f"{base}/endpoints/{other['id']}"
+    await api("a test of an endpoint", "POST", f"{base}/test", {"endpointId": one["id"]})
+    await api("a test of an address", "POST", f"{base}/test", {"url": "https://elsewhere.example.com/"})
+    await api("a new secret", "POST", f"{path}/rotate")
+    await api("the endpoint", "GET", path)
+    receivers.answer = lambda url: 503 if "other" in url else 200
+    made = await api("a create", "POST", "/api/instances", {**GOOD, "webhookUrl": "https://own.example.com/"})
+    await herd.run_for(2 * MINUTE)
+    await api("endpoints", "GET", f"{base}/endpoints")
+    listed = await api("deliveries", "GET", f"{base}/deliveries")
+    first = await api("a page of them", "GET", f"{base}/deliveries?limit=1&endpointId={one['id']}")
+    await api("the next", "GET", f"{base}/deliveries?limit=1&cursor={first['nextCursor']}")
+    await api("those of a type", "GET", f"{base}/deliveries?type=instance.ready&instanceId={made['id']}")
+    sent = next(it for it in listed["deliveries"] if it.get("endpointId") == one["id"])
+    failing = next(it for it in listed["deliveries"] if it.get("endpointId") == other["id"])
+    await api("one that arrived", "GET", f"{base}/deliveries/{sent['id']}")
+    await api("one that did not", "GET", f"{base}/deliveries/{failing['id']}")
+    await api("send it again", "POST", f"{base}/deliveries/{sent['id']}/replay")
+    receivers.answer = lambda url: 410 if "other" in url else 200
+    await api("all that failed", "POST", f"{base}/replay", {"since": "2026-01-01T00:00:00Z"})
+    await herd.run_for(5 * MINUTE)
+    await api("an endpoint that is gone", "GET", gone)
+    await api("those that were given up", "GET", f"{base}/deliveries?state=dead")
+    await api("enable it", "POST", f"{gone}/enable")
+    receivers.answer = lambda url: 0
+    await api("a test that nobody answers", "POST", f"{base}/test", {"endpointId": other["id"]})
+    again = {"since": "2026-01-01T00:00:00+00:00", "state": "dead", "endpointId": other["id"]}
+    await api("those of one endpoint", "POST", f"{base}/replay", again)
+    await api("remove it", "DELETE", gone)
+    await api("remove it again", "DELETE", gone)
+    await api("an endpoint that is not there", "GET", f"{base}/endpoints/ep_nothing")
+    await api("a secret for nobody", "POST", f"{base}/endpoints/ep_nothing/rotate")
+    await api("enable nobody", "POST", f"{base}/endpoints/ep_nothing/enable")
+    await api("a delivery that is not there", "GET", f"{base}/deliveries/msg_nothing")
+    await api("a replay of nothing", "POST", f"{base}/deliveries/msg_nothing/replay")
+    bad = {"url": "http://10.0.0.1/", "events": ["odd"], "label": "\u0007", "odd": 1}
+    await api("a bad endpoint", "POST", f"{base}/endpoints", bad)
+    await api("a bad replay", "POST", f"{base}/replay", {"since": "yesterday", "state": "odd"})
+    await api("a bad test", "POST", f"{base}/test", {"url": "http://x.example.com/", "endpointId": "ep_1"})
+    await api("a bad list", "GET", f"{base}/deliveries?state=odd&limit=x&odd=1")
+    api.recording.compare()
+
+
+async def test_keys(api: RecordedApi, herd: Herd) -> None:
+    await api("none", "GET", "/api/keys")
+    once = {"Idempotency-Key": "key"}
+    wish = {"scopes": ["read"], "label": "for Ada"}
+    reader = await api("a key that may read", "POST", "/api/keys", wish, headers=once)
+    await api("the same again, without the key", "POST", "/api/keys", wish, headers=once)
+    limits = {"requestsPerMinute": 3, "maxGpus": 1, "maxHourlyUsd": "1.50"}
+    full = {"scopes": ["write", "read"], "expiresAt": "2026-01-02T00:00:00Z", "limits": limits}
+    writer = await api("a key with limits", "POST", "/api/keys", full)
+    ada, bob = Caller("Ada", reader["key"]), Caller("Bob", writer["key"])
+    await api("she may not write", "POST", "/api/instances", GOOD, caller=ada)
+    await api("she may not see keys", "GET", "/api/keys", caller=ada)
+    await api("he may write", "POST", "/api/instances", GOOD, caller=bob)
+    await api("but not so much", "POST", "/api/instances", {**GOOD, "name": "more"}, caller=bob)
+    await api("his are his", "GET", "/api/instances/job", caller=ada)
+    await api("he sees them", "GET", "/api/instances", caller=bob)
+    await api("he asks too often", "GET", "/api/instances", caller=bob)
+    await api("one key", "GET", f"/api/keys/{reader['id']}")
+    await api("revoke it", "DELETE", f"/api/keys/{reader['id']}")
+    await api("revoke it again", "DELETE", f"/api/keys/{reader['id']}")
+    await api("it opens nothing any more", "GET", "/api/instances", caller=ada)
+    await herd.clock.sleep(timedelta(days=2).total_seconds())
+    await api("an expired key opens nothing", "GET", "/api/instances", caller=bob)
+    await api("all keys", "GET", "/api/keys")
+    await api("a key that is not there", "GET", "/api/keys/nothing1")
+    await api("revoke what is not there", "DELETE", "/api/keys/nothing1")
+    bad = {"scopes": ["king"], "label": 1, "expiresAt": "2025-01-01", "limits": {"maxGpus": -1, "odd": 1}}
+    await api("a bad key", "POST", "/api/keys", bad)
+    listed = await api("who did what", "GET", "/api/audit?limit=3")
+    await api("before that", "GET", f"/api/audit?cursor={listed['nextCursor']}")
+    await api("from the beginning", "GET", "/api/audit?order=asc&limit=2")
+    await api("a bad list", "GET", "/api/audit?order=odd&cursor=x&odd=1")
+    api.recording.compare()
+
+
+async def test_events(api: RecordedApi, app: ASGIApp, herd: Herd, recording: Recording) -> None:
+    await api("nothing has happened", "GET", "/api/events/history")
+    mine = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "stream-1"}
+    async with asking(app, "/api/events", mine) as live:
+        await herd.clock.settle()
+        made = await api("a create", "POST", "/api/instances", {**GOOD, "healthCheck": CHECK})
+        await herd.run_for(2 * MINUTE)
+        await api("a stop", "POST", f"/api/instances/{made['id']}/stop")
+        await herd.run_for(2 * MINUTE)
+        rent_past_gpuherd(herd.world, "somebody-elses")
+        await look_for(herd, MINUTE)
+    _record_stream(recording, "the stream of all that, live", "/api/events", live)
+    resumed = {**mine, "Last-Event-ID": "3", "X-Request-Id": "stream-2"}
+    async with asking(app, "/api/events", resumed, "type=instance.exited") as late:
+        await herd.clock.sleep(20)
+    _record_stream(recording, "from the third on, of one type", "/api/events?type=instance.exited", late)
+    await api("the history", "GET", "/api/events/history")
+    page = await api("a page of it", "GET", "/api/events/history?limit=2")
+    await api("the page before it", "GET", f"/api/events/history?limit=2&cursor={page['nextCursor']}")
+    await api("since an event", "GET", "/api/events/history?lastEventId=2&limit=2")
+    await api("of one instance", "GET", "/api/events/history?instance=job&type=instance.created")
+    await api("of none", "GET", "/api/events/history?instance=account")
+    await api("a bad history", "GET", "/api/events/history?limit=0&cursor=x&odd=1")
+    await api("forwards and backwards", "GET", "/api/events/history?cursor=1&lastEventId=1")
+    await api("a stream from nowhere", "GET", "/api/events", headers={"Last-Event-ID": "x"})
+    await api("a stream of nobody", "GET", "/api/events?instance=nobody")
+    await api("a stream without a key", "GET", "/api/events", caller=NOBODY)
+    recording.compare()
+
+
+def _record_stream(recording: Recording, title: str, path: str, reply: object) -> None:
+    recording.heading(title)
+    status, headers, body = (getattr(reply, name) for name in ("status", "headers", "body"))
+    recording.add(f"GET {path}", f"< {status}", *header_lines("<", headers))
+    recording.add_body(body)
