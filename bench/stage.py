@@ -36,6 +36,7 @@ class Scale:
     moving: int = 1_000
     burst: int = 200
     burst_speed: float = 1.0
+    rentals: int = 500
     webhooks: int = 20
     webhook_spacing_s: float = 2.0
     jobs: int = 200
@@ -55,6 +56,7 @@ TINY = Scale(
     moving=20,
     burst=5,
     burst_speed=20.0,
+    rentals=5,
     webhooks=2,
     webhook_spacing_s=0.2,
     jobs=5,
