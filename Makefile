@@ -41,7 +41,7 @@ imports: setup
 unit: setup
 	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
 
-format: setup ## rewrite the code in the house format
+format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -54,14 +54,14 @@ JOBS ?= 2
 chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
 	@$(BIN)/python -m pytest -n 4 -m long
 	@GPUHERD_TEST_EXAMPLES=new $(BIN)/python -m pytest -n 4 -m "not long" tests/domain tests/resilience tests/jobs tests/adapters tests/contracts
-	@$(BIN)/python -m tests.chaos run --seeds $(SEEDS) --jobs $(JOBS)
-	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
-	@$(BIN)/python -m tests.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict
-	@$(BIN)/python -m tests.chaos points --jobs $(JOBS)
-	@$(BIN)/python -m tests.chaos.kills --runs $(RUNS) --jobs $(JOBS)
-	@for story in kill stop restart; do $(BIN)/python -m tests.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
+	@$(BIN)/python -m proof.chaos run --seeds $(SEEDS) --jobs $(JOBS)
+	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
+	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict
+	@$(BIN)/python -m proof.chaos points --jobs $(JOBS)
+	@$(BIN)/python -m proof.chaos.kills --runs $(RUNS) --jobs $(JOBS)
+	@for story in kill stop restart; do $(BIN)/python -m proof.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
 	@GPUHERD_TEST_DATABASE=postgresql $(BIN)/python -m pytest -n 4 tests/entrypoints/http tests/entrypoints/web
-	@$(BIN)/python -m tests.chaos.mutants
+	@$(BIN)/python -m proof.chaos.mutants
 
 sbom: setup ## write the bill of materials (CycloneDX) into sbom.json
 	@$(BIN)/python -m tools.sbom > sbom.json

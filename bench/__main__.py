@@ -12,9 +12,9 @@ from pathlib import Path
 
 import structlog
 
+from bench.environment import TINY, BenchEnvironment, Scale
 from bench.report import CAUTION, Line, busy, machine, markdown, terminal_table
 from bench.rows import ROWS
-from bench.stage import TINY, Scale, Stage
 
 RESULTS = Path(__file__).parent / "results.md"
 
@@ -23,11 +23,11 @@ async def run(names: list[str], scale: Scale) -> list[Line]:
     """Measure some rows, one after the other, and tell how it goes."""
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="gpuherd-bench-") as directory:
-        stage = Stage(Path(directory), scale)
+        bench_env = BenchEnvironment(Path(directory), scale)
         for name in names:
             began_s = time.perf_counter()
             print(f"{name} …", end=" ", flush=True)
-            found = await _measured(name, stage)
+            found = await _measured(name, bench_env)
             print(f"{time.perf_counter() - began_s:.0f} s", flush=True)
             for line in found:
                 print("   ", "  ".join(filter(None, line.cells)), flush=True)
@@ -35,9 +35,9 @@ async def run(names: list[str], scale: Scale) -> list[Line]:
     return lines
 
 
-async def _measured(name: str, stage: Stage) -> list[Line]:
+async def _measured(name: str, bench_env: BenchEnvironment) -> list[Line]:
     try:
-        return await ROWS[name](stage)
+        return await ROWS[name](bench_env)
     except Exception as error:
         # The others were measured all the same; the table says what happened to this one.
         return [Line(name, "failed", "", None, "", False, f"{type(error).__name__}: {error}"[:300])]

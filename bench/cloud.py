@@ -16,15 +16,15 @@ from typing import Any
 from aiohttp import web
 
 from gpuherd.clock import SystemClock
-from gpuherd.simulator.addresses import NovitaAddresses
-from gpuherd.simulator.create_request import CreateRequest, Port
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import make_app
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.addresses import NovitaAddresses
+from gpuherd.simulator.world.world import World
 
 UNITS = 10**6
 REQUEST = CreateRequest(
-    product_id="4090.16c62g", cluster_id="us-ca-6", ports=(Port(8888, "http"), Port(22, "tcp"))
+    product_id="4090.16c62g", cluster_id="us-ca-6", ports=(ExposedPort(8888, "http"), ExposedPort(22, "tcp"))
 )
 
 

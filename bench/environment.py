@@ -83,7 +83,7 @@ class Measured:
 
 
 @dataclass
-class Stage:
+class BenchEnvironment:
     """One run of some benchmarks."""
 
     directory: Path
@@ -154,11 +154,11 @@ class Stage:
 
 
 async def take_turns(
-    stage: Stage, ours: tuple[Server, Orders], baseline: tuple[Server, Orders]
+    bench_env: BenchEnvironment, ours: tuple[Server, Orders], baseline: tuple[Server, Orders]
 ) -> tuple[Measured, Measured]:
     """Load both in turns, so that whatever else this machine does hits both alike; return the medians."""
     await asyncio.gather(_warm_up(ours), _warm_up(baseline))
-    rounds = [(await _round(*ours), await _round(*baseline)) for _ in range(stage.scale.rounds)]
+    rounds = [(await _round(*ours), await _round(*baseline)) for _ in range(bench_env.scale.rounds)]
     return _medians([one for one, _ in rounds]), _medians([other for _, other in rounds])
 
 

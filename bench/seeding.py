@@ -17,29 +17,30 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bench.cloud import REQUEST, new_world, rent_all, serve_world
-from gpuherd.adapters.sql import job_rows, schema
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.mapping import attempt_row, event_row, instance_row
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.adapters.sql.sightings import SqlSightings
+from gpuherd.adapters.sql.instances.mapping import attempt_row, event_row, instance_row
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.clock import Clock, Ids, SystemClock
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.events import CREATED, Event
-from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
-from gpuherd.domain.machine import Listing, Machine, Phase
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.sighting import ListRecord, Sighting, Witness
-from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import CREATED, Event
+from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
 from gpuherd.settings import load_settings
-from gpuherd.simulator.scenarios import play
-from gpuherd.simulator.world import World
-from gpuherd.usecases.activity import Activities
+from gpuherd.simulator.scenarios import apply_scenario
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.jobs.kinds import JobFactory
 
 INSTALLATION = "be9c4be9"
 # Boots are over before anybody looks.
-AT_ONCE = 1e6
+INSTANT_BOOT_SPEED = 1e6
 RENTAL = Rental("4090.16c62g", "RTX 4090 24GB", "US-CA-06", "us-ca-6", Decimal("0.35"), REQUEST.image_url)
 
 
@@ -79,12 +80,12 @@ async def remember(url: str, listing: Listing, clock: Clock, ids: Ids) -> None:
 
 
 def _populate(instance_ids: list[str], moving: int) -> World:
-    world = new_world(AT_ONCE)
+    world = new_world(INSTANT_BOOT_SPEED)
     for n, instance_id in enumerate(instance_ids):
         if n == len(instance_ids) - moving:
-            play(world, "endless-pull")
+            apply_scenario(world, "endless-pull")
         rent_all(world, [machine_name(n, instance_id)])
-    play(world, "calm")
+    apply_scenario(world, "calm")
     return world
 
 
@@ -119,8 +120,8 @@ async def _remember_list(database: Database, listing: Listing) -> None:
     # Older than the herd's witnesses must be, as in a service that has run for a while.
     seen_at = listing.started_at - timedelta(hours=1)
     record = ListRecord(seen_at, seen_at, True, Witness.NONE, len(listing.machines))
-    sightings = [Sighting(machine, seen_at, seen_at) for machine in listing.machines]
-    await SqlSightings(database).record(record, sightings, ())
+    observations = [ObservedMachine(machine, seen_at, seen_at) for machine in listing.machines]
+    await SqlObservations(database).record(record, observations, ())
 
 
 async def _remember_instances(database: Database, listing: Listing, now: datetime, ids: Ids) -> None:
@@ -129,13 +130,13 @@ async def _remember_instances(database: Database, listing: Listing, now: datetim
     rows = [{**instance_row(it), "version": it.version} for it in herd]
     attempts = [attempt_row(_attempt(it)) for it in herd]
     events = [event_row(Event(it.id, 1, CREATED, it.created_at, reason="accepted")) for it in herd]
-    activities = Activities(ids, max_attempts=3)
-    turns = [activities.turn(it) for it in herd if not it.settled]
+    job_factory = JobFactory(ids, max_attempts=3)
+    turns = [job_factory.turn(it) for it in herd if not it.settled]
 
     def work(connection: sa.Connection) -> None:
-        connection.execute(sa.insert(schema.instance), rows)
-        connection.execute(sa.insert(schema.attempt), attempts)
-        connection.execute(sa.insert(schema.event), events)
+        connection.execute(sa.insert(tables.instance), rows)
+        connection.execute(sa.insert(tables.attempt), attempts)
+        connection.execute(sa.insert(tables.event), events)
         job_rows.insert_jobs(connection, turns, now)
 
     await database.write(work)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.clock import Ids, SystemChance, SystemClock
+from gpuherd.clock import BufferedSystemRandom, Ids, SystemClock
 from tests.support.fake_clock import FakeClock
 
 # Crockford's: no i, l, o, u, so that an id read aloud is the id that was meant.
@@ -114,7 +114,7 @@ async def test_the_real_sleep_lets_others_run() -> None:
 
 
 def test_the_systems_chance_fills_all_bits_and_never_gives_the_same_twice() -> None:
-    chance = SystemChance()
+    chance = BufferedSystemRandom()
     drawn = [chance.getrandbits(80) for _ in range(5000)]
     assert len(set(drawn)) == 5000
     assert max(it.bit_length() for it in drawn) == 80
@@ -123,7 +123,7 @@ def test_the_systems_chance_fills_all_bits_and_never_gives_the_same_twice() -> N
 
 
 def test_threads_never_draw_the_same() -> None:
-    chance = SystemChance()
+    chance = BufferedSystemRandom()
     with ThreadPoolExecutor(8) as pool:
         drawn = list(pool.map(lambda _: [chance.getrandbits(80) for _ in range(500)], range(16)))
     assert len({it for some in drawn for it in some}) == 8000

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.settings import NAMES, Settings, SettingsInvalid, Source, load_settings, sources_of, strangers_in
+from gpuherd.settings import (
+    SETTING_NAMES,
+    Settings,
+    SettingsInvalid,
+    SettingSource,
+    load_settings,
+    sources_of,
+    unknown_variables_in,
+)
 
 EXAMPLE = Path(__file__).parent.parent / "gpuherd.toml.example"
 CANARY = "canary-that-must-not-be-printed"
@@ -46,7 +54,7 @@ def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
 def test_the_example_names_every_setting_with_its_default(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
     offered = re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE)
-    assert {name.upper() for name in tomllib.loads(offered)} == NAMES
+    assert {name.upper() for name in tomllib.loads(offered)} == SETTING_NAMES
     (tmp_path / "gpuherd.toml").write_text(text)
     assert load(tmp_path) == load(tmp_path / "nowhere")
     # With the comments taken away, whatever is not a placeholder must be the default.
@@ -167,10 +175,10 @@ def test_any_libpq_url_is_understood(tmp_path: Path, url: str) -> None:
 def test_each_setting_says_where_its_value_comes_from(tmp_path: Path) -> None:
     (tmp_path / "gpuherd.toml").write_text('gpuherd_port = 9\nlog_level = "nonsense"\n')
     sources = sources_of({"GPUHERD_PORT": "10", "PATH": "/bin"}, tmp_path)
-    assert set(sources) == NAMES
-    assert sources["GPUHERD_PORT"] is Source.ENVIRONMENT
-    assert sources["LOG_LEVEL"] is Source.FILE
-    assert sources["GPUHERD_HOST"] is Source.DEFAULT
+    assert set(sources) == SETTING_NAMES
+    assert sources["GPUHERD_PORT"] is SettingSource.ENVIRONMENT
+    assert sources["LOG_LEVEL"] is SettingSource.FILE
+    assert sources["GPUHERD_HOST"] is SettingSource.DEFAULT
 
 
 def test_variables_that_only_look_like_settings_are_found() -> None:
@@ -181,4 +189,4 @@ def test_variables_that_only_look_like_settings_are_found() -> None:
         "_GPUHERD_COMPLETE": "4",
         "HOME": "5",
     }
-    assert strangers_in(environ) == ["GPUHERD_PROT", "NOVITA_KEY"]
+    assert unknown_variables_in(environ) == ["GPUHERD_PROT", "NOVITA_KEY"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.lock import Locked, UnreadableLock, normal, read_lock
 
-HERE = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 # Lines like `name==1.2.3  why nobody should have it`; the file need not be there.
 KNOWN_BAD = "tools/known-bad.txt"
@@ -112,12 +112,12 @@ def ask_pip_audit(lock: Path) -> int:
 
 def main() -> int:
     """Say what is wrong, if anything is."""
-    problems = check(HERE)
+    problems = check(ROOT)
     for it in problems:
         sys.stdout.write(f"{it}\n")
     if not problems:
         sys.stdout.write("the locks are complete, hashed and in agreement\n")
-    return 1 if ask_pip_audit(HERE / LOCKS[0]) or problems else 0
+    return 1 if ask_pip_audit(ROOT / LOCKS[0]) or problems else 0
 
 
 if __name__ == "__main__":

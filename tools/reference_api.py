@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from gpuherd import __version__
-from gpuherd.entrypoints.http.access import ACCESS, with_access
-from gpuherd.entrypoints.http.app import PARTS
-from gpuherd.entrypoints.http.openapi import completed
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES, with_security
+from gpuherd.entrypoints.http.app import ROUTE_MODULES
+from gpuherd.entrypoints.http.openapi import completed_openapi
 from tools.reference_text import NOTICE, code, table
 
 Json = dict[str, Any]
@@ -48,14 +48,14 @@ def api_page() -> str:
 def described() -> Json:
     """Return the OpenAPI document, which needs no server to be running."""
     app = FastAPI(title="gpuherd", version=__version__)
-    for part in PARTS:
+    for part in ROUTE_MODULES:
         app.include_router(part.router)
-    return with_access(completed(app.openapi()))
+    return with_security(completed_openapi(app.openapi()))
 
 
 def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
     """Yield the routes in the order in which they are declared: those of one thing stand together."""
-    for method, path in ACCESS:
+    for method, path in ROUTE_SCOPES:
         yield method, path, document["paths"][path][method.lower()]
 
 
@@ -144,7 +144,7 @@ def _default(schema: Json) -> str:
 
 
 def _scope(method: str, path: str) -> str:
-    scope = ACCESS[method, path]
+    scope = ROUTE_SCOPES[method, path]
     return "open" if scope is None else scope.value
 
 

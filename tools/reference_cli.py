@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from gpuherd.__main__ import application
-from gpuherd.entrypoints.cli.exit_codes import MEANINGS
+from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS
 from tools.reference_text import NOTICE, code, table
 
 # These are the same everywhere, and are explained once.

@@ -15,7 +15,7 @@ from typing import Any
 
 from tools.lock import Locked, read_lock
 
-HERE = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent
 
 
 def bill(name: str, version: str, packages: Sequence[Locked]) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def _dependencies(name: str, root: str, packages: Sequence[Locked]) -> list[dict
 
 def main() -> int:
     """Print the bill for the lock of this repository."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
-    packages = read_lock((HERE / "requirements.lock").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packages = read_lock((ROOT / "requirements.lock").read_text())
     sys.stdout.write(json.dumps(bill(project["name"], project["version"], packages), indent=2) + "\n")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from bench.environment import BenchEnvironment
 from bench.report import Line
 from bench.rows import (
     burst,
@@ -21,9 +22,8 @@ from bench.rows import (
     streams,
     webhook,
 )
-from bench.stage import Stage
 
-Row = Callable[[Stage], Awaitable[list[Line]]]
+Row = Callable[[BenchEnvironment], Awaitable[list[Line]]]
 
 ROWS: Mapping[str, Row] = {
     "create": create.measure,

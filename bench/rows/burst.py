@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready, until, wish
 from bench.processes import Server
 from bench.report import Line
-from bench.stage import LIMITS_OFF, Stage, call, ready, until, wish
 
 CALLS_MAX = 2.3
 # One create, and one look at the machine for its connection details: nobody can do with less.
 FLOOR = 2.0
 
 
-async def measure(stage: Stage) -> list[Line]:
-    burst = stage.scale.burst
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    burst = bench_env.scale.burst
     async with (
-        stage.cloud(speed=stage.scale.burst_speed) as cloud,
-        stage.ours(cloud, LIMITS_OFF) as server,
+        bench_env.cloud(speed=bench_env.scale.burst_speed) as cloud,
+        bench_env.ours(cloud, LIMITS_OFF) as server,
     ):
         await ready(server)
         began_s = time.perf_counter()

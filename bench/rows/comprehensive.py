@@ -8,10 +8,10 @@ import time
 
 import aiohttp
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready
 from bench.load import Orders, load
 from bench.processes import AUTH, Server
 from bench.report import Line, median
-from bench.stage import LIMITS_OFF, Stage, call, ready
 from bench.usage import rss_mb
 
 PATH = "/api/instances/comprehensive"
@@ -23,29 +23,29 @@ PAGE = 100
 PAGES_AT_ONCE = 16
 
 
-async def measure(stage: Stage) -> list[Line]:
-    many = stage.scale.many
-    seeded = await stage.seeded(many)
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    many = bench_env.scale.many
+    seeded = await bench_env.seeded(many)
     calm = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "600"}
-    kept = stage.place("bytes") / "comprehensive.json"
+    kept = bench_env.place("bytes") / "comprehensive.json"
     cold: list[float] = []
     bare_cold: list[float] = []
     async with (
-        stage.cloud(seeded=seeded, latency_s=LATENCY_S) as cloud,
-        stage.ours(cloud, calm, seeded=seeded) as server,
+        bench_env.cloud(seeded=seeded, latency_s=LATENCY_S) as cloud,
+        bench_env.ours(cloud, calm, seeded=seeded) as server,
     ):
         await ready(server)
-        for _ in range(stage.scale.rounds):
+        for _ in range(bench_env.scale.rounds):
             await call(server, "POST", "/api/cache/clear")
             cold.append((await load(_orders(server, PATH, 1))).p50_ms)
             bare_cold.append(await _walk_ms(cloud, many))
         used_mb = rss_mb(server.pid)
         async with aiohttp.ClientSession(headers=AUTH, raise_for_status=True) as session:
             kept.write_bytes(await (await session.get(server.url + PATH)).read())
-        async with stage.bare("bytes", kept) as bare:
+        async with bench_env.bare("bytes", kept) as bare:
             cached: list[float] = []
             bare_cached: list[float] = []
-            for _ in range(stage.scale.rounds):
+            for _ in range(bench_env.scale.rounds):
                 cached.append((await load(_orders(server, PATH, CACHED_CALLS))).p50_ms)
                 bare_cached.append((await load(_orders(bare, "/", CACHED_CALLS))).p50_ms)
     size_mb = kept.stat().st_size / 1e6

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from bench.environment import BenchEnvironment, call, ready, take_turns, wish
 from bench.load import Orders
 from bench.processes import AUTH
 from bench.report import Line
-from bench.stage import Stage, call, ready, take_turns, wish
 
 CALLERS = 64
 RATIO_MIN = 0.35
@@ -22,7 +22,7 @@ NOTE = (
 )
 
 
-async def measure(stage: Stage) -> list[Line]:
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
     orders = Orders(
         port=0,
         path="/",
@@ -30,18 +30,18 @@ async def measure(stage: Stage) -> list[Line]:
         headers=AUTH,
         body=json.dumps(wish("bench")),
         callers=CALLERS,
-        seconds=stage.scale.round_s,
+        seconds=bench_env.scale.round_s,
     )
     async with (
-        stage.cloud() as cloud,
-        stage.ours(cloud) as server,
-        stage.bare("create", stage.place("bare-db") / "bare.db") as bare,
+        bench_env.cloud() as cloud,
+        bench_env.ours(cloud) as server,
+        bench_env.bare("create", bench_env.place("bare-db") / "bare.db") as bare,
     ):
         await ready(server)
         # The catalogue is known from here on, as in a service that has run for a minute.
         await call(server, "POST", "/api/instances", wish("first"))
         ours, baseline = await take_turns(
-            stage,
+            bench_env,
             (server, replace(orders, port=server.port, path="/api/instances")),
             (bare, replace(orders, port=bare.port)),
         )

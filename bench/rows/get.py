@@ -6,28 +6,28 @@ from dataclasses import replace
 
 import aiohttp
 
+from bench.environment import BenchEnvironment, ready, take_turns
 from bench.load import Orders
 from bench.processes import AUTH
 from bench.report import Line
-from bench.stage import Stage, ready, take_turns
 
 CALLERS = 16
 RATIO_MIN = 0.5
 PER_S_MIN = 4000
 
 
-async def measure(stage: Stage) -> list[Line]:
-    seeded = await stage.seeded(stage.scale.few)
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    seeded = await bench_env.seeded(bench_env.scale.few)
     path = f"/api/instances/{seeded.instance_id}"
-    kept = stage.place("bytes") / "details.json"
-    async with stage.cloud(seeded=seeded) as cloud, stage.ours(cloud, seeded=seeded) as server:
+    kept = bench_env.place("bytes") / "details.json"
+    async with bench_env.cloud(seeded=seeded) as cloud, bench_env.ours(cloud, seeded=seeded) as server:
         await ready(server)
         async with aiohttp.ClientSession(headers=AUTH, raise_for_status=True) as session:
             kept.write_bytes(await (await session.get(server.url + path)).read())
-        async with stage.bare("bytes", kept) as bare:
-            orders = Orders(port=0, path="/", headers=AUTH, callers=CALLERS, seconds=stage.scale.round_s)
+        async with bench_env.bare("bytes", kept) as bare:
+            orders = Orders(port=0, path="/", headers=AUTH, callers=CALLERS, seconds=bench_env.scale.round_s)
             ours, baseline = await take_turns(
-                stage,
+                bench_env,
                 (server, replace(orders, port=server.port, path=path)),
                 (bare, replace(orders, port=bare.port)),
             )

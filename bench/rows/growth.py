@@ -15,24 +15,24 @@ from pathlib import Path
 
 import psycopg
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, ready, until
 from bench.load import Orders, load
 from bench.postgres import Postgres, running_postgres
 from bench.processes import AUTH, Server
 from bench.report import Line, median
-from bench.seeding import AT_ONCE, list_all, machine_name, remember
-from bench.stage import LIMITS_OFF, Stage, ready, until
+from bench.seeding import INSTANT_BOOT_SPEED, list_all, machine_name, remember
 from bench.usage import rss_mb
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.job_book import SqlJobBook
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.clock import Ids, SystemClock
-from gpuherd.domain.instance import ID_PREFIX
-from gpuherd.domain.machine import Listing
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.sweep import Sweep
+from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.instance.instance import ID_PREFIX
+from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.jobs.sweep import Sweep
 
 # No second list shall fall into the measurements.
-CALM = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600"}
+QUIET_SETTINGS = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600"}
 SWEEPS = 15
 LAST_LIST = "SELECT max(started_at) FROM list_record"
 TICK_LIMIT_S = 180.0
@@ -58,12 +58,12 @@ WORDS = {
 }
 
 
-async def measure(stage: Stage) -> list[Line]:
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
     found: dict[str, list[Size]] = {"SQLite": [], "PostgreSQL": []}
     async with running_postgres() as postgres:
-        for count in stage.scale.rows:
-            await _measure_at(stage, postgres, count, found)
-    few, many = stage.scale.rows[0], stage.scale.rows[-1]
+        for count in bench_env.scale.rows:
+            await _measure_at(bench_env, postgres, count, found)
+    few, many = bench_env.scale.rows[0], bench_env.scale.rows[-1]
     return [
         Line(
             f"{many:,} instances on {database}: {WORDS[it.name][0]}",
@@ -83,21 +83,23 @@ def _pages(name: str, few: int, many: int) -> str:
     return f"; {many // 100:,} pages of the cloud against {few // 100:,}" if name == "tick_s" else ""
 
 
-async def _measure_at(stage: Stage, postgres: Postgres, count: int, found: dict[str, list[Size]]) -> None:
-    place, clock = stage.place(f"growth-{count}"), SystemClock()
+async def _measure_at(
+    bench_env: BenchEnvironment, postgres: Postgres, count: int, found: dict[str, list[Size]]
+) -> None:
+    place, clock = bench_env.place(f"growth-{count}"), SystemClock()
     ids = Ids(clock, random.Random(3))
     instance_ids = [ids.new(ID_PREFIX) for _ in range(count)]
     names = place / "names"
     names.write_text("\n".join(machine_name(n, it) for n, it in enumerate(instance_ids)))
-    async with stage.cloud(speed=AT_ONCE, names=names) as cloud:
+    async with bench_env.cloud(speed=INSTANT_BOOT_SPEED, names=names) as cloud:
         listing = await list_all(cloud.url, place)
         file = place / "gpuherd.db"
         await remember(f"sqlite:///{file}", listing, clock, ids)
-        env = {**CALM, "GPUHERD_DATABASE_URL": f"sqlite:///{file}"}
-        found["SQLite"].append(await _size(stage, cloud, env, instance_ids[0]))
+        env = {**QUIET_SETTINGS, "GPUHERD_DATABASE_URL": f"sqlite:///{file}"}
+        found["SQLite"].append(await _size(bench_env, cloud, env, instance_ids[0]))
         url = await _remember_on_server(postgres, listing, ids)
-        env = {**CALM, "GPUHERD_DATABASE_URL": url}
-        found["PostgreSQL"].append(await _size(stage, cloud, env, instance_ids[0]))
+        env = {**QUIET_SETTINGS, "GPUHERD_DATABASE_URL": url}
+        found["PostgreSQL"].append(await _size(bench_env, cloud, env, instance_ids[0]))
 
 
 async def _remember_on_server(postgres: Postgres, listing: Listing, ids: Ids) -> str:
@@ -111,19 +113,19 @@ async def _remember_on_server(postgres: Postgres, listing: Listing, ids: Ids) ->
     return url
 
 
-async def _size(stage: Stage, cloud: Server, env: dict[str, str], instance_id: str) -> Size:
+async def _size(bench_env: BenchEnvironment, cloud: Server, env: dict[str, str], instance_id: str) -> Size:
     url = env["GPUHERD_DATABASE_URL"]
-    async with stage.ours(cloud, env) as server:
+    async with bench_env.ours(cloud, env) as server:
         await ready(server)
         tick_s = await _tick_s(url, server)
         memory_mb = rss_mb(server.pid)
-        page = await load(_orders(stage, server, "/api/instances?limit=100"))
-        get = await load(_orders(stage, server, f"/api/instances/{instance_id}"))
+        page = await load(_orders(bench_env, server, "/api/instances?limit=100"))
+        get = await load(_orders(bench_env, server, f"/api/instances/{instance_id}"))
     return Size(page.p50_ms, get.p50_ms, tick_s, await _sweep_ms(url), memory_mb)
 
 
-def _orders(stage: Stage, server: Server, path: str) -> Orders:
-    return Orders(port=server.port, path=path, headers=AUTH, seconds=stage.scale.round_s / 2)
+def _orders(bench_env: BenchEnvironment, server: Server, path: str) -> Orders:
+    return Orders(port=server.port, path=path, headers=AUTH, seconds=bench_env.scale.round_s / 2)
 
 
 async def _tick_s(url: str, server: Server) -> float:
@@ -154,7 +156,7 @@ def _last_list(url: str) -> float:
 async def _sweep_ms(url: str) -> float:
     clock = SystemClock()
     database = Database(url if url.startswith("sqlite") else _in_sqlalchemys_words(url))
-    sweep = Sweep(SqlJobBook(database, clock), Activities(Ids(clock, random.Random(5)), 3), clock)
+    sweep = Sweep(SqlJobs(database, clock), JobFactory(Ids(clock, random.Random(5)), 3), clock)
     took_ms = []
     try:
         for _ in range(SWEEPS):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from bench.environment import BenchEnvironment, ready
 from bench.report import Line
-from bench.stage import Stage, ready
 from bench.usage import cpu_s
 
 PERCENT_MAX = 2.0
@@ -13,11 +13,15 @@ PERCENT_MAX = 2.0
 CALM_DOWN_S = 2.0
 
 
-async def measure(stage: Stage) -> list[Line]:
-    body = stage.place("bytes") / "empty.json"
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    body = bench_env.place("bytes") / "empty.json"
     body.write_text("{}")
-    seconds = stage.scale.idle_s
-    async with stage.cloud() as cloud, stage.ours(cloud) as server, stage.bare("bytes", body) as bare:
+    seconds = bench_env.scale.idle_s
+    async with (
+        bench_env.cloud() as cloud,
+        bench_env.ours(cloud) as server,
+        bench_env.bare("bytes", body) as bare,
+    ):
         await ready(server)
         await asyncio.sleep(min(CALM_DOWN_S, seconds))
         before = cpu_s(server.pid), cpu_s(bare.pid)

@@ -8,13 +8,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from bench.environment import BenchEnvironment
 from bench.report import Line, percentile
-from bench.stage import Stage
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.job_book import SqlJobBook
-from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.jobs.store import SqlJobs
+from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.clock import SystemClock
 from gpuherd.jobs.job import NewJob
 from gpuherd.jobs.outcome import Done
@@ -25,10 +25,10 @@ PAUSE_S = 0.02
 KIND = "monitor_instance"
 
 
-async def measure(stage: Stage) -> list[Line]:
-    place = stage.place("jobs")
-    ours = await _ours_ms(place, stage.scale.jobs)
-    baseline = await _bare_ms(place, stage.scale.jobs)
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    place = bench_env.place("jobs")
+    ours = await _ours_ms(place, bench_env.scale.jobs)
+    baseline = await _bare_ms(place, bench_env.scale.jobs)
     p50, floor = percentile(ours, 50), percentile(baseline, 50)
     return [
         Line(
@@ -38,7 +38,7 @@ async def measure(stage: Stage) -> list[Line]:
             p50 / floor,
             "< 10 ms",
             p50 < P50_MS_MAX,
-            f"{stage.scale.jobs} jobs one after the other, p99 {percentile(ours, 99):.1f} ms; the engine "
+            f"{bench_env.scale.jobs} jobs one after the other, p99 {percentile(ours, 99):.1f} ms; the engine "
             "runs in this process; baseline: one row in SQLite, committed in a thread, then an asyncio event",
         )
     ]
@@ -49,8 +49,8 @@ async def _ours_ms(place: Path, count: int) -> list[float]:
     database = Database(f"sqlite:///{place / 'jobs.db'}")
     await asyncio.to_thread(migrate, database)
     repository = SqliteRepository(database, clock)
-    database.doorbell = repository.driver.ring
-    book = SqlJobBook(database, clock)
+    database.on_commit_wake = repository.driver.wake_listeners
+    book = SqlJobs(database, clock)
     started: asyncio.Queue[float] = asyncio.Queue()
 
     async def run(job_id: str) -> Done:

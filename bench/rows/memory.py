@@ -6,21 +6,21 @@ import asyncio
 import sqlite3
 from contextlib import closing
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, ready, until
 from bench.processes import Server
 from bench.report import Line
-from bench.stage import LIMITS_OFF, Stage, ready, until
 from bench.usage import peak_rss_mb, rss_mb
 
 MB_MAX = 200
 
 
-async def measure(stage: Stage) -> list[Line]:
-    seeded = await stage.seeded(stage.scale.many)
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    seeded = await bench_env.seeded(bench_env.scale.many)
     async with (
-        stage.cloud(seeded=seeded) as cloud,
-        stage.cloud() as empty_cloud,
-        stage.ours(cloud, LIMITS_OFF, seeded=seeded) as server,
-        stage.ours(empty_cloud, LIMITS_OFF) as idle,
+        bench_env.cloud(seeded=seeded) as cloud,
+        bench_env.cloud() as empty_cloud,
+        bench_env.ours(cloud, LIMITS_OFF, seeded=seeded) as server,
+        bench_env.ours(empty_cloud, LIMITS_OFF) as idle,
     ):
         await asyncio.gather(ready(server), ready(idle))
         # The one that was prepared, and the first of its own: from then on it holds all that it ever will.
@@ -29,7 +29,7 @@ async def measure(stage: Stage) -> list[Line]:
         used, peak, floor = rss_mb(server.pid), peak_rss_mb(server.pid), rss_mb(idle.pid)
     return [
         Line(
-            f"memory with {stage.scale.many:,} instances",
+            f"memory with {bench_env.scale.many:,} instances",
             f"{used:.0f} MB",
             f"{floor:.0f} MB",
             used / floor,

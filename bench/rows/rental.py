@@ -1,7 +1,8 @@
-"""What one rental costs the machine that runs us: CPU from the accepted create to the delivered `instance.ready`.
+"""What one rental costs the machine that runs us: CPU from the accepted create to the delivered
+`instance.ready`.
 
-Measured from outside, over a burst, so that whatever is shared by many rentals is shared here too. On PostgreSQL
-an API process and a worker work together, and the database server's own CPU is counted as well.
+Measured from outside, over a burst, so that whatever is shared by many rentals is shared here too. On
+PostgreSQL an API process and a worker work together, and the database server's own CPU is counted as well.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready, until, wish
 from bench.postgres import running_postgres
 from bench.processes import Server
 from bench.report import Line
 from bench.rows.webhook import READY, Receiver, receiving
-from bench.stage import LIMITS_OFF, Stage, call, ready, until, wish
 from bench.usage import cpu_s
 
 CPU_MS_MAX = 45.0
@@ -24,27 +25,27 @@ SPEED = 10.0
 CALLERS = 32
 
 
-async def measure(stage: Stage) -> list[Line]:
-    return [await _on_sqlite(stage), await _on_postgres(stage)]
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    return [await _on_sqlite(bench_env), await _on_postgres(bench_env)]
 
 
-async def _on_sqlite(stage: Stage) -> Line:
-    burst = stage.scale.burst
+async def _on_sqlite(bench_env: BenchEnvironment) -> Line:
+    burst = bench_env.scale.burst
     async with (
         receiving() as receiver,
-        stage.cloud(speed=SPEED) as cloud,
-        stage.ours(cloud, LIMITS_OFF) as server,
+        bench_env.cloud(speed=SPEED) as cloud,
+        bench_env.ours(cloud, LIMITS_OFF) as server,
     ):
         await ready(server)
         used_s = await _rent(server, receiver, burst, lambda: cpu_s(server.pid))
     return _line(f"CPU of one rental on SQLite, burst of {burst}", used_s / burst * 1e3, "one process")
 
 
-async def _on_postgres(stage: Stage) -> Line:
-    count = stage.scale.rentals
-    async with receiving() as receiver, running_postgres() as postgres, stage.cloud(speed=SPEED) as cloud:
+async def _on_postgres(bench_env: BenchEnvironment) -> Line:
+    count = bench_env.scale.rentals
+    async with receiving() as receiver, running_postgres() as postgres, bench_env.cloud(speed=SPEED) as cloud:
         env = {**LIMITS_OFF, "GPUHERD_DATABASE_URL": postgres.new_database()}
-        async with _pair(stage, cloud, env) as (api, worker):
+        async with _pair(bench_env, cloud, env) as (api, worker):
             database: list[float] = []
 
             def used() -> float:
@@ -58,10 +59,12 @@ async def _on_postgres(stage: Stage) -> Line:
 
 
 @contextlib.asynccontextmanager
-async def _pair(stage: Stage, cloud: Server, env: dict[str, str]) -> AsyncIterator[tuple[Server, Server]]:
-    async with stage.ours(cloud, env, role="api") as api:
+async def _pair(
+    bench_env: BenchEnvironment, cloud: Server, env: dict[str, str]
+) -> AsyncIterator[tuple[Server, Server]]:
+    async with bench_env.ours(cloud, env, role="api") as api:
         await ready(api)
-        async with stage.ours(cloud, env, role="worker") as worker:
+        async with bench_env.ours(cloud, env, role="worker") as worker:
             await ready(worker)
             yield api, worker
 

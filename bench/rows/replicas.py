@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import psycopg
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready, until, wish
 from bench.load import Orders, load
 from bench.postgres import Postgres, running_postgres
 from bench.processes import AUTH, Server
 from bench.report import Line, median, percentile
-from bench.stage import LIMITS_OFF, Stage, call, ready, until, wish
 from bench.usage import cpu_s
 
 RATIO_MIN = 1.7
@@ -27,9 +27,9 @@ TAKEOVER_S_MAX = 15.0
 # About what a real create takes.
 LATENCY_S = 0.25
 # Boots are over before anybody looks.
-AT_ONCE = 1e6
+INSTANT_BOOT_SPEED = 1e6
 # So many create calls are under way when their worker is killed.
-HELD = 8
+HELD_CALLS = 8
 HELD_S = 25.0
 BOUND = "SELECT count(*) FROM attempt WHERE state = 'bound'"
 LEASES = "SELECT id, lease_token FROM instance WHERE lease_token IS NOT NULL"
@@ -57,28 +57,30 @@ class Pace:
         )
 
 
-async def measure(stage: Stage) -> list[Line]:
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
     async with running_postgres() as postgres:
-        alone_per_s = await _cloud_alone(stage)
+        alone_per_s = await _cloud_alone(bench_env)
         return [
-            await _scaling(stage, postgres, LATENCY_S, alone_per_s),
-            await _scaling(stage, postgres, 0.0, alone_per_s),
-            await _takeover(stage, postgres),
+            await _scaling(bench_env, postgres, LATENCY_S, alone_per_s),
+            await _scaling(bench_env, postgres, 0.0, alone_per_s),
+            await _takeover(bench_env, postgres),
         ]
 
 
-async def _scaling(stage: Stage, postgres: Postgres, latency_s: float, alone_per_s: float) -> Line:
+async def _scaling(
+    bench_env: BenchEnvironment, postgres: Postgres, latency_s: float, alone_per_s: float
+) -> Line:
     ones: list[Pace] = []
     twos: list[Pace] = []
     # In turns, so that whatever else this machine does hits both alike; each time from nothing, because it
     # costs the more to watch the cloud the more machines the rounds before have left there.
-    for _ in range(stage.scale.replica_rounds):
-        async with _house(stage, postgres) as house, house.worker() as first:
+    for _ in range(bench_env.scale.replica_rounds):
+        async with _deployment(bench_env, postgres) as deployment, deployment.worker() as first:
             if latency_s:
-                await _slow_down(house.cloud, latency_s)
-            ones.append(await _warm_pace(stage, house, [first]))
-            async with house.worker() as second:
-                twos.append(await _warm_pace(stage, house, [first, second]))
+                await _slow_down(deployment.cloud, latency_s)
+            ones.append(await _warm_pace(bench_env, deployment, [first]))
+            async with deployment.worker() as second:
+                twos.append(await _warm_pace(bench_env, deployment, [first, second]))
     ratio = median([two.rented_per_s / one.rented_per_s for one, two in zip(ones, twos, strict=True)])
     one, two, cores = _middle(ones), _middle(twos), os.cpu_count() or 1
     most = cores / one.cores
@@ -92,7 +94,7 @@ async def _scaling(stage: Stage, postgres: Postgres, latency_s: float, alone_per
         ratio,
         "≥ 1.7×" if is_fair else "",
         ratio >= RATIO_MIN if is_fair else None,
-        f"{stage.scale.wishes} wishes until each has its machine ({two.rented_per_s:,.0f}/s against "
+        f"{bench_env.scale.wishes} wishes until each has its machine ({two.rented_per_s:,.0f}/s against "
         f"{one.rented_per_s:,.0f}/s), 10 turns at once a worker; of {cores} cores one had {one.shares}, "
         f"two had {two.shares}, so no more than {most:.1f}× fits into this machine; the simulator alone "
         f"answers {alone_per_s:,.0f} calls/s; baseline: 1 worker",
@@ -104,10 +106,10 @@ def _middle(paces: list[Pace]) -> Pace:
 
 
 @dataclass(frozen=True)
-class House:
+class Deployment:
     """A cloud, a database and somebody who accepts wishes; workers are yet to come."""
 
-    stage: Stage
+    bench_env: BenchEnvironment
     postgres: Postgres
     cloud: Server
     api: Server
@@ -119,7 +121,7 @@ class House:
 
     @contextlib.asynccontextmanager
     async def worker(self) -> AsyncIterator[Server]:
-        async with self.stage.ours(self.cloud, self.env, role="worker") as server:
+        async with self.bench_env.ours(self.cloud, self.env, role="worker") as server:
             await ready(server)
             yield server
 
@@ -138,11 +140,14 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def _house(stage: Stage, postgres: Postgres) -> AsyncIterator[House]:
+async def _deployment(bench_env: BenchEnvironment, postgres: Postgres) -> AsyncIterator[Deployment]:
     env = {**LIMITS_OFF, "GPUHERD_DATABASE_URL": postgres.new_database()}
-    async with stage.cloud(speed=AT_ONCE) as cloud, stage.ours(cloud, env, role="api") as api:
+    async with (
+        bench_env.cloud(speed=INSTANT_BOOT_SPEED) as cloud,
+        bench_env.ours(cloud, env, role="api") as api,
+    ):
         await ready(api)
-        yield House(stage, postgres, cloud, api, env)
+        yield Deployment(bench_env, postgres, cloud, api, env)
 
 
 async def _slow_down(cloud: Server, latency_s: float) -> None:
@@ -150,23 +155,23 @@ async def _slow_down(cloud: Server, latency_s: float) -> None:
     await call(cloud, "POST", "/_simulator/faults", fault)
 
 
-async def _warm_pace(stage: Stage, house: House, workers: list[Server]) -> Pace:
+async def _warm_pace(bench_env: BenchEnvironment, deployment: Deployment, workers: list[Server]) -> Pace:
     """Measure them once each has done something before: the catalogue is known, statements are prepared."""
-    await _pace(house, workers, stage.scale.wishes // 6)
-    return await _pace(house, workers, stage.scale.wishes)
+    await _pace(deployment, workers, bench_env.scale.wishes // 6)
+    return await _pace(deployment, workers, bench_env.scale.wishes)
 
 
-async def _pace(house: House, workers: list[Server], wishes: int) -> Pace:
+async def _pace(deployment: Deployment, workers: list[Server], wishes: int) -> Pace:
     pids = [it.pid for it in workers]
-    bound = await _bound(house.url) + wishes
+    bound = await _bound(deployment.url) + wishes
     with _standing_still(workers):
-        await house.accept(wishes)
+        await deployment.accept(wishes)
         turns = sum(map(_turns_in, workers))
-        used_s = sum(map(cpu_s, pids)), house.postgres.cpu_s(), cpu_s(house.cloud.pid)
+        used_s = sum(map(cpu_s, pids)), deployment.postgres.cpu_s(), cpu_s(deployment.cloud.pid)
         began_s = time.perf_counter()
 
     async def all_rented() -> bool:
-        return await _bound(house.url) >= bound
+        return await _bound(deployment.url) >= bound
 
     await until(all_rented, every_s=0.05)
     took_s = time.perf_counter() - began_s
@@ -174,8 +179,8 @@ async def _pace(house: House, workers: list[Server], wishes: int) -> Pace:
         (sum(map(_turns_in, workers)) - turns) / took_s,
         wishes / took_s,
         (sum(map(cpu_s, pids)) - used_s[0]) / took_s,
-        (house.postgres.cpu_s() - used_s[1]) / took_s,
-        (cpu_s(house.cloud.pid) - used_s[2]) / took_s,
+        (deployment.postgres.cpu_s() - used_s[1]) / took_s,
+        (cpu_s(deployment.cloud.pid) - used_s[2]) / took_s,
     )
 
 
@@ -200,28 +205,30 @@ def _turns_in(server: Server) -> int:
     return (server.directory / "log").read_text().count('"event": "job.ran"')
 
 
-async def _cloud_alone(stage: Stage) -> float:
+async def _cloud_alone(bench_env: BenchEnvironment) -> float:
     """Return how many calls the simulated cloud answers in a second, with nobody else at work."""
-    async with stage.cloud() as cloud:
+    async with bench_env.cloud() as cloud:
         headers = {"Authorization": "Bearer sk_bench"}
         path = "/gpu-instance/openapi/v1/clusters"
         seen = await load(
-            Orders(port=cloud.port, path=path, headers=headers, callers=8, seconds=stage.scale.round_s / 2)
+            Orders(
+                port=cloud.port, path=path, headers=headers, callers=8, seconds=bench_env.scale.round_s / 2
+            )
         )
         return seen.per_s
 
 
-async def _takeover(stage: Stage, postgres: Postgres) -> Line:
-    async with _house(stage, postgres) as house, house.worker() as first:
-        await _slow_down(house.cloud, HELD_S)
-        await house.accept(HELD)
+async def _takeover(bench_env: BenchEnvironment, postgres: Postgres) -> Line:
+    async with _deployment(bench_env, postgres) as deployment, deployment.worker() as first:
+        await _slow_down(deployment.cloud, HELD_S)
+        await deployment.accept(HELD_CALLS)
 
         async def all_held() -> bool:
-            return len(await _leases(house.url)) >= HELD
+            return len(await _leases(deployment.url)) >= HELD_CALLS
 
         await until(all_held, every_s=0.05)
-        async with house.worker():
-            took_s = await _taken_over_s(house.url, first)
+        async with deployment.worker():
+            took_s = await _taken_over_s(deployment.url, first)
     return Line(
         "a killed worker's jobs go on elsewhere, worst",
         f"{max(took_s):.1f} s",

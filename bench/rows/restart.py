@@ -6,30 +6,30 @@ import sqlite3
 import time
 from contextlib import closing
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, ready, until
 from bench.processes import Server
 from bench.report import Line, median
-from bench.stage import LIMITS_OFF, Stage, ready, until
 
 S_MAX = 2.0
 
 
-async def measure(stage: Stage) -> list[Line]:
-    seeded = await stage.seeded(stage.scale.many, stage.scale.moving)
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    seeded = await bench_env.seeded(bench_env.scale.many, bench_env.scale.moving)
     first: list[float] = []
     floor: list[float] = []
     answered: list[float] = []
-    async with stage.cloud(seeded=seeded) as cloud, stage.cloud() as empty_cloud:
-        for _ in range(stage.scale.rounds):
-            async with stage.ours(cloud, LIMITS_OFF, seeded=seeded) as server:
+    async with bench_env.cloud(seeded=seeded) as cloud, bench_env.cloud() as empty_cloud:
+        for _ in range(bench_env.scale.rounds):
+            async with bench_env.ours(cloud, LIMITS_OFF, seeded=seeded) as server:
                 await ready(server)
                 answered.append(time.time() - server.spawned_at)
                 first.append(await _first_turn_s(server))
-            async with stage.ours(empty_cloud, LIMITS_OFF) as idle:
+            async with bench_env.ours(empty_cloud, LIMITS_OFF) as idle:
                 await ready(idle)
                 floor.append(time.time() - idle.spawned_at)
     return [
         Line(
-            f"restart with {stage.scale.many:,}, {stage.scale.moving:,} moving: first turn",
+            f"restart with {bench_env.scale.many:,}, {bench_env.scale.moving:,} moving: first turn",
             f"{median(first):.2f} s",
             f"{median(floor):.2f} s",
             median(first) / median(floor),

@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready, until, wish
 from bench.processes import KEY, Server
 from bench.report import Line, percentile
-from bench.stage import LIMITS_OFF, Stage, call, ready, until, wish
 from bench.usage import cpu_s, rss_mb
 
 # Each leads to five events or so: accepted, planned, starting, running, ready.
@@ -51,16 +51,16 @@ class Phase:
     rss_mb: float
 
 
-async def measure(stage: Stage) -> list[Line]:
-    count = stage.scale.streams
-    async with stage.cloud(speed=SPEED) as cloud, stage.ours(cloud, LIMITS_OFF) as server:
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    count = bench_env.scale.streams
+    async with bench_env.cloud(speed=SPEED) as cloud, bench_env.ours(cloud, LIMITS_OFF) as server:
         await ready(server)
-        alone = await _drive(stage, server, "alone")
+        alone = await _drive(bench_env, server, "alone")
         first = await _last(server)
         listeners = [Listener() for _ in range(count)]
         tasks = [asyncio.create_task(it.run(server, first)) for it in listeners]
         await asyncio.sleep(1)
-        with_streams = await _drive(stage, server, "heard")
+        with_streams = await _drive(bench_env, server, "heard")
         written = await _written(server, first)
         await _until_heard(listeners, len(written))
         for task in tasks:
@@ -70,7 +70,7 @@ async def measure(stage: Stage) -> list[Line]:
         at - written[n] for it in listeners for n, at in zip(it.got, it.at, strict=True) if n in written
     ]
     p50, p99 = percentile(late_s, 50), percentile(late_s, 99)
-    per_s = len(written) / stage.scale.streams_s
+    per_s = len(written) / bench_env.scale.streams_s
     return [
         Line(
             f"{count} event streams, {per_s:.0f} events a second, event → arrival, p99",
@@ -94,10 +94,10 @@ async def measure(stage: Stage) -> list[Line]:
     ]
 
 
-async def _drive(stage: Stage, server: Server, name: str) -> Phase:
+async def _drive(bench_env: BenchEnvironment, server: Server, name: str) -> Phase:
     """Let instances come to life at a steady pace, until the last of them is quiet."""
     before_s, began_s = cpu_s(server.pid), time.perf_counter()
-    total = max(1, round(stage.scale.streams_s * CREATES_PER_S))
+    total = max(1, round(bench_env.scale.streams_s * CREATES_PER_S))
     calls = []
     for n in range(total):
         await asyncio.sleep(max(0.0, began_s + n / CREATES_PER_S - time.perf_counter()))

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from bench.environment import BenchEnvironment, call, ready, until, wish
 from bench.processes import Server
 from bench.report import Line, percentile
-from bench.stage import Stage, call, ready, until, wish
 
 SPEED = 4.0
 P50_S_MAX = 2.0
@@ -58,14 +58,18 @@ class BareWatch:
                 await asyncio.sleep(TICK_S)
 
 
-async def measure(stage: Stage) -> list[Line]:
-    count = stage.scale.webhooks
-    async with receiving() as receiver, stage.cloud(speed=SPEED) as cloud, stage.ours(cloud) as server:
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    count = bench_env.scale.webhooks
+    async with (
+        receiving() as receiver,
+        bench_env.cloud(speed=SPEED) as cloud,
+        bench_env.ours(cloud) as server,
+    ):
         await ready(server)
         watch = BareWatch(cloud)
         watching = asyncio.create_task(watch.run())
         began_s = time.perf_counter()
-        instance_ids = await _launch(stage, server, receiver.url)
+        instance_ids = await _launch(bench_env, server, receiver.url)
         await _until_told(receiver, instance_ids)
         minutes = (time.perf_counter() - began_s) / 60
         watching.cancel()
@@ -124,11 +128,11 @@ async def receiving() -> AsyncIterator[Receiver]:
         await runner.cleanup()
 
 
-async def _launch(stage: Stage, server: Server, url: str) -> list[str]:
+async def _launch(bench_env: BenchEnvironment, server: Server, url: str) -> list[str]:
     accepted: list[Any] = []
-    for n in range(stage.scale.webhooks):
+    for n in range(bench_env.scale.webhooks):
         accepted.append(await call(server, "POST", "/api/instances", wish(f"hook-{n}", webhookUrl=url)))
-        await asyncio.sleep(stage.scale.webhook_spacing_s)
+        await asyncio.sleep(bench_env.scale.webhook_spacing_s)
     return [it["id"] for it in accepted]
 
 

@@ -10,12 +10,12 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
-from tests.chaos.crash_points import FAULTS, double_deaths, failures, single_deaths
-from tests.chaos.output import tell
-from tests.chaos.play import silence
-from tests.chaos.replay import replay
-from tests.chaos.report import Report, run_predecessor, run_seeds
-from tests.chaos.schedules import PROFILES
+from proof.chaos.crash_points import FAULTS, double_crashes, failures, single_crashes
+from proof.chaos.output import tell
+from proof.chaos.replay import replay
+from proof.chaos.report import Report, run_predecessor, run_seeds
+from proof.chaos.runner import silence_logs
+from proof.chaos.schedules import PROFILES
 
 CHUNK = 100
 COVERAGE_FROM = 1000
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run many seeds")
     run.add_argument("--seeds", type=int, default=2000, help="how many (2000)")
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     again.add_argument("seed", type=int)
     again.add_argument("--profile", choices=list(PROFILES), default="default")
     chosen = parser.parse_args(argv)
-    _settle_in()
+    _prepare_process()
     match chosen.command:
         case "run":
             return run_many(range(chosen.first, chosen.first + chosen.seeds), chosen.profile, chosen.jobs)
@@ -52,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return replay(chosen.seed, chosen.profile)
 
 
-def _settle_in() -> None:
+def _prepare_process() -> None:
     """Make ready for many short plays: no log, and no search for garbage among what stays anyway."""
-    silence(for_good=True)
+    silence_logs(for_good=True)
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
@@ -69,7 +69,7 @@ def run_many(seeds: range, profile: str, jobs: int) -> int:
     for seed, violation in report.violations[:SHOWN]:
         tell(f"SEED={seed} {violation}")
         if profile != "predecessor":
-            tell(f"  python -m tests.chaos replay {seed} --profile {profile}")
+            tell(f"  python -m proof.chaos replay {seed} --profile {profile}")
     if profile == "predecessor":
         # It must be caught, or the checker is blind.
         return int(not report.violations)
@@ -87,11 +87,11 @@ def _run_chunk(chunk: tuple[range, str]) -> Report:
 
 def kill_everywhere(pairs: bool, share: slice, jobs: int) -> int:
     """Answer 1 if there is a point at which a death breaks a promise."""
-    singles = {fault: single_deaths(fault) for fault in (["none"] if pairs else FAULTS)}
+    singles = {fault: single_crashes(fault) for fault in (["none"] if pairs else FAULTS)}
     cases = [case for each in singles.values() for case in each[share]]
     if pairs:
-        firsts = [deaths[0] for _, deaths in cases]
-        cases = [case for each in _spread(double_deaths, firsts, jobs) for case in each[share]]
+        firsts = [crashes_at[0] for _, crashes_at in cases]
+        cases = [case for each in _spread(double_crashes, firsts, jobs) for case in each[share]]
     chunks = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
     found = [line for part in _spread(failures, chunks, jobs) for line in part]
     what = "pairs of points" if pairs else f"points under {len(FAULTS)} faults"
@@ -104,7 +104,7 @@ def _spread(work: Callable[[T], R], parts: Sequence[T], jobs: int) -> Sequence[R
     """Do the parts in so many processes and return the results in order."""
     if jobs == 1:
         return [work(part) for part in parts]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_settle_in) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork"), initializer=_prepare_process) as pool:
         return list(pool.map(work, parts))
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.delivery import DeliveryState
-from gpuherd.domain.events import is_told
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.lifecycle import VANISHED
-from tests.chaos.evidence import Evidence, Violation
-from tests.chaos.money import (
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.events import goes_to_instance_webhook
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.domain.webhooks.delivery import DeliveryState
+from proof.chaos.evidence import Evidence, Violation
+from proof.chaos.money_checker import (
+    check_foreign_machines,
     check_known,
     check_ledger,
     check_single,
-    check_strangers,
-    lives_of,
+    machine_lifetimes,
     owner_by_tag,
 )
-from tests.chaos.process import Pace
-from tests.chaos.watched_cloud import BREAKER_RECOVERY_S, BREAKER_THRESHOLD
+from proof.chaos.process import Pace
+from proof.chaos.recording_cloud import BREAKER_RECOVERY_S, BREAKER_THRESHOLD
 
 UNKNOWN_MAX = 3
 READ_TRIES = 3
@@ -28,7 +28,7 @@ READ_TRIES = 3
 # To another host, where it has other ports: then all that follows `running` comes again.
 MOVED = ("migrating", "running")
 # Never back: what has ended stays ended, and what was usable does not become new again.
-FOLLOWS: dict[str, frozenset[str]] = {
+ALLOWED_TRANSITIONS: dict[str, frozenset[str]] = {
     "": frozenset({"creating"}),
     "creating": frozenset({"starting", "running", "failed", "deleting"}),
     "starting": frozenset({"running", "exited", "failed", "stopping", "deleting"}),
@@ -49,23 +49,23 @@ FOUND_AGAIN = frozenset({"running", "ready", "exited"})
 
 def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Violation]:
     """Return every promise that was broken."""
-    lives = list(lives_of(evidence, owner_by_tag))
+    lifetimes = list(machine_lifetimes(evidence, owner_by_tag))
     return [
-        *check_rest(evidence),
-        *check_known(evidence, lives),
-        *check_single(evidence, lives, abandoned_may_overlap),
+        *check_quiescence(evidence),
+        *check_known(evidence, lifetimes),
+        *check_single(evidence, lifetimes, abandoned_may_overlap),
         *check_ends(evidence),
         *check_order(evidence),
         *check_webhooks(evidence),
         *check_claims(evidence),
         *check_calls(evidence),
-        *check_strangers(evidence),
+        *check_foreign_machines(evidence),
         *check_budget(evidence),
-        *check_ledger(evidence, lives),
+        *check_ledger(evidence, lifetimes),
     ]
 
 
-def check_rest(evidence: Evidence) -> Iterator[Violation]:
+def check_quiescence(evidence: Evidence) -> Iterator[Violation]:
     """I3: once the faults are over, everything comes to rest, and nothing broke on the way."""
     if not evidence.quiet:
         moving = [
@@ -95,13 +95,13 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
         it = row.instance
         if it.id in deleted and it.status is not Status.DELETED:
             yield Violation("I4 deleted", f"{it.id} was to be deleted and is {it.status}")
-        if not _has_come_to_an_end(it):
+        if not _has_reached_goal(it):
             yield Violation("I3 end", f"{it.id} rests as {it.status}, and its goal is {it.goal}")
         if it.status is Status.FAILED and it.last_error is None:
             yield Violation("I3 reason", f"{it.id} failed and does not say why")
 
 
-def _has_come_to_an_end(it: Instance) -> bool:
+def _has_reached_goal(it: Instance) -> bool:
     match it.goal:
         case Goal.DELETED:
             return it.status is Status.DELETED
@@ -114,17 +114,17 @@ def _has_come_to_an_end(it: Instance) -> bool:
 def check_order(evidence: Evidence) -> Iterator[Violation]:
     """I5: the event log counts without a gap, and no status goes back."""
     for instance_id, row in evidence.tables.instances.items():
-        story = sorted(
+        history = sorted(
             (it for it in evidence.tables.events.values() if it.instance_id == instance_id),
             key=lambda it: it.sequence,
         )
-        if [it.sequence for it in story] != list(range(1, row.instance.sequence + 1)):
+        if [it.sequence for it in history] != list(range(1, row.instance.sequence + 1)):
             yield Violation("I5 order", f"{instance_id} has a gap in its events")
         status, lost = "", False
-        for event in story:
+        for event in history:
             if not event.after:
                 continue
-            allowed = FOLLOWS[status] | (FOUND_AGAIN if lost else frozenset())
+            allowed = ALLOWED_TRANSITIONS[status] | (FOUND_AGAIN if lost else frozenset())
             if event.before != status or event.after not in allowed:
                 yield Violation("I5 order", f"{instance_id}: {status} became {event.after} ({event.type})")
             status, lost = event.after, event.details.get("code") == VANISHED
@@ -135,14 +135,14 @@ def check_order(evidence: Evidence) -> Iterator[Violation]:
 def check_webhooks(evidence: Evidence) -> Iterator[Violation]:
     """I6: one event, one id, the same bytes at every try; nothing told that was not committed first."""
     bodies: dict[str, set[bytes]] = defaultdict(set)
-    for knock in evidence.knocks:
-        bodies[knock.event_id].add(knock.body)
-        if not knock.committed:
-            yield Violation("I6 webhooks", f"{knock.event_id} was told before it was true")
+    for webhook in evidence.received_webhooks:
+        bodies[webhook.event_id].add(webhook.body)
+        if not webhook.committed:
+            yield Violation("I6 webhooks", f"{webhook.event_id} was told before it was true")
     for event_id, versions in bodies.items():
         if len(versions) > 1:
             yield Violation("I6 webhooks", f"{event_id} came with {len(versions)} different bodies")
-    heard = {knock.event_id for knock in evidence.knocks if knock.accepted}
+    heard = {webhook.event_id for webhook in evidence.received_webhooks if webhook.accepted}
     told = defaultdict(list)
     for delivery in evidence.tables.deliveries.values():
         told[(delivery.instance_id, delivery.sequence)].append(delivery)
@@ -150,7 +150,7 @@ def check_webhooks(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("I6 webhooks", f"{delivery.type} is {delivery.state} and was not heard")
     for key, event in evidence.tables.events.items():
         row = evidence.tables.instances.get(event.instance_id)
-        if row is not None and is_told(event, row.instance) and len(told[key]) != 1:
+        if row is not None and goes_to_instance_webhook(event, row.instance) and len(told[key]) != 1:
             yield Violation("I6 webhooks", f"{event.type} has {len(told[key])} deliveries")
 
 
@@ -172,12 +172,12 @@ def check_claims(evidence: Evidence) -> Iterator[Violation]:
 def check_calls(evidence: Evidence) -> Iterator[Violation]:
     """I8: no create call without its committed intent, none twice, and no two in doubt at once."""
     sent = set()
-    for post in evidence.posts:
-        if not post.intended or post.open_attempts != 1:
-            yield Violation("I8 intent", f"{post.tag} was sent without an open intent of its own")
-        if post.tag in sent:
-            yield Violation("I8 intent", f"{post.tag} was sent twice")
-        sent.add(post.tag)
+    for create_call in evidence.create_calls:
+        if not create_call.intended or create_call.open_attempts != 1:
+            yield Violation("I8 intent", f"{create_call.tag} was sent without an open intent of its own")
+        if create_call.tag in sent:
+            yield Violation("I8 intent", f"{create_call.tag} was sent twice")
+        sent.add(create_call.tag)
     given_up: dict[str, int] = defaultdict(int)
     for attempt in evidence.tables.attempts.values():
         given_up[attempt.instance_id] += attempt.state is AttemptState.ABANDONED
@@ -189,9 +189,9 @@ def check_calls(evidence: Evidence) -> Iterator[Violation]:
 def check_budget(evidence: Evidence) -> Iterator[Violation]:
     """I11: an outage is met with few calls, however long it lasts and however much waits."""
     for outage in evidence.outages:
-        lives = 1 + sum(it.begin_s < outage.end_s and outage.begin_s < it.end_s for it in evidence.down)
+        lifetimes = 1 + sum(it.begin_s < outage.end_s and outage.begin_s < it.end_s for it in evidence.down)
         opening = BREAKER_THRESHOLD + 2 * Pace().slots
         probes = 2 * (outage.seconds / BREAKER_RECOVERY_S + 1)
-        most = READ_TRIES * (lives * opening + probes)
+        most = READ_TRIES * (lifetimes * opening + probes)
         if outage.calls > most:
             yield Violation("I11 budget", f"{outage.calls} calls in an outage of {outage.seconds:.0f} s")

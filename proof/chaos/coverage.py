@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from gpuherd.domain import events
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Status
-from gpuherd.domain.lifecycle import VANISHED
-from gpuherd.domain.orphan import Ending, OrphanVerdict
-from gpuherd.domain.sighting import Witness
-from gpuherd.simulator.faults import FaultKind
-from tests.chaos.checker import FOUND_AGAIN
-from tests.chaos.evidence import Evidence
+from gpuherd.domain.cloud.observation import Witness
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.domain.instance.orphan import OrphanEnding, OrphanVerdict
+from gpuherd.simulator.faults.fault import FaultKind
+from proof.chaos.checker import FOUND_AGAIN
+from proof.chaos.evidence import Evidence
 
 # Must each be reached by the default profile; `late` must reach its own as well.
-ALWAYS = (
+REQUIRED_COVERAGE = (
     "crashed",
     "adopted after a crash",
     "adopted after a lost answer",
@@ -41,8 +41,8 @@ ALWAYS = (
     "changed past us",
 )
 # Nothing is ever sent again there.
-STRICT = tuple(it for it in ALWAYS if it != "abandoned, then sent again")
-LATE_ONLY = ("surplus machine collected", "collector braked")
+REQUIRED_COVERAGE_STRICT = tuple(it for it in REQUIRED_COVERAGE if it != "abandoned, then sent again")
+REQUIRED_COVERAGE_LATE = ("surplus machine collected", "collector braked")
 
 
 def note_coverage(evidence: Evidence) -> Counter[str]:
@@ -71,9 +71,9 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     seen["request repeated under its key"] += sum(count - 1 for count in creates.values())
     states = Counter(operation.state.value for operation, _ in tables.operations.values())
     seen["goal put aside by a later one"] += states["superseded"]
-    knocks = Counter(it.event_id for it in evidence.knocks)
-    heard = Counter(it.event_id for it in evidence.knocks if it.accepted)
-    seen["webhook retried"] += sum(knocks[it] > heard[it] for it in knocks)
+    received_webhooks = Counter(it.event_id for it in evidence.received_webhooks)
+    heard = Counter(it.event_id for it in evidence.received_webhooks if it.accepted)
+    seen["webhook retried"] += sum(received_webhooks[it] > heard[it] for it in received_webhooks)
     seen["webhook sent again after a crash"] += sum(count > 1 for count in heard.values())
     seen["spot machine reclaimed"] += evidence.world.faults.strikes[FaultKind.RECLAIM.value]
     seen["started again"] += sum(it.kind == "start" for it in evidence.accepted)
@@ -85,14 +85,14 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
 def _note_ledger(evidence: Evidence, seen: Counter[str]) -> None:
     for orphan in evidence.tables.orphans.values():
         surplus = orphan.verdict is OrphanVerdict.SURPLUS
-        seen["surplus machine collected"] += surplus and orphan.ending is Ending.GONE
+        seen["surplus machine collected"] += surplus and orphan.ending is OrphanEnding.GONE
         seen["machine of others reported"] += orphan.verdict is OrphanVerdict.FOREIGN
-    stories: dict[str, list[events.Event]] = {}
+    histories: dict[str, list[events.Event]] = {}
     for event in evidence.tables.events.values():
         if event.after:
-            stories.setdefault(event.instance_id, []).append(event)
-    for story in stories.values():
-        for one, following in pairwise(sorted(story, key=lambda it: it.sequence)):
+            histories.setdefault(event.instance_id, []).append(event)
+    for history in histories.values():
+        for one, following in pairwise(sorted(history, key=lambda it: it.sequence)):
             lost = one.details.get("code") == VANISHED
             seen["thought lost, and found again"] += lost and following.after in FOUND_AGAIN
 

@@ -28,52 +28,57 @@ READS = frozenset(
             "events",
             "attempts",
         ),
-        *("ready_times_s", "refresh", "all_known", "witnesses", "anything_moves", "last_list", "is_next"),
-        *("stats", "unattended", "list_regions", "list_offers", "list_templates", "get_template"),
-        *("check_registry_auth", "list_machines", "get_machine", "strays", "line", "records", "open"),
+        *("ready_times_s", "refresh", "all_known", "witnesses", "any_unsettled", "last_list", "is_next"),
+        *("stats", "unscheduled", "list_regions", "list_offers", "list_templates", "get_template"),
+        *("check_registry_auth", "list_machines", "get_machine", "candidates", "entry", "records", "open"),
         *("ordered_since", "live_instances", "waiting_before", "waiting_with", "is_gone"),
     }
 )
 
 # Tells whether the process dies at this point: how many it has passed in its life, and the name of the call.
-Fate = Callable[[int, str], bool]
+CrashPolicy = Callable[[int, str], bool]
 
 
-NEAR_MONEY = 12
+CREATE_CRASH_FACTOR = 12
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """What kill -9 looks like from inside: nothing after it has an effect."""
 
 
-def immortal(_point: int, _label: str) -> bool:
+def never_crash(_point: int, _label: str) -> bool:
     return False
 
 
-def dies_at(point: int) -> Fate:
+def crash_at(point: int) -> CrashPolicy:
     """Die at exactly this point."""
     return lambda passed, _label: passed == point
 
 
-def dies_with_odds(chance: Random, odds: float) -> Fate:
+def crash_with_probability(chance: Random, odds: float) -> CrashPolicy:
     """Die at each point with these odds, and more often where money is spent."""
 
     def strikes(_passed: int, label: str) -> bool:
-        return chance.random() < (odds * NEAR_MONEY if label.startswith("cloud.create") else odds)
+        return chance.random() < (odds * CREATE_CRASH_FACTOR if label.startswith("cloud.create") else odds)
 
     return strikes
 
 
-class Guard:
+class CrashInjector:
     """One life of the process. Its ports ask it before and after every call."""
 
     def __init__(
-        self, fate: Fate, clock: Clock, trace: Callable[[str], None], chance: Random, delay_odds: float
+        self,
+        crash_policy: CrashPolicy,
+        clock: Clock,
+        trace: Callable[[str], None],
+        chance: Random,
+        delay_odds: float,
     ):
         self.dead = False
         self.passed = 0
         self.labels: list[str] = []
-        self._fate = fate
+        self._crash_policy = crash_policy
         self._clock = clock
         self._trace = trace
         self._chance = chance
@@ -83,34 +88,36 @@ class Guard:
     def point(self, label: str) -> None:
         """Go past one point, or die there."""
         if self.dead:
-            raise Killed
+            raise ProcessKilled
         self.passed += 1
         self._trace(label)
-        if self._fate(self.passed, label):
+        if self._crash_policy(self.passed, label):
             self._trace(f"killed at {self.passed}")
             self.dead = True
             self.on_death()
-            raise Killed
+            raise ProcessKilled
 
-    async def dawdle(self) -> None:
+    async def maybe_delay(self) -> None:
         """Let others go first now and then, as a real store would."""
         if self._chance.random() < self.delay_odds:
             await self._clock.sleep(self._chance.uniform(0.0, 0.2))
 
 
-class Guarded:
+class CrashablePort:
     """Any port, with points around its calls."""
 
-    def __init__(self, port: Any, name: str, guard: Guard):
+    def __init__(self, port: Any, name: str, crash_injector: CrashInjector):
         self._port = port
         self._name = name
-        self._guard = guard
+        self._crash_injector = crash_injector
 
     def __getattr__(self, attribute: str) -> Any:
         method = getattr(self._port, attribute)
         if not _waits(type(self._port), attribute):
             return method
-        guarded = _guarded(method, f"{self._name}.{attribute}", self._guard, reads=attribute in READS)
+        guarded = _crashable(
+            method, f"{self._name}.{attribute}", self._crash_injector, reads=attribute in READS
+        )
         # Found without this detour next time.
         self.__dict__[attribute] = guarded
         return guarded
@@ -122,20 +129,22 @@ def _waits(kind: type, attribute: str) -> bool:
     return iscoroutinefunction(getattr(kind, attribute, None))
 
 
-def _guarded(method: Callable[..., Any], label: str, guard: Guard, *, reads: bool) -> Callable[..., Any]:
+def _crashable(
+    method: Callable[..., Any], label: str, crash_injector: CrashInjector, *, reads: bool
+) -> Callable[..., Any]:
     after = f"{label} done"
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        guard.point(label)
-        if guard.delay_odds:
-            await guard.dawdle()
+        crash_injector.point(label)
+        if crash_injector.delay_odds:
+            await crash_injector.maybe_delay()
         try:
             result = await method(*args, **kwargs)
         finally:
-            if guard.dead:
-                raise Killed
+            if crash_injector.dead:
+                raise ProcessKilled
         if not reads:
-            guard.point(after)
+            crash_injector.point(after)
         return result
 
     return call

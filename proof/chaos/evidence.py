@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.memory.tables import Tables
 
 
@@ -21,8 +21,8 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Post:
-    """A create call at the moment in which it reached the cloud's door."""
+class CreateCall:
+    """A create call at the moment in which it reached the cloud."""
 
     at_s: float
     tag: str
@@ -33,7 +33,7 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Knock:
+class ReceivedWebhook:
     """A try to deliver a webhook, as the receiver saw it."""
 
     at_s: float
@@ -67,8 +67,8 @@ class Evidence:
     # Seconds of the schedule's clock at the world's zero.
     origin_s: float = 0.0
     accepted: list[Accepted] = field(default_factory=list)
-    posts: list[Post] = field(default_factory=list)
-    knocks: list[Knock] = field(default_factory=list)
+    create_calls: list[CreateCall] = field(default_factory=list)
+    received_webhooks: list[ReceivedWebhook] = field(default_factory=list)
     # When our memory first said of a machine that it is ours.
     bound_at_s: dict[str, float] = field(default_factory=dict)
     # When a list first showed a machine.
@@ -76,7 +76,7 @@ class Evidence:
     decoys: dict[str, str] = field(default_factory=dict)
     down: list[Window] = field(default_factory=list)
     outages: list[Window] = field(default_factory=list)
-    blindness: list[Window] = field(default_factory=list)
+    blind_windows: list[Window] = field(default_factory=list)
     crashes: int = 0
     clock_jumps: int = 0
     looks: int = 0

@@ -1,4 +1,7 @@
-"""The stage of one schedule: a cloud, a disk, a receiver, and a process that is raised again when it dies."""
+"""The harness of one schedule.
+
+A cloud, a disk, a receiver, and a process that is restarted when it crashes.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,19 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
-from gpuherd.domain.delivery import DeliveryState
-from gpuherd.domain.machine import Listing
-from gpuherd.domain.offer import Order
-from gpuherd.domain.orphan import OrphanVerdict
-from gpuherd.ports.webhook_sender import DeliveryResult
-from gpuherd.simulator.agenda import Due
-from gpuherd.simulator.catalogue import Catalogue, default_catalogue
-from gpuherd.simulator.world import World
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
-from tests.chaos.evidence import Evidence, Knock, Post, Window
-from tests.chaos.guard import Fate, Guard, Killed
-from tests.chaos.process import Pace, Process, Surroundings
-from tests.chaos.virtual_time import VirtualClock, VirtualLoop
-from tests.chaos.watched_cloud import WatchedCloud
+from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
+from gpuherd.simulator.world.timeline import Due
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
+from proof.chaos.evidence import CreateCall, Evidence, ReceivedWebhook, Window
+from proof.chaos.process import Pace, Process, ProcessEnvironment
+from proof.chaos.recording_cloud import RecordingCloud
+from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import PRODUCT
 from tests.support.memory.tables import Tables
 
@@ -38,12 +40,12 @@ OPERATOR_S = 60.0
 DECOY_PRODUCT = "RTX 3090 24GB"
 
 
-def small_catalogue() -> Catalogue:
+def small_catalogue() -> CloudCatalogue:
     """Return a cloud with little more than what is rented here: its catalogue is asked for in every life."""
     whole = default_catalogue()
     sold = tuple(it for it in whole.products if it.name in (PRODUCT, DECOY_PRODUCT))
-    places = {cluster_id for it in sold for cluster_id in it.cluster_ids}
-    clusters = tuple(it for it in whole.clusters if it.id in places)
+    wanted_cluster_ids = {cluster_id for it in sold for cluster_id in it.cluster_ids}
+    clusters = tuple(it for it in whole.clusters if it.id in wanted_cluster_ids)
     return replace(whole, clusters=clusters, products=sold, cpu_products=())
 
 
@@ -63,16 +65,20 @@ class Receiver:
         accepted = self.mode != "down"
         kept = self._evidence.tables.deliveries.get(event_id)
         committed = kept is not None and kept.body == body
-        self._evidence.knocks.append(Knock(self._clock.elapsed_s, event_id, body, accepted, committed))
+        self._evidence.received_webhooks.append(
+            ReceivedWebhook(self._clock.elapsed_s, event_id, body, accepted, committed)
+        )
         if not accepted:
             return DeliveryResult(False, 503, "http_5xx", "answered 503", None, 0.0)
         return DeliveryResult(True, 200, "ok", "", None, 0.0)
 
 
-class Stage:
+class Harness:
     """Builds everything from one seed, and keeps the evidence."""
 
-    def __init__(self, seed: int, pace: Pace, fate: Callable[[int], Fate], *, downtime_s: float = 20.0):
+    def __init__(
+        self, seed: int, pace: Pace, crash_policy: Callable[[int], CrashPolicy], *, downtime_s: float = 20.0
+    ):
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         # One for the world and one for the service, so that a change of ours does not change the weather.
@@ -83,20 +89,20 @@ class Stage:
         self.seed = seed
         self.trace: list[tuple[float, str]] = []
         # Whether the process can die, and whether all that goes wrong is over.
-        self.mortal = True
+        self.can_crash = True
         self.calm = False
         self.process: Process | None = None
-        self.lives = 0
-        self._fate = fate
+        self.incarnations = 0
+        self._crash_policy = crash_policy
         self._downtime_s = downtime_s
         self._chance = Random(f"nemesis {seed}")
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
-        cloud = WatchedCloud(
+        cloud = RecordingCloud(
             self.world, latency_s=pace.latency_s, on_post=self._note_post, on_listed=self._note_listed
         )
-        self._around = Surroundings(
+        self._environment = ProcessEnvironment(
             tables=self.evidence.tables,
             world=self.world,
             clock=self.clock,
@@ -139,41 +145,45 @@ class Stage:
     async def supervise(self) -> None:
         """Keep a process alive for as long as the play goes on."""
         while True:
-            process = self.raise_process()
+            process = self.start_process()
             await process.died.wait()
-            await self.mourn()
+            await self.wait_for_restart()
 
-    def raise_process(self) -> Process:
+    def start_process(self) -> Process:
         """Start the next life of the process."""
-        self.lives += 1
-        fate = self._fate(self.lives)
-        guard = Guard(
-            lambda passed, label: self.mortal and self.lives <= CRASHES_MAX and fate(passed, label),
+        self.incarnations += 1
+        crash_policy = self._crash_policy(self.incarnations)
+        crash_injector = CrashInjector(
+            lambda passed, label: (
+                self.can_crash and self.incarnations <= CRASHES_MAX and crash_policy(passed, label)
+            ),
             self.clock,
             self.say,
             self._chance,
             self.pace.delay_odds,
         )
-        self.say(f"life {self.lives} begins")
-        self.process = Process(self._around, guard, self.pace, seed=self.seed * 1000 + self.lives)
+        self.say(f"life {self.incarnations} begins")
+        self.process = Process(
+            self._environment, crash_injector, self.pace, seed=self.seed * 1000 + self.incarnations
+        )
         self.process.start()
         self._up.set()
         return self.process
 
-    async def mourn(self) -> None:
+    async def wait_for_restart(self) -> None:
         """Bury the process, and let the supervisor's pause pass."""
         assert self.process is not None
         self._up.clear()
         process, self.process = self.process, None
         begin_s = self.clock.elapsed_s
         self.evidence.crashes += 1
-        await self._bury(process)
+        await self._terminate(process)
         await self.clock.sleep(self._downtime_s * self._chance.random() ** 2)
         self.evidence.down.append(Window(begin_s, self.clock.elapsed_s))
 
-    async def _bury(self, process: Process) -> None:
-        self.evidence.coverage["breaker opened"] += process.way.refused > 0
-        await process.bury()
+    async def _terminate(self, process: Process) -> None:
+        self.evidence.coverage["breaker opened"] += process.breaker_cloud.refused > 0
+        await process.terminate()
 
     async def ask(self, call: Callable[[Process], Awaitable[T]]) -> T:
         """Make a request as a patient user: again, until there is an answer."""
@@ -185,15 +195,15 @@ class Stage:
                 assert process is not None
                 task = process.spawn(_calling(call, process))
                 await asyncio.wait([task])
-                if not task.cancelled() and not isinstance(task.exception(), Killed):
+                if not task.cancelled() and not isinstance(task.exception(), ProcessKilled):
                     return task.result()
                 await self.clock.sleep(1.0)
         finally:
             self.busy_users -= 1
 
-    async def until_quiet(self, *, mortal: bool = False) -> None:
+    async def until_quiet(self, *, can_crash: bool = False) -> None:
         """Let everything go well from now on, and wait until nothing is left to do."""
-        self.calm, self.mortal = True, mortal
+        self.calm, self.can_crash = True, can_crash
         self.world.faults.replace([])
         self.receiver.mode = "up"
         self.say("calm")
@@ -220,17 +230,17 @@ class Stage:
         """Close the books."""
         self.evidence.ended_s, self.evidence.ended_at = self.clock.elapsed_s, self.clock.now()
         if self.process is not None:
-            self.evidence.coverage["breaker opened"] += self.process.way.refused > 0
-        self.evidence.unhandled = [it for it in self.loop.unhandled if not isinstance(it, Killed)]
+            self.evidence.coverage["breaker opened"] += self.process.breaker_cloud.refused > 0
+        self.evidence.unhandled = [it for it in self.loop.unhandled if not isinstance(it, ProcessKilled)]
         return self.evidence
 
-    def _note_post(self, order: Order) -> None:
+    def _note_post(self, order: CreateCall) -> None:
         tables = self.evidence.tables
         key = tables.tags.get(order.tag)
         attempt = tables.attempts.get(key) if key else None
         mine = [it for it in tables.attempts.values() if key and it.instance_id == key[0] and it.is_open]
         intended = attempt is not None and attempt.is_open
-        self.evidence.posts.append(Post(self.clock.elapsed_s, order.tag, intended, len(mine)))
+        self.evidence.create_calls.append(CreateCall(self.clock.elapsed_s, order.tag, intended, len(mine)))
 
     def _note_listed(self, listing: Listing) -> None:
         listed_s = self.evidence.listed_at_s
@@ -264,7 +274,7 @@ class Stage:
         moving = any(not row.instance.settled for row in tables.instances.values())
         world.tick()
         coming = world.all_listed_at > world.now() or any(
-            event.due in (Due.COMMIT, Due.RECLAIM) for event in world.agenda.events
+            event.due in (Due.COMMIT, Due.RECLAIM) for event in world.timeline.events
         )
         surplus = any(it.is_open and it.verdict is OrphanVerdict.SURPLUS for it in tables.orphans.values())
         if self.busy_users or pending or moving or coming or surplus or tables.queue:

@@ -7,32 +7,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Instance, OnFailure, Status
-from gpuherd.domain.tag import read_tag
-from gpuherd.simulator.machine import Machine
-from tests.chaos.evidence import Evidence, Violation
+from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.simulator.world.machine import SimulatedMachine
+from proof.chaos.evidence import Evidence, Violation
 
-TOUCHES = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
+MUTATING_CALLS = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
 
 
 @dataclass(frozen=True)
-class Life:
+class MachineLifetime:
     """How long a machine existed, in the schedule's seconds, and whose it is."""
 
-    machine: Machine
+    machine: SimulatedMachine
     owner: str
     begin_s: float
     end_s: float
 
 
-def owner_by_tag(machine: Machine) -> str | None:
+def owner_by_tag(machine: SimulatedMachine) -> str | None:
     """Return the instance that a machine was made for; what was asked for counts, not what is shown."""
-    tag = read_tag(machine.request.name)
+    tag = parse_tag(machine.request.name)
     return f"inst_{tag.instance_key}" if tag else None
 
 
-def lives_of(evidence: Evidence, owner: Callable[[Machine], str | None]) -> Iterator[Life]:
+def machine_lifetimes(
+    evidence: Evidence, owner: Callable[[SimulatedMachine], str | None]
+) -> Iterator[MachineLifetime]:
     """Yield the lives of all machines that were made for somebody's request."""
     for machine in evidence.world.machines.values():
         whose = owner(machine)
@@ -41,18 +43,18 @@ def lives_of(evidence: Evidence, owner: Callable[[Machine], str | None]) -> Iter
         removed = next((turn.at for turn in machine.turns if turn.status == "toRemove"), None)
         begin_s = machine.created_at - evidence.origin_s
         end_s = evidence.ended_s if removed is None else removed - evidence.origin_s
-        yield Life(machine, whose, begin_s, end_s)
+        yield MachineLifetime(machine, whose, begin_s, end_s)
 
 
-def check_known(evidence: Evidence, lives: list[Life]) -> Iterator[Violation]:
+def check_known(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:
     """I1 and I4: every machine that exists is one that somebody has and wants."""
     now = evidence.world.now()
-    for life in lives:
-        if not life.machine.is_alive(now):
+    for lifetime in lifetimes:
+        if not lifetime.machine.is_alive(now):
             continue
-        row = evidence.tables.instances.get(life.owner)
-        if row is None or row.instance.cloud_id != life.machine.id:
-            yield Violation("I1 known", f"machine {life.machine.name} is alive and nobody has it")
+        row = evidence.tables.instances.get(lifetime.owner)
+        if row is None or row.instance.cloud_id != lifetime.machine.id:
+            yield Violation("I1 known", f"machine {lifetime.machine.name} is alive and nobody has it")
         elif not _may_have_a_machine(row.instance):
             yield Violation("I4 given back", f"{row.instance.id} is {row.instance.status} and has a machine")
 
@@ -64,97 +66,102 @@ def _may_have_a_machine(it: Instance) -> bool:
     return it.status is not Status.FAILED or it.on_failure is OnFailure.KEEP or not never_used
 
 
-def check_single(evidence: Evidence, lives: list[Life], abandoned_may_overlap: bool) -> Iterator[Violation]:
+def check_single(
+    evidence: Evidence, lifetimes: list[MachineLifetime], abandoned_may_overlap: bool
+) -> Iterator[Violation]:
     """I2: never two machines at once for one request, not even for a moment."""
-    for one, other in overlaps(lives):
+    for one, other in overlaps(lifetimes):
         if abandoned_may_overlap and (_is_abandoned(evidence, one) or _is_abandoned(evidence, other)):
             continue
         yield Violation("I2 single", f"{one.machine.name} and {other.machine.name} existed at once")
 
 
-def overlaps(lives: list[Life]) -> Iterator[tuple[Life, Life]]:
+def overlaps(lifetimes: list[MachineLifetime]) -> Iterator[tuple[MachineLifetime, MachineLifetime]]:
     """Yield all pairs of machines of one owner that existed at the same time."""
-    by_owner: dict[str, list[Life]] = defaultdict(list)
-    for life in lives:
-        by_owner[life.owner].append(life)
+    by_owner: dict[str, list[MachineLifetime]] = defaultdict(list)
+    for lifetime in lifetimes:
+        by_owner[lifetime.owner].append(lifetime)
     for mine in by_owner.values():
         for one, other in combinations(mine, 2):
             if one.begin_s < other.end_s and other.begin_s < one.end_s:
                 yield one, other
 
 
-def _is_abandoned(evidence: Evidence, life: Life) -> bool:
-    tag = read_tag(life.machine.request.name)
+def _is_abandoned(evidence: Evidence, lifetime: MachineLifetime) -> bool:
+    tag = parse_tag(lifetime.machine.request.name)
     key = evidence.tables.tags.get(str(tag))
     return key is not None and evidence.tables.attempts[key].state is AttemptState.ABANDONED
 
 
-def wasted_s(evidence: Evidence, lives: list[Life]) -> float:
+def wasted_s(evidence: Evidence, lifetimes: list[MachineLifetime]) -> float:
     """Return the seconds in which machines existed that nobody had, past the time that finding one takes.
 
     Before a list shows a machine nobody can know of it, so that one that is found counts from there.
     """
     total_s = 0.0
     window_s = resolve_window_s(evidence)
-    for life in lives:
-        bound_s = evidence.bound_at_s.get(life.machine.id)
+    for lifetime in lifetimes:
+        bound_s = evidence.bound_at_s.get(lifetime.machine.id)
         if bound_s is None:
-            total_s += max(0.0, life.end_s - life.begin_s)
+            total_s += max(0.0, lifetime.end_s - lifetime.begin_s)
         else:
-            known_s = evidence.listed_at_s.get(life.machine.id, bound_s)
-            total_s += max(0.0, min(bound_s, life.end_s) - known_s - window_s)
+            known_s = evidence.listed_at_s.get(lifetime.machine.id, bound_s)
+            total_s += max(0.0, min(bound_s, lifetime.end_s) - known_s - window_s)
     return total_s
 
 
-def surplus_s(evidence: Evidence, lives: list[Life]) -> float:
+def surplus_s(evidence: Evidence, lifetimes: list[MachineLifetime]) -> float:
     """Return how long machines that nobody ever had existed after a list had shown them."""
-    nobodys = [life for life in lives if life.machine.id not in evidence.bound_at_s]
+    nobodys = [lifetime for lifetime in lifetimes if lifetime.machine.id not in evidence.bound_at_s]
     return sum(
-        max(0.0, life.end_s - evidence.listed_at_s.get(life.machine.id, life.end_s)) for life in nobodys
+        max(0.0, lifetime.end_s - evidence.listed_at_s.get(lifetime.machine.id, lifetime.end_s))
+        for lifetime in nobodys
     )
 
 
 def resolve_window_s(evidence: Evidence) -> float:
     """Return how long it may take to act on what was seen, and all that kept us from seeing or acting."""
-    kept_from_acting_s = sum(it.seconds for it in (*evidence.down, *evidence.outages, *evidence.blindness))
+    kept_from_acting_s = sum(
+        it.seconds for it in (*evidence.down, *evidence.outages, *evidence.blind_windows)
+    )
     return evidence.settle_s / 3 + kept_from_acting_s
 
 
-def check_strangers(evidence: Evidence) -> Iterator[Violation]:
+def check_foreign_machines(evidence: Evidence) -> Iterator[Violation]:
     """I9: whatever is not ours is never touched, however much its name looks like ours."""
     now = evidence.world.now()
     for machine_id, name in evidence.decoys.items():
         if not evidence.world.machines[machine_id].is_alive(now):
-            yield Violation("I9 strangers", f"{name} is gone")
+            yield Violation("I9 foreign machines", f"{name} is gone")
     for line in evidence.world.record.lines:
-        if line.endpoint in TOUCHES and line.machine_id in evidence.decoys:
-            yield Violation("I9 strangers", f"{line.endpoint} of {evidence.decoys[line.machine_id]}")
+        if line.endpoint in MUTATING_CALLS and line.machine_id in evidence.decoys:
+            yield Violation("I9 foreign machines", f"{line.endpoint} of {evidence.decoys[line.machine_id]}")
 
 
-def check_ledger(evidence: Evidence, lives: list[Life]) -> Iterator[Violation]:
+def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:
     """I13: the cloud bills for no second that our own records do not account for."""
     if evidence.clock_jumps:
         # Our records are stamped by the wall clock.
         return
     now = evidence.world.now()
     slack_s = resolve_window_s(evidence) + evidence.settle_s
-    for life in lives:
-        row = evidence.tables.instances.get(life.owner)
-        if row is None or row.instance.cloud_id != life.machine.id:
+    for lifetime in lifetimes:
+        row = evidence.tables.instances.get(lifetime.owner)
+        if row is None or row.instance.cloud_id != lifetime.machine.id:
             continue
-        billed_s = life.machine.billed_gpu_s(now)
+        billed_s = lifetime.machine.billed_gpu_s(now)
         if billed_s > _recorded_s(evidence, row.instance) + slack_s:
-            yield Violation("I13 ledger", f"{life.machine.name} was billed for {billed_s:.0f} s")
+            yield Violation("I13 ledger", f"{lifetime.machine.name} was billed for {billed_s:.0f} s")
 
 
 def _recorded_s(evidence: Evidence, it: Instance) -> float:
     """Return for how long our records say that the instance had a machine that costs money."""
-    story = sorted(
+    history = sorted(
         (event for event in evidence.tables.events.values() if event.instance_id == it.id),
         key=lambda event: event.sequence,
     )
-    paid_s, since = 0.0, story[0].at if story else None
-    for event in story:
+    paid_s, since = 0.0, history[0].at if history else None
+    for event in history:
         if event.after == Status.EXITED.value and since is not None:
             paid_s, since = paid_s + (event.at - since).total_seconds(), None
         elif event.after in (Status.STARTING.value, Status.RUNNING.value) and since is None:
@@ -162,6 +169,6 @@ def _recorded_s(evidence: Evidence, it: Instance) -> float:
     if since is not None:
         # What failed and is kept all the same costs as before, and the record says so.
         ended = not _may_have_a_machine(it) or evidence.ended_at is None
-        end = story[-1].at if ended else evidence.ended_at
+        end = history[-1].at if ended else evidence.ended_at
         paid_s += (end - since).total_seconds()
     return paid_s

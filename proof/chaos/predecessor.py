@@ -1,4 +1,4 @@
-"""The way without intent and tag, through the same storms and the same checker, to see that both have teeth.
+"""The way without intent and tag, through the same storms and the same checker, to see that both catch it.
 
 A model of our own, not anybody's code: a create call is repeated like a read, up to four times, and the job
 around it up to three times; what it returned is written down afterwards; a process that starts again takes up
@@ -13,18 +13,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall
 from gpuherd.domain.errors import CloudError, CloudRefused, CloudUnavailable, MachineGone, OutcomeUnknown
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.offer import BillingMode, Order
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.world import World
-from tests.chaos.evidence import Evidence, Violation
-from tests.chaos.guard import Fate, Guard, Guarded, Killed, dies_with_odds
-from tests.chaos.money import Life, check_known, check_single, lives_of
-from tests.chaos.schedules import Op, Schedule
-from tests.chaos.stage import CALM_LIMIT_S, CRASHES_MAX, small_catalogue
-from tests.chaos.virtual_time import VirtualClock, VirtualLoop
-from tests.chaos.watched_cloud import WatchedCloud
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.world import World
+from proof.chaos.crash_injection import (
+    CrashablePort,
+    CrashInjector,
+    CrashPolicy,
+    ProcessKilled,
+    crash_with_probability,
+)
+from proof.chaos.evidence import Evidence, Violation
+from proof.chaos.harness import CALM_LIMIT_S, CRASHES_MAX, small_catalogue
+from proof.chaos.money_checker import MachineLifetime, check_known, check_single, machine_lifetimes
+from proof.chaos.recording_cloud import RecordingCloud
+from proof.chaos.schedules import Schedule, UserOperation
+from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import Herd
 from tests.support.memory.tables import InstanceRow, Tables
 
@@ -48,53 +54,53 @@ class Wish:
 class Predecessor:
     """The service: one durable queue, worked off in order."""
 
-    def __init__(self, cloud: WatchedCloud, clock: VirtualClock, disk: dict[str, Wish]):
+    def __init__(self, cloud: RecordingCloud, clock: VirtualClock, disk: dict[str, Wish]):
         self._cloud = cloud
         self._clock = clock
         self._disk = disk
 
-    async def run(self, guard: Guard) -> None:
+    async def run(self, crash_injector: CrashInjector) -> None:
         """Work until killed."""
-        cloud = Guarded(self._cloud, "cloud", guard)
+        cloud = CrashablePort(self._cloud, "cloud", crash_injector)
         while True:
             for wish in list(self._disk.values()):
                 if wish.goal is Goal.DELETED:
-                    await self._delete(cloud, wish, guard)
+                    await self._delete(cloud, wish, crash_injector)
                 elif wish.cloud_id is None and wish.status is Status.CREATING:
-                    await self._create(cloud, wish, guard)
+                    await self._create(cloud, wish, crash_injector)
             await self._clock.sleep(RETRY_S)
 
-    async def _create(self, cloud: Guarded, wish: Wish, guard: Guard) -> None:
+    async def _create(self, cloud: CrashablePort, wish: Wish, crash_injector: CrashInjector) -> None:
         try:
             offers = await cloud.list_offers(BillingMode.SPOT)
             template = await cloud.get_template(Herd.wish.template_id)
             offer = next(it for it in offers if it.available and it.product_name == Herd.wish.product_name)
-            order = Order(wish.name, "", offer, template, 1, 60, BillingMode.SPOT)
-            cloud_id = await self._stubbornly(lambda: cloud.create_machine(order))
+            order = CreateCall(wish.name, "", offer, template, 1, 60, BillingMode.SPOT)
+            cloud_id = await self._with_retries(lambda: cloud.create_machine(order))
         except (CloudError, StopIteration):
             wish.tries += 1
             if wish.tries >= JOB_TRIES:
                 wish.status = Status.FAILED
             return
         # Here lies the machine that nobody knows of, if the process dies now.
-        guard.point("remember")
+        crash_injector.point("remember")
         wish.cloud_id, wish.status = cloud_id, Status.RUNNING
 
-    async def _delete(self, cloud: Guarded, wish: Wish, guard: Guard) -> None:
+    async def _delete(self, cloud: CrashablePort, wish: Wish, crash_injector: CrashInjector) -> None:
         if wish.status is Status.DELETED:
             return
         if wish.cloud_id is not None:
             cloud_id = wish.cloud_id
             try:
-                await self._stubbornly(lambda: cloud.delete_machine(cloud_id))
+                await self._with_retries(lambda: cloud.delete_machine(cloud_id))
             except MachineGone:
                 pass
             except CloudError:
                 return
-        guard.point("remember")
+        crash_injector.point("remember")
         wish.status = Status.DELETED
 
-    async def _stubbornly(self, call: Callable[[], Awaitable[str]]) -> str:
+    async def _with_retries(self, call: Callable[[], Awaitable[str]]) -> str:
         for attempt in range(1, CALL_TRIES + 1):
             try:
                 return await call()
@@ -107,7 +113,7 @@ class Predecessor:
         raise AssertionError
 
 
-def play_predecessor(schedule: Schedule) -> Evidence:
+def run_predecessor_schedule(schedule: Schedule) -> Evidence:
     """Play a schedule with the predecessor on the stage."""
     loop = VirtualLoop()
     clock = VirtualClock(loop)
@@ -115,7 +121,7 @@ def play_predecessor(schedule: Schedule) -> Evidence:
     evidence = Evidence(world, Tables(), schedule.pace.settle_s, origin_s=world.now())
     asyncio.set_event_loop(loop)
     try:
-        loop.run(_Play(schedule, evidence, clock).play())
+        loop.run(_PredecessorRun(schedule, evidence, clock).execute())
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
@@ -126,26 +132,26 @@ def play_predecessor(schedule: Schedule) -> Evidence:
     return evidence
 
 
-class _Play:
+class _PredecessorRun:
     def __init__(self, schedule: Schedule, evidence: Evidence, clock: VirtualClock):
         self._schedule = schedule
         self._evidence = evidence
         self._clock = clock
         self._disk: dict[str, Wish] = {}
-        self._mortal = True
+        self._can_crash = True
         latency_s = schedule.pace.latency_s
-        cloud = WatchedCloud(
+        cloud = RecordingCloud(
             evidence.world, latency_s=latency_s, on_post=lambda _: None, on_listed=lambda _: None
         )
         self._service = Predecessor(cloud, clock, self._disk)
 
-    async def play(self) -> None:
-        weather, world = self._schedule.weather, self._evidence.world
-        world.faults.add(*weather.faults)
+    async def execute(self) -> None:
+        fault_plan, world = self._schedule.fault_plan, self._evidence.world
+        world.faults.add(*fault_plan.faults)
         supervisor = asyncio.ensure_future(self._supervise())
         users = [asyncio.ensure_future(self._do(op)) for op in self._schedule.ops]
-        await self._clock.sleep(weather.storm_s)
-        self._mortal = False
+        await self._clock.sleep(fault_plan.fault_phase_s)
+        self._can_crash = False
         world.faults.replace([])
         await asyncio.gather(*users)
         async with asyncio.timeout(CALM_LIMIT_S):
@@ -159,11 +165,13 @@ class _Play:
 
     async def _supervise(self) -> None:
         chance = Random(f"crashes {self._schedule.seed}")
-        fate: Fate = dies_with_odds(chance, self._schedule.weather.crash_odds)
+        crash_policy: CrashPolicy = crash_with_probability(
+            chance, self._schedule.fault_plan.crash_probability
+        )
         while True:
-            guard = Guard(
+            crash_injector = CrashInjector(
                 lambda passed, label: (
-                    self._mortal and self._evidence.crashes < CRASHES_MAX and fate(passed, label)
+                    self._can_crash and self._evidence.crashes < CRASHES_MAX and crash_policy(passed, label)
                 ),
                 self._clock,
                 lambda _: None,
@@ -171,12 +179,12 @@ class _Play:
                 0.0,
             )
             try:
-                await self._service.run(guard)
-            except Killed:
+                await self._service.run(crash_injector)
+            except ProcessKilled:
                 self._evidence.crashes += 1
                 await self._clock.sleep(self._schedule.downtime_s * chance.random() ** 2)
 
-    async def _do(self, op: Op) -> None:
+    async def _do(self, op: UserOperation) -> None:
         await self._clock.sleep(op.at_s)
         if op.kind == "create":
             name = f"wish-{len(self._disk)}"
@@ -206,17 +214,22 @@ def _is_leaving(wish: Wish) -> bool:
     return wish.goal is Goal.DELETED and wish.status is not Status.DELETED
 
 
-def owner_by_name(machine: Machine) -> str | None:
+def owner_by_name(machine: SimulatedMachine) -> str | None:
     return machine.request.name
 
 
 def check_predecessor(evidence: Evidence) -> list[Violation]:
     """Hold it to the two promises that are about money: nothing unknown, nothing twice."""
-    lives = list(lives_of(evidence, owner_by_name))
-    return [*check_known(evidence, lives), *check_single(evidence, lives, abandoned_may_overlap=False)]
+    lifetimes = list(machine_lifetimes(evidence, owner_by_name))
+    return [
+        *check_known(evidence, lifetimes),
+        *check_single(evidence, lifetimes, abandoned_may_overlap=False),
+    ]
 
 
-def unknown_s(evidence: Evidence, lives: list[Life]) -> float:
+def unknown_s(evidence: Evidence, lifetimes: list[MachineLifetime]) -> float:
     """Return the seconds that machines existed whose id was never written down, until the end of the play."""
     known = {row.instance.cloud_id for row in evidence.tables.instances.values()}
-    return sum(life.end_s - life.begin_s for life in lives if life.machine.id not in known)
+    return sum(
+        lifetime.end_s - lifetime.begin_s for lifetime in lifetimes if lifetime.machine.id not in known
+    )

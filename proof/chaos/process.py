@@ -9,23 +9,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.sighting import Patience
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.jobs.outcome import Done
-from gpuherd.ports.store import Change, Turn
-from gpuherd.simulator.world import World
-from tests.chaos.guard import Guard, Guarded
-from tests.chaos.virtual_time import VirtualClock
-from tests.chaos.watched_cloud import BreakingCloud
+from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.simulator.world.world import World
+from proof.chaos.crash_injection import CrashablePort, CrashInjector
+from proof.chaos.recording_cloud import CircuitBreakerCloud
+from proof.chaos.virtual_time import VirtualClock
 from tests.support.herd import Herd
 from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.job_book import MemoryJobBook
+from tests.support.memory.jobs import MemoryJobs
+from tests.support.memory.leases import MemoryInstanceLeases
+from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.queue import MemoryQueue
-from tests.support.memory.sightings import MemorySightings
 from tests.support.memory.tables import QueueRow, Tables
-from tests.support.memory.turns import MemoryTurns
 
 T = TypeVar("T")
 
@@ -47,15 +47,15 @@ class Pace:
     delay_odds: float = 0.0
     slots: int = 4
     # So many create calls without an answer before an instance is given up.
-    unknown_max: int = 3
+    unknown_outcomes_max: int = 3
 
 
-class NotingTurns(MemoryTurns):
+class RecordingLeases(MemoryInstanceLeases):
     """Tells which machine was bound, at the moment of the commit."""
 
     on_bound: Callable[[str], None]
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await super().save(turn, change)
         attempt = change.attempt
         if attempt is not None and attempt.state is AttemptState.BOUND and attempt.cloud_id:
@@ -64,7 +64,7 @@ class NotingTurns(MemoryTurns):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ProcessEnvironment:
     """What outlives the process: disk, cloud, users, and whoever watches."""
 
     tables: Tables
@@ -79,58 +79,60 @@ class Surroundings:
 class Process(Herd):
     """A `Herd` that runs by itself until it is killed or stopped."""
 
-    def __init__(self, around: Surroundings, guard: Guard, pace: Pace, seed: int):
-        self.around, self.guard, self.pace = around, guard, pace
-        self.tables = around.tables
-        self.way = BreakingCloud(Guarded(around.cloud, "cloud", guard), around.clock)
+    def __init__(self, environment: ProcessEnvironment, crash_injector: CrashInjector, pace: Pace, seed: int):
+        self.environment, self.crash_injector, self.pace = environment, crash_injector, pace
+        self.tables = environment.tables
+        self.breaker_cloud = CircuitBreakerCloud(
+            CrashablePort(environment.cloud, "cloud", crash_injector), environment.clock
+        )
         # In the order of their birth: a set would have the order of their addresses, another at each run.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._running = 0
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
         self.died = asyncio.Event()
-        guard.on_death = self.died.set
+        crash_injector.on_death = self.died.set
         super().__init__(
             Path(),
-            around.world,
-            around.clock,  # type: ignore[arg-type]
+            environment.world,
+            environment.clock,  # type: ignore[arg-type]
             seed=seed,
-            cloud=self.way,  # type: ignore[arg-type]
-            patience=Patience(timedelta(seconds=pace.settle_s)),
+            cloud=self.breaker_cloud,  # type: ignore[arg-type]
+            settling=SettlingPolicy(timedelta(seconds=pace.settle_s)),
             max_wait=timedelta(seconds=pace.max_wait_s),
-            unknown_max=pace.unknown_max,
+            unknown_outcomes_max=pace.unknown_outcomes_max,
         )
         # Whoever asks for a look gets one; how often is for the loop to say.
         self.observer.poll_interval = timedelta(0)
 
     @property
     def breaker_state(self) -> str:  # type: ignore[override]
-        return self.way.breaker.state.value
+        return self.breaker_cloud.breaker.state.value
 
     def _open(self, path: Path) -> None:
         tables, clock, changed = self.tables, self.clock, self.hub.changed
-        turns = NotingTurns(tables, clock, self.ids, changed)
-        turns.on_bound = self.around.on_bound
-        turns.forget_leases()
-        self.flags = self._guarded(MemoryFlags(tables), "flags")
-        self.instances = self._guarded(MemoryInstances(tables, clock, changed), "instances")
-        self.sightings = self._guarded(MemorySightings(tables, changed), "sightings")
-        self.turns = self._guarded(turns, "turns")
-        self.book = self._guarded(MemoryJobBook(tables, clock), "book")
-        self.outbox = self._guarded(MemoryOutbox(tables), "outbox")
-        self.orphans = self._guarded(MemoryOrphans(tables, clock, changed), "orphans")
-        self.receiver = self._guarded(self.around.receiver, "receiver")
+        turns = RecordingLeases(tables, clock, self.ids, changed)
+        turns.on_bound = self.environment.on_bound
+        turns.release_all_leases()
+        self.flags = self._crashable(MemoryFlags(tables), "flags")
+        self.instances = self._crashable(MemoryInstances(tables, clock, changed), "instances")
+        self.observations = self._crashable(MemoryObservations(tables, changed), "sightings")
+        self.turns = self._crashable(turns, "turns")
+        self.book = self._crashable(MemoryJobs(tables, clock), "book")
+        self.outbox = self._crashable(MemoryOutbox(tables), "outbox")
+        self.orphans = self._crashable(MemoryOrphans(tables, clock, changed), "orphans")
+        self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
-        self.queue = self._guarded(self._queue, "queue")
+        self.queue = self._crashable(self._queue, "queue")
 
-    def _guarded(self, port: Any, name: str) -> Any:
-        return Guarded(port, name, self.guard)
+    def _crashable(self, port: Any, name: str) -> Any:
+        return CrashablePort(port, name, self.crash_injector)
 
     def _recover(self) -> None:
         self._queue.recover()
 
     def start(self) -> None:
         """Begin to work."""
-        self.tables.rings = self._rung.set
+        self.tables.on_commit_wake = self._woken.set
         self.spawn(self._work())
         self.spawn(self._observe())
         self.spawn(self._sweep_often())
@@ -142,10 +144,10 @@ class Process(Herd):
         task.add_done_callback(self._tasks.pop)
         return task
 
-    async def bury(self) -> None:
+    async def terminate(self) -> None:
         """End everything that is still going on; its ports are poisoned, so nothing comes of it."""
-        self.guard.dead = True
-        self.tables.rings = lambda: None
+        self.crash_injector.dead = True
+        self.tables.on_commit_wake = lambda: None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -159,18 +161,18 @@ class Process(Herd):
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._rung.clear()
+            self._woken.clear()
             while self._running < self.pace.slots and (row := self._queue.pick()):
                 self._running += 1
                 self.spawn(self._run_picked(row))
             following = self._queue.next_due() if self._running < self.pace.slots else None
             if following is None:
-                await self._rung.wait()
+                await self._woken.wait()
                 continue
             # Not for longer than a while: what is due by the wall clock may be due sooner than it seems.
             due_s = min((following - self.clock.now()).total_seconds(), POLL_S)
-            alarm = loop.call_later(max(due_s, 0.0), self._rung.set)
-            await self._rung.wait()
+            alarm = loop.call_later(max(due_s, 0.0), self._woken.set)
+            await self._woken.wait()
             alarm.cancel()
 
     async def _run_picked(self, row: QueueRow) -> None:
@@ -182,16 +184,16 @@ class Process(Herd):
                 await self.queue.put_back(row, outcome.delay)
         finally:
             self._running -= 1
-            self._rung.set()
+            self._woken.set()
 
     async def _observe(self) -> None:
         while True:
             await self.observer.tick()
             await self.collector.tick()
-            self.around.on_look()
-            await self._nap()
+            self.environment.on_look()
+            await self._sleep_until_next_look()
 
-    async def _nap(self) -> None:
+    async def _sleep_until_next_look(self) -> None:
         """Sleep until the next look is due: soon while anything moves, later while all is settled."""
         if self.moves():
             await self.clock.sleep(self.pace.look_s)

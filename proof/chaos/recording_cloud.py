@@ -1,4 +1,4 @@
-"""The simulated cloud with a witness at its door, and the real breaker on the way to it."""
+"""The simulated cloud with its calls recorded, and the real circuit breaker on the way to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.machine import Listing, Machine
+from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
-from gpuherd.domain.machine import Listing, Machine
-from gpuherd.domain.offer import Order
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.listing import Snapshot
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.world.world import World
 
 # One call of the port is up to three of the wire, so fewer than the service's ten stand for as much trouble.
 BREAKER_THRESHOLD = 4
 BREAKER_RECOVERY_S = 60.0
 
 
-class WatchedCloud(SimulatedCloud):
+class RecordingCloud(SimulatedCloud):
     """Tells of each create call before it goes in, and of each list that comes out."""
 
     def __init__(
@@ -27,16 +27,16 @@ class WatchedCloud(SimulatedCloud):
         world: World,
         *,
         latency_s: float,
-        on_post: Callable[[Order], None],
+        on_post: Callable[[CreateCall], None],
         on_listed: Callable[[Listing], None],
     ):
         super().__init__(world, latency_s=latency_s)
         self._on_post = on_post
         self._on_listed = on_listed
         # Each with the ports it was drawn from: as long as they are kept, nothing else can have their id.
-        self._faces: dict[tuple[Any, ...], tuple[Machine, object]] = {}
+        self._rendered: dict[tuple[Any, ...], tuple[Machine, object]] = {}
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         self._on_post(order)
         return await super().create_machine(order)
 
@@ -45,20 +45,20 @@ class WatchedCloud(SimulatedCloud):
         self._on_listed(listing)
         return listing
 
-    def _shown(self, snapshot: Snapshot) -> Machine:
+    def _to_domain(self, snapshot: Snapshot) -> Machine:
         """Draw each machine once for each of its faces: most look the same in list after list."""
         kept, at = snapshot.machine, snapshot.at
-        face = (
+        key = (
             *(kept.id, snapshot.status, kept.name, kept.error(at)),
             *(kept.spot_status(at), kept.spot_reclaim_time(at), id(kept.proxy_ports)),
         )
-        known = self._faces.get(face)
+        known = self._rendered.get(key)
         if known is None:
-            known = self._faces[face] = (super()._shown(snapshot), kept.proxy_ports)
+            known = self._rendered[key] = (super()._to_domain(snapshot), kept.proxy_ports)
         return known[0]
 
 
-class BreakingCloud:
+class CircuitBreakerCloud:
     """Any cloud behind a circuit breaker, as the transport to Novita has one."""
 
     def __init__(self, cloud: Any, clock: Clock):

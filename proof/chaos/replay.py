@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 
-from tests.chaos.checker import check
-from tests.chaos.evidence import Evidence
-from tests.chaos.output import tell
-from tests.chaos.play import play
-from tests.chaos.schedules import Schedule, draw_schedule
+from proof.chaos.checker import check
+from proof.chaos.evidence import Evidence
+from proof.chaos.output import tell
+from proof.chaos.runner import run_schedule
+from proof.chaos.schedules import Schedule, draw_schedule
 
 
 def replay(seed: int, profile: str) -> int:
@@ -17,25 +17,25 @@ def replay(seed: int, profile: str) -> int:
     begin_s = time.perf_counter()
     schedule = draw_schedule(seed, profile)
     _tell_plan(schedule)
-    evidence, stage = play(schedule)
-    for at_s, line in stage.trace:
+    evidence, harness = run_schedule(schedule)
+    for at_s, line in harness.trace:
         tell(f"{at_s:12.3f} {line}")
     _tell_ends(evidence)
     violations = check(evidence, abandoned_may_overlap=profile == "late")
     for violation in violations:
         tell(f"BROKEN {violation}")
     tell(
-        f"trace {stage.trace_hash()[:16]}: {evidence.crashes} crashes, "
+        f"trace {harness.trace_hash()[:16]}: {evidence.crashes} crashes, "
         f"{evidence.ended_s:.0f} virtual seconds in {time.perf_counter() - begin_s:.2f}"
     )
     return int(bool(violations))
 
 
 def _tell_plan(schedule: Schedule) -> None:
-    weather = schedule.weather
-    tell(f"seed {schedule.seed}, {schedule.profile}, elder {schedule.has_elder}: {schedule.pace}")
-    tell(f"weather: {', '.join(weather.climates)}; odds of a crash {weather.crash_odds}")
-    for part in (*schedule.ops, *weather.faults):
+    fault_plan = schedule.fault_plan
+    tell(f"seed {schedule.seed}, {schedule.profile}, elder {schedule.has_witness_instance}: {schedule.pace}")
+    tell(f"weather: {', '.join(fault_plan.active_faults)}; odds of a crash {fault_plan.crash_probability}")
+    for part in (*schedule.ops, *fault_plan.faults):
         tell(f"  {part}")
 
 

@@ -7,14 +7,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpuherd.domain.instance import Goal, Status
-from tests.chaos.checker import check
-from tests.chaos.coverage import ALWAYS, LATE_ONLY, STRICT, note_coverage
-from tests.chaos.evidence import Evidence, Violation
-from tests.chaos.money import lives_of, overlaps, owner_by_tag, surplus_s, wasted_s
-from tests.chaos.play import play, silence
-from tests.chaos.predecessor import check_predecessor, owner_by_name, play_predecessor, unknown_s
-from tests.chaos.schedules import PROFILES, Schedule, draw_schedule
+from gpuherd.domain.instance.instance import Goal, Status
+from proof.chaos.checker import check
+from proof.chaos.coverage import (
+    REQUIRED_COVERAGE,
+    REQUIRED_COVERAGE_LATE,
+    REQUIRED_COVERAGE_STRICT,
+    note_coverage,
+)
+from proof.chaos.evidence import Evidence, Violation
+from proof.chaos.money_checker import machine_lifetimes, overlaps, owner_by_tag, surplus_s, wasted_s
+from proof.chaos.predecessor import check_predecessor, owner_by_name, run_predecessor_schedule, unknown_s
+from proof.chaos.runner import run_schedule, silence_logs
+from proof.chaos.schedules import PROFILES, Schedule, draw_schedule
 
 
 @dataclass
@@ -49,7 +54,11 @@ class Report:
     @property
     def unreached(self) -> list[str]:
         """What should have happened at least once, and did not."""
-        wanted = {"calm": (), "late": (*ALWAYS, *LATE_ONLY), "strict": STRICT}.get(self.profile, ALWAYS)
+        wanted = {
+            "calm": (),
+            "late": (*REQUIRED_COVERAGE, *REQUIRED_COVERAGE_LATE),
+            "strict": REQUIRED_COVERAGE_STRICT,
+        }.get(self.profile, REQUIRED_COVERAGE)
         return [name for name in wanted if not self.coverage[name]]
 
     @property
@@ -82,7 +91,7 @@ class Report:
 
 def run_seeds(seeds: Iterable[int], profile: str) -> Report:
     """Run these seeds in this process."""
-    silence()
+    silence_logs()
     report = Report(profile)
     begin_s = time.process_time()
     for seed in seeds:
@@ -99,10 +108,10 @@ def run_seed(seed: int, profile: str) -> tuple[Report, Evidence]:
 def judge(schedule: Schedule) -> tuple[Report, Evidence]:
     """Play a schedule and hold the service to its promises."""
     seed, profile = schedule.seed, schedule.profile
-    evidence, _ = play(schedule)
-    lives = list(lives_of(evidence, owner_by_tag))
+    evidence, _ = run_schedule(schedule)
+    lifetimes = list(machine_lifetimes(evidence, owner_by_tag))
     violations = check(evidence, abandoned_may_overlap=profile == "late")
-    wasted = wasted_s(evidence, lives)
+    wasted = wasted_s(evidence, lifetimes)
     if PROFILES[profile].late_max <= 1 and wasted > 0:
         violations.append(Violation("waste", f"machines existed for {wasted:.0f} s that nobody had"))
     instances = [row.instance for row in evidence.tables.instances.values()]
@@ -114,9 +123,9 @@ def judge(schedule: Schedule) -> tuple[Report, Evidence]:
         virtual_s=evidence.ended_s,
         accepted=len(instances),
         as_wished=sum(it.usable or it.goal is not Goal.RUNNING for it in instances),
-        overlapping=len({one.owner for one, _ in overlaps(lives)}),
+        overlapping=len({one.owner for one, _ in overlaps(lifetimes)}),
         wasted_s=wasted,
-        surplus_s=surplus_s(evidence, lives),
+        surplus_s=surplus_s(evidence, lifetimes),
         violations=[(seed, it) for it in violations],
         coverage=note_coverage(evidence),
     )
@@ -125,13 +134,13 @@ def judge(schedule: Schedule) -> tuple[Report, Evidence]:
 
 def run_predecessor(seeds: Iterable[int]) -> Report:
     """Run the way without intent and tag through the storms of these seeds."""
-    silence()
+    silence_logs()
     report = Report("predecessor")
     begin_s = time.process_time()
     for seed in seeds:
         schedule = draw_schedule(seed)
-        evidence = play_predecessor(schedule)
-        lives = list(lives_of(evidence, owner_by_name))
+        evidence = run_predecessor_schedule(schedule)
+        lifetimes = list(machine_lifetimes(evidence, owner_by_name))
         report.schedules += 1
         report.operations += len(schedule.ops)
         report.crashes += evidence.crashes
@@ -139,8 +148,8 @@ def run_predecessor(seeds: Iterable[int]) -> Report:
         wishes = [row.instance for row in evidence.tables.instances.values()]
         report.accepted += len(wishes)
         report.as_wished += sum(it.status in (Status.RUNNING, Status.DELETED) for it in wishes)
-        report.overlapping += len({one.owner for one, _ in overlaps(lives)})
-        report.wasted_s += unknown_s(evidence, lives)
+        report.overlapping += len({one.owner for one, _ in overlaps(lifetimes)})
+        report.wasted_s += unknown_s(evidence, lifetimes)
         report.violations += [(seed, it) for it in check_predecessor(evidence)]
     report.cpu_s = time.process_time() - begin_s
     return report

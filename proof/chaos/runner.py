@@ -9,20 +9,20 @@ from random import Random
 
 import structlog
 
+from gpuherd.domain.cloud.tag import TAG_PREFIX
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Instance, OnFailure
-from gpuherd.domain.tag import MARK
-from gpuherd.ports.store import Claim
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance, OnFailure
+from gpuherd.ports.instances import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.usecases.launch_instance import LaunchRequest
-from tests.chaos.elder import place_elder
-from tests.chaos.evidence import Accepted, Evidence, Window
-from tests.chaos.guard import dies_with_odds
-from tests.chaos.process import Process
-from tests.chaos.schedules import Op, Schedule
-from tests.chaos.stage import Stage
+from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.crash_injection import crash_with_probability
+from proof.chaos.evidence import Accepted, Evidence, Window
+from proof.chaos.harness import Harness
+from proof.chaos.process import Process
+from proof.chaos.schedules import Schedule, UserOperation
+from proof.chaos.witness_instance import place_witness_instance
 from tests.support.herd import Herd
 
 HOOK = "https://example.com/hook"
@@ -43,7 +43,7 @@ _DECOY: CreateRequest = read_create_request(
 )
 
 
-def silence(*, for_good: bool = False) -> None:
+def silence_logs(*, for_good: bool = False) -> None:
     """Keep the service's log out of the way; what it says is in the evidence.
 
     Unless it is `for_good`, other tests of the same process can hear it again.
@@ -54,47 +54,47 @@ def silence(*, for_good: bool = False) -> None:
         )
 
 
-def play(schedule: Schedule) -> tuple[Evidence, Stage]:
+def run_schedule(schedule: Schedule) -> tuple[Evidence, Harness]:
     """Play a schedule."""
     chance = Random(f"crashes {schedule.seed}")
-    odds = schedule.weather.crash_odds
-    stage = Stage(
+    odds = schedule.fault_plan.crash_probability
+    harness = Harness(
         schedule.seed,
         schedule.pace,
-        lambda _life: dies_with_odds(chance, odds),
+        lambda _life: crash_with_probability(chance, odds),
         downtime_s=schedule.downtime_s,
     )
-    stage.run(_Player(schedule, stage).play())
-    return stage.finish(), stage
+    harness.run(_ScheduleRunner(schedule, harness).run_schedule())
+    return harness.finish(), harness
 
 
-class _Player:
+class _ScheduleRunner:
     """The users and the weather of one schedule."""
 
-    def __init__(self, schedule: Schedule, stage: Stage):
+    def __init__(self, schedule: Schedule, harness: Harness):
         self.schedule = schedule
-        self.stage = stage
-        self.evidence = stage.evidence
+        self.harness = harness
+        self.evidence = harness.evidence
         self.made: list[str] = []
         self.requests: list[LaunchRequest] = []
 
-    async def play(self) -> None:
-        stage, weather = self.stage, self.schedule.weather
-        stage.mortal = False
-        supervisor = asyncio.ensure_future(stage.supervise())
+    async def run_schedule(self) -> None:
+        harness, fault_plan = self.harness, self.schedule.fault_plan
+        harness.can_crash = False
+        supervisor = asyncio.ensure_future(harness.supervise())
         await asyncio.sleep(0)
         self._place_decoys()
-        if self.schedule.has_elder:
-            self.made.append(place_elder(self.evidence, stage.clock.now()))
-        stage.mortal = True
-        stage.world.faults.add(*weather.faults)
-        self.evidence.blindness += [Window(*span) for span in weather.blindness]
-        stage.say(f"storm of {', '.join(weather.climates) or 'nothing'}")
+        if self.schedule.has_witness_instance:
+            self.made.append(place_witness_instance(self.evidence, harness.clock.now()))
+        harness.can_crash = True
+        harness.world.faults.add(*fault_plan.faults)
+        self.evidence.blind_windows += [Window(*span) for span in fault_plan.blind_windows]
+        harness.say(f"storm of {', '.join(fault_plan.active_faults) or 'nothing'}")
         events = [asyncio.ensure_future(self._later(op.at_s, self._do(op))) for op in self.schedule.ops]
-        events += [asyncio.ensure_future(self._jump(*jump)) for jump in weather.jumps]
-        events += [asyncio.ensure_future(self._watch_outage(*span)) for span in weather.outages]
-        await stage.clock.sleep(weather.storm_s)
-        calm = asyncio.ensure_future(stage.until_quiet())
+        events += [asyncio.ensure_future(self._jump(*jump)) for jump in fault_plan.jumps]
+        events += [asyncio.ensure_future(self._watch_outage(*span)) for span in fault_plan.outages]
+        await harness.clock.sleep(fault_plan.fault_phase_s)
+        calm = asyncio.ensure_future(harness.until_quiet())
         await asyncio.gather(*events)
         await calm
         supervisor.cancel()
@@ -106,35 +106,35 @@ class _Player:
         stranger = f"{self.schedule.seed % 10**26:026d}"
         names = (
             "job-0",
-            f"job-0--{MARK}-{other}-{stranger}-1",
-            f"{MARK}-{installation}-{stranger}-1",
-            f"job-0--{MARK}-{installation}-{stranger}-1x",
-            f"job-0--{MARK}-{installation}",
+            f"job-0--{TAG_PREFIX}-{other}-{stranger}-1",
+            f"{TAG_PREFIX}-{installation}-{stranger}-1",
+            f"job-0--{TAG_PREFIX}-{installation}-{stranger}-1x",
+            f"job-0--{TAG_PREFIX}-{installation}",
         )
         first, pair = self.schedule.seed % 5, 1 + self.schedule.seed // 5 % 4
         for name in (names[first], names[(first + pair) % 5]):
-            machine_id = self.stage.world.create(replace(_DECOY, name=name))
+            machine_id = self.harness.world.create(replace(_DECOY, name=name))
             self.evidence.decoys[machine_id] = name
 
     async def _later(self, at_s: float, work: object) -> None:
-        await self.stage.clock.sleep(at_s)
+        await self.harness.clock.sleep(at_s)
         await work  # type: ignore[misc]
 
     async def _jump(self, at_s: float, seconds: float) -> None:
-        await self.stage.clock.sleep(at_s)
-        self.stage.say(f"the wall clock jumps by {seconds}")
-        self.stage.clock.jump_wall(seconds)
-        self.stage.note_jump()
+        await self.harness.clock.sleep(at_s)
+        self.harness.say(f"the wall clock jumps by {seconds}")
+        self.harness.clock.jump_wall(seconds)
+        self.harness.note_jump()
 
     async def _watch_outage(self, begin_s: float, end_s: float) -> None:
-        await self.stage.clock.sleep(begin_s)
-        since_s, before = self.stage.clock.elapsed_s, sum(self.stage.world.calls.values())
-        await self.stage.clock.sleep(end_s - begin_s)
-        calls = sum(self.stage.world.calls.values()) - before
-        self.evidence.outages.append(Window(since_s, self.stage.clock.elapsed_s, calls))
+        await self.harness.clock.sleep(begin_s)
+        since_s, before = self.harness.clock.elapsed_s, sum(self.harness.world.calls.values())
+        await self.harness.clock.sleep(end_s - begin_s)
+        calls = sum(self.harness.world.calls.values()) - before
+        self.evidence.outages.append(Window(since_s, self.harness.clock.elapsed_s, calls))
 
-    async def _do(self, op: Op) -> None:
-        self.stage.say(f"user: {op.kind} {op.target}")
+    async def _do(self, op: UserOperation) -> None:
+        self.harness.say(f"user: {op.kind} {op.target}")
         match op.kind:
             case "create":
                 await self._create(op)
@@ -142,25 +142,25 @@ class _Player:
                 if self.requests:
                     await self._ask_for(self.requests[op.target % len(self.requests)])
             case "receiver_up" | "receiver_down" | "receiver_slow":
-                if not self.stage.calm:
-                    self.stage.receiver.mode = op.kind.removeprefix("receiver_")
+                if not self.harness.calm:
+                    self.harness.receiver.mode = op.kind.removeprefix("receiver_")
             case "console_stop" | "console_start" | "console_delete" | "console_migrate":
                 self._at_the_console(op)
             case _:
                 if self.made:
                     await self._change(op.kind, self.made[op.target % len(self.made)])
 
-    def _at_the_console(self, op: Op) -> None:
+    def _at_the_console(self, op: UserOperation) -> None:
         """Do something past us to a machine that we have."""
-        machines = [it for it in self.stage.world.alive() if it.id in self.evidence.tables.bound]
+        machines = [it for it in self.harness.world.alive() if it.id in self.evidence.tables.bound]
         if not machines:
             return
         machine = machines[op.target % len(machines)]
         with suppress(SimulatedError):
-            getattr(self.stage.world, op.kind.removeprefix("console_"))(machine.id)
+            getattr(self.harness.world, op.kind.removeprefix("console_"))(machine.id)
             self.evidence.coverage["changed past us"] += 1
 
-    async def _create(self, op: Op) -> None:
+    async def _create(self, op: UserOperation) -> None:
         n = len(self.requests)
         request = LaunchRequest(
             name=f"job-{n}",
@@ -168,7 +168,7 @@ class _Player:
             webhook_url=HOOK if op.webhook else None,
             on_failure=OnFailure.KEEP if op.keep else OnFailure.DELETE,
             health_check=HealthCheck(target_port=8888) if op.health_check else None,
-            claim=Claim("user", f"key-{n}", f"body-{n}"),
+            claim=IdempotencyClaim("user", f"key-{n}", f"body-{n}"),
         )
         self.requests.append(request)
         await self._ask_for(request)
@@ -179,9 +179,9 @@ class _Player:
 
         assert request.claim is not None
         try:
-            instance = await self.stage.ask(launch)
+            instance = await self.harness.ask(launch)
         except GpuherdError as refused:
-            self.stage.say(f"user: refused {refused.code}")
+            self.harness.say(f"user: refused {refused.code}")
             return
         self._accepted("create", instance.id, request.claim.key)
         if instance.id not in self.made:
@@ -190,16 +190,16 @@ class _Player:
     async def _change(self, kind: str, instance_id: str) -> None:
         for _ in range(TRIES):
             try:
-                await self.stage.ask(lambda process: getattr(process.change_goal, kind)(instance_id))
+                await self.harness.ask(lambda process: getattr(process.change_goal, kind)(instance_id))
             except GpuherdError as refused:
-                self.stage.say(f"user: refused {refused.code}")
+                self.harness.say(f"user: refused {refused.code}")
                 if refused.code not in NOT_YET:
                     return
-                await self.stage.clock.sleep(TRY_AGAIN_S)
+                await self.harness.clock.sleep(TRY_AGAIN_S)
             else:
                 self._accepted(kind, instance_id)
                 return
 
     def _accepted(self, kind: str, instance_id: str, key: str = "") -> None:
-        self.stage.say(f"user: accepted {kind} {instance_id}")
-        self.evidence.accepted.append(Accepted(kind, instance_id, self.stage.clock.elapsed_s, key))
+        self.harness.say(f"user: accepted {kind} {instance_id}")
+        self.evidence.accepted.append(Accepted(kind, instance_id, self.harness.clock.elapsed_s, key))

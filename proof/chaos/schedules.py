@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import FaultKind
-from tests.chaos.process import Pace
-from tests.chaos.weather import Weather, draw_weather
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import FaultKind
+from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
+from proof.chaos.process import Pace
 
 OPERATIONS_MAX = 8
 # What somebody does at the cloud's own console, or the cloud by itself.
-PAST_US = ("console_stop", "console_start", "console_delete", "console_migrate")
+EXTERNAL_CHANGES = ("console_stop", "console_start", "console_delete", "console_migrate")
 POLL_S = 30.0
 # How often so many are late together that the collector does not dare to remove them all.
-HERD_ODDS = 0.15
+LATE_GROUP_PROBABILITY = 0.15
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
 
 
 @dataclass(frozen=True)
-class Op:
+class UserOperation:
     """One thing that a user does, so long after the storm began."""
 
     at_s: float
@@ -40,9 +40,9 @@ class Schedule:
     profile: str
     pace: Pace
     # A machine that was there long before, and can vouch for lists.
-    has_elder: bool
-    ops: tuple[Op, ...]
-    weather: Weather
+    has_witness_instance: bool
+    ops: tuple[UserOperation, ...]
+    fault_plan: FaultPlan
     downtime_s: float
 
 
@@ -54,7 +54,7 @@ class Profile:
     # In settling times; past 1 the cloud may act after we have stopped waiting for it.
     late_max: float
     calm: bool = False
-    unknown_max: int = 3
+    unknown_outcomes_max: int = 3
 
 
 PROFILES = {
@@ -63,7 +63,7 @@ PROFILES = {
         Profile("default", late_max=0.8),
         Profile("late", late_max=4.0),
         # As late as that, but a call of unknown outcome is never followed by another.
-        Profile("strict", late_max=4.0, unknown_max=1),
+        Profile("strict", late_max=4.0, unknown_outcomes_max=1),
         Profile("calm", late_max=0.0, calm=True),
     )
 }
@@ -80,38 +80,40 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
         max_wait_s=chance.choice((1200.0, 3600.0)),
         # Where something may turn up while all is settled, it matters how often one looks then.
         idle_s=POLL_S if profile.late_max > 1 else Pace.idle_s,
-        unknown_max=profile.unknown_max,
+        unknown_outcomes_max=profile.unknown_outcomes_max,
     )
-    storm_s = chance.uniform(40.0, 300.0)
+    fault_phase_s = chance.uniform(40.0, 300.0)
     late_max_s = profile.late_max * pace.settle_s
-    weather = Weather(chance, 0.0, 0.0) if profile.calm else draw_weather(chance, storm_s, late_max_s)
-    weather = replace(weather, storm_s=storm_s)
-    ops = draw_ops(chance, storm_s * 0.8)
+    fault_plan = (
+        FaultPlan(chance, 0.0, 0.0) if profile.calm else draw_fault_plan(chance, fault_phase_s, late_max_s)
+    )
+    fault_plan = replace(fault_plan, fault_phase_s=fault_phase_s)
+    ops = draw_ops(chance, fault_phase_s * 0.8)
     if profile.calm:
-        ops = tuple(it for it in ops if it.kind not in PAST_US)
+        ops = tuple(it for it in ops if it.kind not in EXTERNAL_CHANGES)
     if profile.late_max > 1:
-        _force_lateness(weather)
-        if chance.random() < HERD_ODDS:
+        _force_lateness(fault_plan)
+        if chance.random() < LATE_GROUP_PROBABILITY:
             ops = (*(_draw_create(chance, 0.0) for _ in range(5)), *ops)[:OPERATIONS_MAX]
     return Schedule(
         seed=seed,
         profile=profile.name,
         pace=pace,
-        has_elder=chance.random() < 0.7,
+        has_witness_instance=chance.random() < 0.7,
         ops=ops,
-        weather=weather,
+        fault_plan=fault_plan,
         downtime_s=chance.choice((0.0, 20.0, 20.0, 200.0)),
     )
 
 
-def _force_lateness(weather: Weather) -> None:
+def _force_lateness(fault_plan: FaultPlan) -> None:
     """See to it that the window which only lateness opens is open."""
-    weather.climates.append("very_late")
-    seconds = weather.chance.uniform(0.5, 1.0) * weather.late_max_s
-    weather.add(FaultKind.LATE_COMMIT, probability=0.4, seconds=seconds, endpoints=(Endpoint.CREATE,))
+    fault_plan.active_faults.append("very_late")
+    seconds = fault_plan.chance.uniform(0.5, 1.0) * fault_plan.late_max_s
+    fault_plan.add(FaultKind.LATE_COMMIT, probability=0.4, seconds=seconds, endpoints=(ApiEndpoint.CREATE,))
 
 
-def draw_ops(chance: Random, span_s: float) -> tuple[Op, ...]:
+def draw_ops(chance: Random, span_s: float) -> tuple[UserOperation, ...]:
     """Draw one to eight operations; few more often than many, and many of them close together."""
     count = min(OPERATIONS_MAX, 1 + int(chance.expovariate(0.5)))
     ops = [_draw_create(chance, 0.0)]
@@ -128,18 +130,18 @@ def draw_ops(chance: Random, span_s: float) -> tuple[Op, ...]:
     return tuple(ops[:OPERATIONS_MAX])
 
 
-def _draw_op(chance: Random, at_s: float) -> Op:
+def _draw_op(chance: Random, at_s: float) -> UserOperation:
     kind = chance.choices(
-        ("create", "duplicate", "start", "stop", "delete", *PAST_US, *RECEIVER),
+        ("create", "duplicate", "start", "stop", "delete", *EXTERNAL_CHANGES, *RECEIVER),
         (8, 4, 6, 6, 10, 1, 1, 1, 1, 2, 2, 2),
     )[0]
     if kind == "create":
         return _draw_create(chance, at_s)
-    return Op(at_s, kind, target=chance.randrange(OPERATIONS_MAX))
+    return UserOperation(at_s, kind, target=chance.randrange(OPERATIONS_MAX))
 
 
-def _draw_create(chance: Random, at_s: float) -> Op:
-    return Op(
+def _draw_create(chance: Random, at_s: float) -> UserOperation:
+    return UserOperation(
         at_s,
         "create",
         webhook=chance.random() < 0.7,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _MONOTONIC_START_S = MONOTONIC_START_NS / 1e9
 
 
-class Stuck(Exception):
+class Deadlocked(Exception):
     """Everybody waits for something that nobody will do."""
 
 
@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(waiting)._scheduled = False
         if not ready and not self._stopping:
             if not waiting:
-                raise Stuck("nobody is due and nobody ever will be")
+                raise Deadlocked("nobody is due and nobody ever will be")
             self._time_s = max(self._time_s, waiting[0]._when)
         while waiting and waiting[0]._when <= self._time_s:
             alarm = heapq.heappop(waiting)

@@ -1,37 +1,37 @@
-"""An instance that was there long before the play began: its machine can vouch for lists."""
+"""An instance that existed long before the run: its machine is a witness for lists of the cloud."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from gpuherd.domain import events
-from gpuherd.domain import machine as domain
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status
-from gpuherd.domain.sighting import Sighting
-from gpuherd.domain.tag import Tag, cloud_name
-from gpuherd.simulator import cloud_words
+from gpuherd.domain.cloud import machine as domain
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status
+from gpuherd.simulator import domain_mapping
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
-from gpuherd.simulator.listing import Snapshot
-from gpuherd.simulator.machine import Machine, Turn
-from gpuherd.simulator.world import World
-from tests.chaos.evidence import Accepted, Evidence
+from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
+from gpuherd.simulator.world.world import World
+from proof.chaos.evidence import Accepted, Evidence
 from tests.support.herd import PRODUCT, Herd
-from tests.support.memory.sightings import sighting_row
+from tests.support.memory.observations import sighting_row
 from tests.support.memory.tables import ClaimRow, InstanceRow
 
-AGE = timedelta(hours=1)
+INSTANCE_AGE = timedelta(hours=1)
 KEY = "00000000000000000000000000"
 NAME = "elder"
 PRODUCT_ID, CLUSTER_ID, REGION = "4090.16c96g.v2", "cn-hongkong-1", "CN-HK-01"
 IMAGE = "docker.io/library/ubuntu:22.04"
 
 
-def place_elder(evidence: Evidence, now: datetime) -> str:
+def place_witness_instance(evidence: Evidence, now: datetime) -> str:
     """Put the elder into the world and into our memory, as an hour of quiet life would; return its id."""
-    tables, instance_id, since = evidence.tables, ID_PREFIX + KEY, now - AGE
+    tables, instance_id, since = evidence.tables, ID_PREFIX + KEY, now - INSTANCE_AGE
     tag = Tag(tables.flags["installation"], KEY, 1)
     machine = _rent(evidence.world, cloud_name(NAME, tag), str(tag))
     attempt = Attempt(
@@ -50,25 +50,25 @@ def place_elder(evidence: Evidence, now: datetime) -> str:
         cloud_id=machine.id,
     )
     world = evidence.world
-    seen = cloud_words.machine(Snapshot(machine, world.now(), "running"), world.catalogue, world.addresses)
+    seen = domain_mapping.machine(Snapshot(machine, world.now(), "running"), world.catalogue, world.addresses)
     with tables:
         tables.put(tables.instances, instance_id, InstanceRow(_instance(instance_id, seen, since)))
         tables.put(tables.bound, machine.id, instance_id)
         tables.put(tables.attempts, (instance_id, 1), attempt)
         tables.put(tables.tags, str(tag), (instance_id, 1))
         tables.put(tables.claims, ("user", NAME), ClaimRow(NAME, instance_id))
-        for event in _story(instance_id, since):
+        for event in _history(instance_id, since):
             tables.put(tables.events, (instance_id, event.sequence), event)
-        tables.put(tables.sightings, machine.id, sighting_row(Sighting(seen, since, since)))
-    evidence.bound_at_s[machine.id] = evidence.listed_at_s[machine.id] = -AGE.total_seconds()
-    evidence.accepted.append(Accepted("create", instance_id, -AGE.total_seconds(), NAME))
+        tables.put(tables.observations, machine.id, sighting_row(ObservedMachine(seen, since, since)))
+    evidence.bound_at_s[machine.id] = evidence.listed_at_s[machine.id] = -INSTANCE_AGE.total_seconds()
+    evidence.accepted.append(Accepted("create", instance_id, -INSTANCE_AGE.total_seconds(), NAME))
     return instance_id
 
 
-def _rent(world: World, name: str, tag: str) -> Machine:
+def _rent(world: World, name: str, tag: str) -> SimulatedMachine:
     machine = world.machines[world.create(_request(name, tag))]
-    machine.created_at -= AGE.total_seconds()
-    machine.turns = [Turn(machine.created_at, "running")]
+    machine.created_at -= INSTANCE_AGE.total_seconds()
+    machine.turns = [StatusChange(machine.created_at, "running")]
     machine.app_up_at = machine.created_at
     return machine
 
@@ -83,7 +83,7 @@ def _request(name: str, tag: str) -> CreateRequest:
             "rootfsSize": 60,
             "billingMode": "spot",
             "imageUrl": IMAGE,
-            "envs": [{"key": cloud_words.TAG_VARIABLE, "value": tag}],
+            "envs": [{"key": domain_mapping.TAG_VARIABLE, "value": tag}],
         }
     )
 
@@ -96,7 +96,7 @@ def _instance(instance_id: str, machine: domain.Machine, since: datetime) -> Ins
         goal=Goal.RUNNING,
         status=Status.RUNNING,
         created_at=since,
-        deadline=since + AGE,
+        deadline=since + INSTANCE_AGE,
         estimated_ready_at=since,
         cloud_id=machine.cloud_id,
         ports=machine.ports,
@@ -110,7 +110,7 @@ def _instance(instance_id: str, machine: domain.Machine, since: datetime) -> Ins
     )
 
 
-def _story(instance_id: str, since: datetime) -> tuple[Event, ...]:
+def _history(instance_id: str, since: datetime) -> tuple[Event, ...]:
     return (
         Event(instance_id, 1, events.CREATED, since, after=Status.CREATING.value),
         Event(instance_id, 2, "instance.running", since, before="creating", after="running"),

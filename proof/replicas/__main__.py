@@ -16,15 +16,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.kills.mortal_server import ROOT, SOURCE
-from tests.chaos.output import tell
-from tests.replicas.campaign import run_plans
-from tests.replicas.plan import Story, draw_plan
+from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
+from proof.chaos.output import tell
+from proof.replicas.campaign import run_plans
+from proof.replicas.plan import Nemesis, draw_plan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.replicas", description=__doc__)
-    parser.add_argument("story", choices=list(Story), type=Story, help="what happens to them")
+    parser = argparse.ArgumentParser(prog="python -m proof.replicas", description=__doc__)
+    parser.add_argument("story", choices=list(Nemesis), type=Nemesis, help="what happens to them")
     parser.add_argument("--runs", type=int, default=20, help="how many (20)")
     parser.add_argument("--seed", type=int, help="the first seed; the same seed draws the same run")
     parser.add_argument("--replicas", type=int, help="how many in each run (2 or 3, as drawn)")
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     seeds = range(first, first + chosen.runs)
     plans = [draw_plan(chosen.story, seed, chosen.replicas) for seed in seeds]
     directory = Path(tempfile.mkdtemp(prefix=f"gpuherd-{chosen.story}-"))
-    if SOURCE not in os.environ:
+    if SOURCE_VARIABLE not in os.environ:
         # It takes a while, and somebody may go on working on the service meanwhile.
-        os.environ[SOURCE] = str(shutil.copytree(ROOT / "src", directory / "src"))
+        os.environ[SOURCE_VARIABLE] = str(shutil.copytree(ROOT / "src", directory / "src"))
     tell(f"  seeds {first} to {first + chosen.runs - 1}, {chosen.jobs} side by side, in {directory}")
     # aiohttp complains of connections whose other end was killed, which is what we are here for.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -12,36 +12,36 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.chaos.kills.campaign import API, AUTHORIZATION
-from tests.chaos.output import tell
-from tests.replicas.cloud import DiaryCloud
-from tests.replicas.cluster import Cluster
-from tests.replicas.plan import Plan, Story
-from tests.replicas.play import Evidence, play
-from tests.replicas.report import Report
-from tests.replicas.verdict import check, our_creates, our_machines
+from proof.chaos.kills.campaign import API, AUTHORIZATION
+from proof.chaos.output import tell
+from proof.replicas.checker import check, our_creates, our_machines
+from proof.replicas.plan import Nemesis, Plan
+from proof.replicas.postgres_cluster import PostgresCluster
+from proof.replicas.recording_cloud import CreateRecordingCloud
+from proof.replicas.report import Report
+from proof.replicas.runner import Evidence, execute_plan
 
 
 @dataclass(frozen=True)
-class Ground:
+class SharedInfrastructure:
     """What runs share: the cloud, and a database server unless it is to be restarted."""
 
-    cloud: DiaryCloud
-    shared: Cluster
+    cloud: CreateRecordingCloud
+    shared: PostgresCluster
     directory: Path
 
     async def run(self, plan: Plan) -> tuple[Evidence, list[str]]:
         """Play one plan and return what it broke."""
         async with self._cluster(plan) as cluster:
-            run = await play(plan, self.cloud, cluster, self.where(plan))
+            run = await execute_plan(plan, self.cloud, cluster, self.where(plan))
         return run, check(run)
 
     def where(self, plan: Plan) -> Path:
-        return self.directory / f"{plan.story}-{plan.seed}"
+        return self.directory / f"{plan.nemesis}-{plan.seed}"
 
     @contextlib.asynccontextmanager
-    async def _cluster(self, plan: Plan) -> AsyncIterator[Cluster]:
-        if plan.story is not Story.RESTART:
+    async def _cluster(self, plan: Plan) -> AsyncIterator[PostgresCluster]:
+        if plan.nemesis is not Nemesis.RESTART:
             yield self.shared
             return
         async with own_cluster() as cluster:
@@ -56,8 +56,8 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def own_cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
+async def own_cluster() -> AsyncIterator[PostgresCluster]:
+    cluster = PostgresCluster()
     try:
         await asyncio.to_thread(cluster.start)
         yield cluster
@@ -66,13 +66,13 @@ async def own_cluster() -> AsyncIterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def ground(directory: Path) -> AsyncIterator[Ground]:
+async def shared_infrastructure(directory: Path) -> AsyncIterator[SharedInfrastructure]:
     """Provide what every run needs, for as long as the context lasts."""
-    cloud = DiaryCloud(directory)
+    cloud = CreateRecordingCloud(directory)
     async with own_cluster() as cluster:
         try:
             await cloud.start()
-            yield Ground(cloud, cluster, directory)
+            yield SharedInfrastructure(cloud, cluster, directory)
         finally:
             await cloud.process.end()
 
@@ -84,28 +84,28 @@ async def run_plans(
     report = Report()
     now_s = asyncio.get_running_loop().time
     end_s = now_s() + limit_s
-    places = asyncio.Semaphore(at_once)
-    async with ground(directory) as its, asyncio.TaskGroup() as group:
+    slots = asyncio.Semaphore(at_once)
+    async with shared_infrastructure(directory) as infrastructure, asyncio.TaskGroup() as group:
 
         async def one(plan: Plan) -> None:
-            async with places:
+            async with slots:
                 if now_s() < end_s:
-                    await _run_one(plan, its, report)
+                    await _run_one(plan, infrastructure, report)
 
         for plan in plans:
             group.create_task(one(plan))
     return report
 
 
-async def _run_one(plan: Plan, its: Ground, report: Report) -> None:
-    label = f"{plan.story} SEED={plan.seed} ({', '.join(map(str, plan.strikes))})"
+async def _run_one(plan: Plan, infrastructure: SharedInfrastructure, report: Report) -> None:
+    label = f"{plan.nemesis} SEED={plan.seed} ({', '.join(map(str, plan.strikes))})"
     report.runs += 1
-    report.requests += len(plan.lives)
+    report.requests += len(plan.scripts)
     try:
-        run, broken = await its.run(plan)
+        run, broken = await infrastructure.run(plan)
     except Exception as error:
         report.break_promises(plan, [f"unended: {error!r}"])
-        tell(f"{label}: no end came ({error!r}); kept in {its.where(plan)}")
+        tell(f"{label}: no end came ({error!r}); kept in {infrastructure.where(plan)}")
         return
     report.struck += run.struck
     report.failed += sum(it.failed is not None for it in run.lived)
@@ -117,7 +117,7 @@ async def _run_one(plan: Plan, its: Ground, report: Report) -> None:
     for it in broken:
         tell(f"{label}: {it}")
     if broken:
-        tell(f"  kept in {its.where(plan)}")
+        tell(f"  kept in {infrastructure.where(plan)}")
     else:
-        shutil.rmtree(its.where(plan))
-    await its.clear(run)
+        shutil.rmtree(infrastructure.where(plan))
+    await infrastructure.clear(run)

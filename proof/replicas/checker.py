@@ -9,16 +9,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
-from gpuherd.adapters.sql.turns import SHORT_LEASE
-from gpuherd.domain.tag import Tag, read_tag
-from tests.chaos.kills.checker import GONE, LAST_WORDS, WEBHOOK_SECRET
-from tests.chaos.kills.plan import Life
-from tests.replicas.play import Evidence, Row, our_installation
-from tests.support.webhook_promises import broken_webhooks
+from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM
+from gpuherd.domain.cloud.tag import Tag, parse_tag
+from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET
+from proof.chaos.kills.plan import UserScript
+from proof.replicas.runner import Evidence, Row, our_installation
+from tests.support.webhook_checker import webhook_violations
 
 KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover")
 # PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
-TERM_S = max(SHORT_LEASE, timedelta(seconds=10)).total_seconds()
+TERM_S = max(SHORT_LEASE_TERM, timedelta(seconds=10)).total_seconds()
 TERMS_MAX = 2
 OPEN = ("sent", "unknown")
 
@@ -48,14 +48,14 @@ def terms(took_s: float) -> int:
 def our_machines(run: Evidence) -> list[tuple[Tag, Row]]:
     """Return what this run has ever rented, by the tag in its name."""
     installation = our_installation(run.tables)
-    tagged = [(read_tag(it["name"]), it) for it in run.machines]
+    tagged = [(parse_tag(it["name"]), it) for it in run.machines]
     return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
 
 
 def our_creates(run: Evidence) -> list[tuple[Tag, Row]]:
     """Return every create call of this run, in the order in which they came."""
     installation = our_installation(run.tables)
-    tagged = [(read_tag(it["name"]), it) for it in run.creates]
+    tagged = [(parse_tag(it["name"]), it) for it in run.creates]
     return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
 
 
@@ -114,23 +114,23 @@ def _records(run: Evidence) -> Iterator[str]:
 def _ends(run: Evidence) -> Iterator[str]:
     instances = {it["id"]: it for it in run.tables["instance"]}
     for user in run.lived:
-        name, life = run.plan.name(user.n), run.plan.lives[user.n]
+        name, script = run.plan.name(user.n), run.plan.scripts[user.n]
         status = instances.get(user.instance_id, {}).get("status")
         if user.failed is not None:
             if status != "failed" or not user.failed["statusReason"] or not user.failed["lastError"]:
                 yield f"unended: {name} failed without a reason, and is {status} now"
             continue
-        expected = "deleted" if life in GONE else "exited" if life is Life.STOP else "running"
+        expected = "deleted" if script in GONE else "exited" if script is UserScript.STOP else "running"
         if status != expected:
             yield f"unended: {name} is {status} in the end, not {expected}"
 
 
 def _webhooks(run: Evidence) -> Iterator[str]:
-    yield from (f"webhook: {it}" for it in broken_webhooks(run.hooks.got, run.tables, WEBHOOK_SECRET))
-    yield from _last_words(run)
+    yield from (f"webhook: {it}" for it in webhook_violations(run.hooks.got, run.tables, WEBHOOK_SECRET))
+    yield from _missing_webhooks(run)
 
 
-def _last_words(run: Evidence) -> Iterator[str]:
+def _missing_webhooks(run: Evidence) -> Iterator[str]:
     came: dict[str, dict[int, str]] = defaultdict(dict)
     for _, _, body in run.hooks.got:
         it = json.loads(body)
@@ -138,7 +138,9 @@ def _last_words(run: Evidence) -> Iterator[str]:
     for user in run.lived:
         told = came[user.instance_id].values()
         wanted = (
-            ("instance.created", "instance.failed") if user.failed else LAST_WORDS[run.plan.lives[user.n]]
+            ("instance.created", "instance.failed")
+            if user.failed
+            else EXPECTED_WEBHOOKS[run.plan.scripts[user.n]]
         )
         if missing := [it for it in wanted if it not in told]:
             yield f"webhook: nobody heard {', '.join(missing)} of {run.plan.name(user.n)}"

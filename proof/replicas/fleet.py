@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.replicas.processes import ModuleProcess
-from tests.replicas.serve_and_freeze import ARMED, FREEZE_AT, IN_THE_WATCH, LISTED, MANAGERS
+from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, MANAGERS
+from proof.replicas.processes import ModuleProcess
 from tests.support.processes import Novita, Server
 
-MODULE = "tests.replicas.serve_and_freeze"
+MODULE = "proof.replicas.pausing_server"
 SETTLE_S = 2.0
 FAST = {
     "GPUHERD_CREATE_SETTLE": str(SETTLE_S),
@@ -82,7 +82,7 @@ class Fleet:
         """Start all together, on a database that may be empty; one of them may stop itself somewhere."""
         await asyncio.gather(*(it.start(freeze_at) for it in self.replicas))
         # Nobody knows beforehand who holds the watch.
-        armed = self.replicas if freeze_at.startswith(IN_THE_WATCH) else self.replicas[:1]
+        armed = self.replicas if freeze_at.startswith(BEFORE_WATCH_COMMIT) else self.replicas[:1]
         for it in armed:
             (it.directory / ARMED).touch()
 
@@ -92,7 +92,7 @@ class Fleet:
             (it.directory / ARMED).unlink(missing_ok=True)
 
     @property
-    def somebody_serves(self) -> bool:
+    def any_serves(self) -> bool:
         return any(it.serves for it in self.replicas)
 
     async def end(self) -> list[int]:

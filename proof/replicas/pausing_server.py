@@ -19,8 +19,8 @@ from pgqueuer.core.qm import QueueManager
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.queue.engine import Engine
-from gpuherd.adapters.sql.fenced import FencedDatabase
-from tests.chaos.kills.serve_and_die import Fate, hurry, wrap_calls, wrap_commits
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
+from proof.chaos.kills.crashing_server import CrashPoint, shorten_repeat_intervals, wrap_calls, wrap_commits
 
 FREEZE_AT = "GPUHERD_FREEZE_AT"
 MANAGERS = Path("managers")
@@ -28,17 +28,17 @@ LISTED = Path("listed")
 # As long as there is no such file, nobody stops: all shall be up before it begins.
 ARMED = Path("armed")
 # With the duty's row locked, which whoever wants to take over needs.
-IN_THE_WATCH = "before_watch_commit"
+BEFORE_WATCH_COMMIT = "before_watch_commit"
 
 
-class Sleep(Fate):
+class PausePoint(CrashPoint):
     """Not the end: somebody will wake us, and may take his time."""
 
     def __init__(self, word: str):
-        watching = word.startswith(IN_THE_WATCH)
+        watching = word.startswith(BEFORE_WATCH_COMMIT)
         super().__init__("" if watching else word)
         if watching:
-            self.point = IN_THE_WATCH
+            self.point = BEFORE_WATCH_COMMIT
 
     def reached(self, point: str) -> None:
         if point != self.point or not ARMED.exists():
@@ -50,14 +50,14 @@ class Sleep(Fate):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def wrap_watch(fate: Fate) -> None:
+def wrap_watch(crash_point: CrashPoint) -> None:
     """Watch the transactions that only the holder of the watch may make."""
     write = FencedDatabase.write
 
     async def watched(self: FencedDatabase, work: Callable[[sa.Connection], Any], **options: Any) -> Any:
         def and_then(connection: sa.Connection) -> Any:
             result = work(connection)
-            fate.reached(IN_THE_WATCH)
+            crash_point.reached(BEFORE_WATCH_COMMIT)
             return result
 
         return await write(self, and_then, **options)
@@ -65,7 +65,7 @@ def wrap_watch(fate: Fate) -> None:
     setattr(FencedDatabase, "write", watched)  # noqa: B010  a method cannot be assigned in typed code
 
 
-def tell_managers() -> None:
+def record_managers() -> None:
     """Write down each queue manager, by which the queue knows whose a job is."""
     new_manager = Engine._new_manager
 
@@ -78,7 +78,7 @@ def tell_managers() -> None:
     setattr(Engine, "_new_manager", told)  # noqa: B010
 
 
-def tell_looks() -> None:
+def record_list_calls() -> None:
     """Touch a file at each list of the whole cloud, which is the work of whoever holds the watch."""
     list_machines: Callable[..., Any] = NovitaCloud.list_machines
 
@@ -91,13 +91,13 @@ def tell_looks() -> None:
 
 
 def main() -> None:
-    hurry()
-    fate = Sleep(os.environ.get(FREEZE_AT, ""))
-    wrap_calls(fate)
-    wrap_commits(fate)
-    wrap_watch(fate)
-    tell_managers()
-    tell_looks()
+    shorten_repeat_intervals()
+    crash_point = PausePoint(os.environ.get(FREEZE_AT, ""))
+    wrap_calls(crash_point)
+    wrap_commits(crash_point)
+    wrap_watch(crash_point)
+    record_managers()
+    record_list_calls()
     gpuherd.main()
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tests.chaos.kills.plan import Life
-from tests.replicas.cluster import Mode
+from proof.chaos.kills.plan import UserScript
+from proof.replicas.postgres_cluster import Mode
 
 # In order of how often they are drawn; the rest of what the cloud can do to us is another suite's affair.
-CREATE_TROUBLES: tuple[dict[str, Any], ...] = (
+CREATE_FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "lost_reply_after_commit"},
     {"kind": "error_after_commit", "status": 502},
     {"kind": "lost_reply_before_commit"},
@@ -42,7 +42,7 @@ FREEZE_POINTS = (
 )
 
 
-class Story(StrEnum):
+class Nemesis(StrEnum):
     """What happens to the replicas."""
 
     KILL = "kill"
@@ -50,7 +50,7 @@ class Story(StrEnum):
     RESTART = "restart"
 
 
-class Whom(StrEnum):
+class StrikeTarget(StrEnum):
     """Who is struck."""
 
     ANY = "any"
@@ -64,7 +64,7 @@ class Strike:
     """One blow: so long after the one before it, to whom, and how long he is down."""
 
     after_s: float
-    whom: Whom
+    target: StrikeTarget
     down_s: float
     # Where the replica stops by itself, as `point:n`; empty for any moment.
     at: str = ""
@@ -72,7 +72,7 @@ class Strike:
 
     def __str__(self) -> str:
         where = f"at {self.at}" if self.at else f"+{self.after_s:.1f}s"
-        return f"{self.whom} {where} for {self.down_s:.1f}s"
+        return f"{self.target} {where} for {self.down_s:.1f}s"
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Plan:
     """One run."""
 
     seed: int
-    story: Story
+    nemesis: Nemesis
     replicas: int
-    lives: tuple[Life, ...]
+    scripts: tuple[UserScript, ...]
     strikes: tuple[Strike, ...]
     faults: tuple[dict[str, Any], ...] = field(default=(), hash=False)
     # So many replicas are never struck, and can go on with what the others leave.
@@ -91,36 +91,43 @@ class Plan:
     @property
     def prefix(self) -> str:
         """What the names of all its machines begin with, and nobody else's."""
-        return f"{self.story}{self.seed}-"
+        return f"{self.nemesis}{self.seed}-"
 
     @property
     def command(self) -> str:
         """What to type to see it again."""
-        return f"python -m tests.replicas {self.story} --runs 1 --seed {self.seed} --replicas {self.replicas}"
+        return (
+            f"python -m proof.replicas {self.nemesis} --runs 1 --seed {self.seed} --replicas {self.replicas}"
+        )
 
     def name(self, n: int) -> str:
         return f"{self.prefix}{n}"
 
 
-def draw_plan(story: Story, seed: int, replicas: int | None = None) -> Plan:
+def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
     """Draw a run, the number of replicas too unless it is given."""
-    chance = random.Random(f"{story}/{seed}")
+    chance = random.Random(f"{nemesis}/{seed}")
     drawn = chance.choice((2, 3, 3))
-    strikes = {Story.KILL: _kills, Story.STOP: _stops, Story.RESTART: _restarts}[story](chance, seed)
-    lives = [Life.KEEP, Life.DELETE, Life.RESTART, *chance.choices(list(Life), k=chance.randint(3, 5))]
-    chance.shuffle(lives)
-    faults = _faults(chance, f"{story}{seed}-")
-    spared = chance.choice((0, 1, 1)) if story is Story.KILL else 0
-    return Plan(seed, story, replicas or drawn, tuple(lives), strikes, faults, spared)
+    strikes = {Nemesis.KILL: _kills, Nemesis.STOP: _stops, Nemesis.RESTART: _restarts}[nemesis](chance, seed)
+    scripts = [
+        UserScript.KEEP,
+        UserScript.DELETE,
+        UserScript.RESTART,
+        *chance.choices(list(UserScript), k=chance.randint(3, 5)),
+    ]
+    chance.shuffle(scripts)
+    faults = _faults(chance, f"{nemesis}{seed}-")
+    spared = chance.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
+    return Plan(seed, nemesis, replicas or drawn, tuple(scripts), strikes, faults, spared)
 
 
 def _kills(chance: random.Random, _: int) -> tuple[Strike, ...]:
-    whom = (Whom.ANY, Whom.ANY, Whom.WATCH)
+    target = (StrikeTarget.ANY, StrikeTarget.ANY, StrikeTarget.WATCH)
     return tuple(
         # Close to each other now and then, so that nobody is left for a while.
         Strike(
             chance.choice((0.2, 1.0, 2.5)) * chance.random(),
-            chance.choice(whom),
+            chance.choice(target),
             chance.choice((0.0, 0.5, 4.0)),
         )
         for _ in range(chance.randint(2, 4))
@@ -132,8 +139,14 @@ def _stops(chance: random.Random, seed: int) -> tuple[Strike, ...]:
     down_s = chance.uniform(12.0, 20.0)
     if seed % 2:
         point = FREEZE_POINTS[seed // 2 % len(FREEZE_POINTS)]
-        return (Strike(0.0, Whom.ANY, down_s, at=f"{point}:{chance.randint(1, 2)}"),)
-    return (Strike(2.0 * chance.random(), chance.choice((Whom.ANY, Whom.WATCH, Whom.WATCH)), down_s),)
+        return (Strike(0.0, StrikeTarget.ANY, down_s, at=f"{point}:{chance.randint(1, 2)}"),)
+    return (
+        Strike(
+            2.0 * chance.random(),
+            chance.choice((StrikeTarget.ANY, StrikeTarget.WATCH, StrikeTarget.WATCH)),
+            down_s,
+        ),
+    )
 
 
 def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
@@ -141,7 +154,7 @@ def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
     return tuple(
         Strike(
             0.5 if n == 0 else chance.uniform(3.0, 8.0),
-            Whom.DATABASE,
+            StrikeTarget.DATABASE,
             chance.choice((0.0, 0.0, 1.0, 2.5)) * chance.random(),
             mode=chance.choice(modes),
         )
@@ -151,6 +164,6 @@ def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
 
 def _faults(chance: random.Random, prefix: str) -> tuple[dict[str, Any], ...]:
     """Two kinds of trouble with creates in most runs, and some calls that take their time."""
-    kinds = chance.sample(CREATE_TROUBLES, chance.choice((0, 1, 2, 2)))
+    kinds = chance.sample(CREATE_FAULTS, chance.choice((0, 1, 2, 2)))
     troubles = [{**it, "endpoints": ["create"], "count": chance.randint(1, 2)} for it in kinds]
     return tuple({**it, "nameContains": prefix} for it in (*troubles, SLOW_CREATES))

@@ -25,7 +25,7 @@ _ONE_AT_A_TIME = threading.Lock()
 Mode = Literal["fast", "immediate"]
 
 
-class Cluster:
+class PostgresCluster:
     """One server; one fresh database for each run."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Cluster:
         atexit.register(self.remove)
         for setting in SETTINGS:
             self._command(f"ALTER SYSTEM SET {setting}")
-        self.halt("fast")
-        self.go_on()
+        self.stop_server("fast")
+        self.start_server()
 
     def url(self, database: str = "postgres") -> str:
         """Return a libpq URL (over a unix socket)."""
@@ -55,7 +55,7 @@ class Cluster:
         self._command(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
-    def halt(self, mode: Mode) -> None:
+    def stop_server(self, mode: Mode) -> None:
         """Stop, with a word to everybody who is connected (fast), or as if it had crashed (immediate)."""
         program, data = self._server.bin_path / "pg_ctl", self._server.pgdata
         subprocess.run(
@@ -65,15 +65,15 @@ class Cluster:
             check=True,
         )
 
-    def go_on(self) -> None:
-        """Start again after `halt`."""
+    def start_server(self) -> None:
+        """Start again after `stop_server`."""
         self._server.ensure_postgres_running()
 
     def remove(self) -> None:
         """Stop for good; again is harmless."""
         if self._server is not None:
             with contextlib.suppress(subprocess.CalledProcessError):
-                self.halt("immediate")
+                self.stop_server("immediate")
             atexit.unregister(self._server._cleanup)
             atexit.unregister(self.remove)
         self._server = None

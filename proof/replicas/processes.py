@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.chaos.kills.mortal_server import ROOT, SOURCE
-from tests.support.forge import CAN_FORGE, FORGE
-from tests.support.processes import Process, _die_with_us
+from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
+from tests.support.fork_server import CAN_FORK, FORK_SERVER
+from tests.support.processes import Process, _die_with_parent
 
 FROZEN = "T"
 
@@ -25,15 +25,15 @@ class ModuleProcess(Process):
         self.more_env: dict[str, str] = {}
 
     async def start(self) -> None:
-        source = os.environ.get(SOURCE)
+        source = os.environ.get(SOURCE_VARIABLE)
         path = os.pathsep.join((source or str(ROOT / "src"), str(ROOT)))
         env = {**self._env, **self.more_env, "PYTHONPATH": path}
         self.more_env = {}
         with self.log.open("ab") as out, Path(os.devnull).open() as nothing:
-            if source is None and CAN_FORGE:
+            if source is None and CAN_FORK:
                 files = (nothing.fileno(), out.fileno(), out.fileno())
                 module, *words = self._words
-                self._process = FORGE.make(module, words, env, files, self.log.parent)
+                self._process = FORK_SERVER.make(module, words, env, files, self.log.parent)
                 return
             # Another source is to be loaded than the one that a forged process has loaded already.
             self._process = await asyncio.create_subprocess_exec(
@@ -44,7 +44,7 @@ class ModuleProcess(Process):
                 stdout=out,
                 stderr=out,
                 cwd=self.log.parent,
-                preexec_fn=_die_with_us,
+                preexec_fn=_die_with_parent,
             )
 
     @property

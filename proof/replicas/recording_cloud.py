@@ -1,6 +1,6 @@
 """A simulated Novita that also keeps a diary of every create call: when it came, and until when it lasted.
 
-`python -m tests.replicas.cloud --port P`; the diary is at `/_diary`.
+`python -m proof.replicas.recording_cloud --port P`; the diary is at `/_diary`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gpuherd.clock import SystemClock
-from gpuherd.simulator.addresses import LocalAddresses
 from gpuherd.simulator.server import SHUTDOWN_S, make_app
-from gpuherd.simulator.world import World
-from tests.replicas.processes import ModuleProcess
+from gpuherd.simulator.world.addresses import LocalAddresses
+from gpuherd.simulator.world.world import World
+from proof.replicas.processes import ModuleProcess
 from tests.support.processes import Novita
 
 SPEED = 200.0
@@ -30,23 +30,23 @@ CREATE = "/gpu/instance/create"
 READY = "simulated Novita"
 
 
-def with_diary(app: web.Application, world: World) -> None:
+def record_creates(app: web.Application, world: World) -> None:
     """Let `app` write down each create call, whatever becomes of it."""
-    diary: list[dict[str, Any]] = []
+    recorded_creates: list[dict[str, Any]] = []
 
     @web.middleware
     async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not request.path.endswith(CREATE):
             return await handler(request)
         line = {"name": json.loads(await request.read())["name"], "began": world.now(), "ended": None}
-        diary.append(line)
+        recorded_creates.append(line)
         try:
             return await handler(request)
         finally:
             line["ended"] = world.now()
 
     async def tell(_: web.Request) -> web.Response:
-        return web.json_response(diary)
+        return web.json_response(recorded_creates)
 
     app.middlewares.append(noted)
     app.router.add_get("/_diary", tell)
@@ -56,7 +56,7 @@ async def serve(port: int) -> None:
     """Serve until the process ends."""
     world = World(SystemClock(), random.Random(1), speed=SPEED, units=UNITS)
     app = make_app(world)
-    with_diary(app, world)
+    record_creates(app, world)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
@@ -66,12 +66,12 @@ async def serve(port: int) -> None:
     await asyncio.Event().wait()
 
 
-class DiaryCloud(Novita):
+class CreateRecordingCloud(Novita):
     """That process, as its users see it."""
 
     def __init__(self, directory: Path):
         super().__init__(directory)
-        words = ["tests.replicas.cloud", "--port", str(self.port)]
+        words = ["proof.replicas.recording_cloud", "--port", str(self.port)]
         self.process = ModuleProcess(words, {}, directory / "simulator.log")
 
     async def start(self) -> None:

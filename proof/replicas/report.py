@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.replicas.plan import Plan
-from tests.replicas.takeover import Takeover
-from tests.replicas.verdict import KINDS, TERM_S, terms
+from proof.replicas.checker import KINDS, TERM_S, terms
+from proof.replicas.plan import Plan
+from proof.replicas.takeover import Takeover
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Report:
         )
 
     def _takeovers(self) -> str:
-        took_s = [it.took_s for it in self.takeovers if it.in_company]
+        took_s = [it.took_s for it in self.takeovers if it.others_were_up]
         others = len(self.takeovers) - len(took_s)
         by_terms = Counter(map(terms, took_s))
         counted = ", ".join(f"{n} within {it} of {TERM_S:.0f} s" for it, n in sorted(by_terms.items()))

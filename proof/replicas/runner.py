@@ -14,12 +14,12 @@ import aiohttp
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.replicas.cloud import DiaryCloud
-from tests.replicas.cluster import Cluster
-from tests.replicas.fleet import Fleet, Replica, watch_holder
-from tests.replicas.plan import Plan, Story, Strike, Whom
-from tests.replicas.takeover import Takeover, jobs_of, until_taken_over
-from tests.replicas.users import Lived, User
+from proof.replicas.fleet import Fleet, Replica, watch_holder
+from proof.replicas.plan import Nemesis, Plan, Strike, StrikeTarget
+from proof.replicas.postgres_cluster import PostgresCluster
+from proof.replicas.recording_cloud import CreateRecordingCloud
+from proof.replicas.takeover import Takeover, jobs_of, until_taken_over
+from proof.replicas.users import User, UserOutcome
 from tests.support.processes import Receiver, receiver
 
 # From the last blow; a life may have to wait for two leases and a few settling times.
@@ -45,7 +45,7 @@ class Evidence:
     """What is left of a run, for the verdict."""
 
     plan: Plan
-    lived: list[Lived]
+    lived: list[UserOutcome]
     hooks: Receiver
     # Everything that is true in the cloud, gone machines included, and every create call it got.
     machines: list[Row]
@@ -60,11 +60,11 @@ class Evidence:
 
 
 @dataclass
-class Stage:
+class ReplicaHarness:
     """What a run takes place on."""
 
     plan: Plan
-    cluster: Cluster
+    cluster: PostgresCluster
     fleet: Fleet
     # Whom a blow hits.
     chance: random.Random
@@ -78,12 +78,12 @@ class Stage:
         downs: list[asyncio.Task[None]] = []
         for strike in self.plan.strikes:
             await asyncio.sleep(strike.after_s)
-            match self.plan.story:
-                case Story.KILL:
+            match self.plan.nemesis:
+                case Nemesis.KILL:
                     downs.append(asyncio.create_task(self._kill(strike)))
-                case Story.STOP:
+                case Nemesis.STOP:
                     await self._stop(strike)
-                case Story.RESTART:
+                case Nemesis.RESTART:
                     await self._restart_database(strike)
         await asyncio.gather(*downs)
 
@@ -106,7 +106,7 @@ class Stage:
             await victim.ready()
 
     async def _stop(self, strike: Strike) -> None:
-        victim = await self._one_that_stands_still() if strike.at else self._victim(strike)
+        victim = await self._frozen_replica() if strike.at else self._victim(strike)
         if victim is None:
             return
         await victim.process.freeze()
@@ -115,12 +115,12 @@ class Stage:
         victim.process.thaw()
 
     async def _restart_database(self, strike: Strike) -> None:
-        await asyncio.to_thread(self.cluster.halt, strike.mode)
+        await asyncio.to_thread(self.cluster.stop_server, strike.mode)
         await asyncio.sleep(strike.down_s)
-        await asyncio.to_thread(self.cluster.go_on)
+        await asyncio.to_thread(self.cluster.start_server)
         self.struck += 1
 
-    async def _one_that_stands_still(self) -> Replica | None:
+    async def _frozen_replica(self) -> Replica | None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POINT_LIMIT_S):
                 while not (frozen := [it for it in self.fleet.replicas if it.process.is_frozen]):
@@ -131,35 +131,37 @@ class Stage:
 
     def _victim(self, strike: Strike) -> Replica | None:
         standing = [it for it in self.fleet.replicas[self.plan.spared :] if it not in self._down]
-        if strike.whom is Whom.WATCH:
+        if strike.target is StrikeTarget.WATCH:
             return watch_holder(standing)
         return self.chance.choice(standing) if standing else None
 
 
-async def play(plan: Plan, cloud: DiaryCloud, cluster: Cluster, directory: Path) -> Evidence:
+async def execute_plan(
+    plan: Plan, cloud: CreateRecordingCloud, cluster: PostgresCluster, directory: Path
+) -> Evidence:
     """Play a plan to its peaceful end."""
     chance = random.Random(f"play/{plan.seed}")
     url = await asyncio.to_thread(cluster.create_database)
     fleet = Fleet(directory, cloud, url, plan.replicas)
-    stage = Stage(plan, cluster, fleet, chance)
+    harness = ReplicaHarness(plan, cluster, fleet, chance)
     for fault in plan.faults:
         await cloud.control("POST", "faults", fault)
     async with receiver() as hooks, aiohttp.ClientSession() as session:
         users = [
             User(plan, n, fleet, hooks.url, session, random.Random(f"{plan.seed}/{n}"))
-            for n in range(len(plan.lives))
+            for n in range(len(plan.scripts))
         ]
-        async with _ended_in_any_case(stage):
+        async with _ended_in_any_case(harness):
             await fleet.start(next((it.at for it in plan.strikes if it.at), ""))
-            lives = [asyncio.create_task(it.live()) for it in users]
+            scripts = [asyncio.create_task(it.run_script()) for it in users]
             try:
-                await stage.strike_all()
-                problems = await _ends(lives)
+                await harness.strike_all()
+                problems = await _ends(scripts)
                 problems += await _quiet(url)
             finally:
-                for life in lives:
-                    life.cancel()
-            takeovers = [it for found in await asyncio.gather(*stage.takeovers) for it in found]
+                for script in scripts:
+                    script.cancel()
+            takeovers = [it for found in await asyncio.gather(*harness.takeovers) for it in found]
             await _machines_settled(plan, cloud, url)
             exit_codes = await fleet.end()
             return Evidence(
@@ -172,23 +174,23 @@ async def play(plan: Plan, cloud: DiaryCloud, cluster: Cluster, directory: Path)
                 takeovers=takeovers,
                 boots_s=[boot_s for it in fleet.replicas for boot_s in it.boots_s],
                 exit_codes=exit_codes,
-                struck=stage.struck,
+                struck=harness.struck,
                 problems=problems,
             )
 
 
 @contextlib.asynccontextmanager
-async def _ended_in_any_case(stage: Stage) -> AsyncIterator[None]:
+async def _ended_in_any_case(harness: ReplicaHarness) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in stage.takeovers:
+        for task in harness.takeovers:
             task.cancel()
-        await stage.fleet.kill()
+        await harness.fleet.kill()
 
 
-async def _ends(lives: list[asyncio.Task[None]]) -> list[str]:
-    done, waiting = await asyncio.wait(lives, timeout=END_LIMIT_S)
+async def _ends(scripts: list[asyncio.Task[None]]) -> list[str]:
+    done, waiting = await asyncio.wait(scripts, timeout=END_LIMIT_S)
     gave_up = [f"a user gave up: {it.exception()!r}" for it in done if it.exception()]
     return gave_up + ["a request never came to its end"] * len(waiting)
 
@@ -206,7 +208,7 @@ async def _quiet(url: str) -> list[str]:
     return [f"never done: {', '.join(f'{count} {what}' for what, count in left.items())}"]
 
 
-async def _machines_settled(plan: Plan, cloud: DiaryCloud, url: str) -> None:
+async def _machines_settled(plan: Plan, cloud: CreateRecordingCloud, url: str) -> None:
     """Give whoever clears away some time; what is left after it, the verdict will name."""
     calm = 0
     with contextlib.suppress(TimeoutError):

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.replicas.fleet import Fleet, Replica
+from proof.replicas.fleet import Fleet, Replica
 
 # A job that is picked, by whom, and the lease of its instance if somebody is in the middle of a turn.
 HELD = """
@@ -33,7 +33,7 @@ class Takeover:
     kind: str
     took_s: float
     # Whether another replica was up all the time.
-    in_company: bool = True
+    others_were_up: bool = True
 
 
 async def jobs_of(replica: Replica, database_url: str) -> list[Row]:
@@ -48,7 +48,7 @@ async def until_taken_over(jobs: list[Row], fleet: Fleet) -> list[Takeover]:
     """Wait until each of these jobs is in other hands or done; begin right after the death."""
     now_s = asyncio.get_running_loop().time
     since_s, left, found = now_s(), {it["id"]: it for it in jobs}, []
-    in_company = True
+    others_were_up = True
     connection = await psycopg.AsyncConnection.connect(
         fleet.database_url, row_factory=dict_row, autocommit=True
     )
@@ -58,9 +58,9 @@ async def until_taken_over(jobs: list[Row], fleet: Fleet) -> list[Takeover]:
             current = {it["id"]: it for it in await (await connection.execute(HELD)).fetchall()}
             for gone_on in [it for it in left.values() if not _still_held(it, current)]:
                 del left[gone_on["id"]]
-                found.append(Takeover(gone_on["kind"], now_s() - since_s, in_company))
-            if not fleet.somebody_serves:
-                since_s, in_company = now_s(), False
+                found.append(Takeover(gone_on["kind"], now_s() - since_s, others_were_up))
+            if not fleet.any_serves:
+                since_s, others_were_up = now_s(), False
     return found + [Takeover(it["kind"], LIMIT_S) for it in left.values()]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 
-from tests.chaos.kills.plan import Life
-from tests.replicas.fleet import Fleet, Replica
-from tests.replicas.plan import Plan
+from proof.chaos.kills.plan import UserScript
+from proof.replicas.fleet import Fleet, Replica
+from proof.replicas.plan import Plan
 from tests.support.processes import KEY
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 @dataclass
-class Lived:
+class UserOutcome:
     """What one user has to tell in the end."""
 
     n: int
@@ -53,36 +53,36 @@ class User:
     hook: str
     session: aiohttp.ClientSession
     chance: random.Random
-    lived: Lived = field(init=False)
+    lived: UserOutcome = field(init=False)
     # Where the last answer did not come from.
     _avoided: Replica | None = None
 
     def __post_init__(self) -> None:
-        self.lived = Lived(self.n)
+        self.lived = UserOutcome(self.n)
 
-    async def live(self) -> None:
+    async def run_script(self) -> None:
         """Do with an instance what the plan says."""
         try:
-            await self._live(self.plan.lives[self.n])
+            await self._run_script(self.plan.scripts[self.n])
         except Failed as error:
             (self.lived.failed,) = error.args
 
-    async def _live(self, life: Life) -> None:
+    async def _run_script(self, script: UserScript) -> None:
         wish = {**WISH, "name": self.plan.name(self.n), "webhookUrl": self.hook}
         made = await self._insist("POST", "/api/instances", "create", wish)
         self.lived.ids.add(str(made["id"]))
         # The same again elsewhere is the same instance.
         self.lived.ids.add(str((await self._insist("POST", "/api/instances", "create", wish))["id"]))
         path = f"/api/instances/{self.lived.instance_id}"
-        if life is not Life.DELETE_AT_ONCE:
+        if script is not UserScript.DELETE_AT_ONCE:
             await self._until(path, lambda it: bool(it["usable"]))
-        if life in (Life.STOP, Life.RESTART):
+        if script in (UserScript.STOP, UserScript.RESTART):
             await self._insist("POST", f"{path}/stop", "stop")
             await self._until(path, lambda it: it["status"] == "exited")
-        if life is Life.RESTART:
+        if script is UserScript.RESTART:
             await self._insist("POST", f"{path}/start", "start")
             await self._until(path, lambda it: bool(it["usable"]))
-        if life in (Life.DELETE, Life.DELETE_AT_ONCE):
+        if script in (UserScript.DELETE, UserScript.DELETE_AT_ONCE):
             await self._insist("DELETE", path, "delete")
             await self._until(path, lambda it: it["status"] == "deleted")
 

@@ -19,18 +19,25 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.adapters.sql.file_check import FileCheck
-from gpuherd.bootstrap.connect import connection_of
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.backup import BackupMade, Restored, backup_commands
-from gpuherd.entrypoints.cli.config import Configuration, config_command
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.database import DatabaseCopied, Migrated, build_db, migrate_command
-from gpuherd.entrypoints.cli.doctor import Finding, doctor_command
-from gpuherd.entrypoints.cli.problems import BadConfiguration
+from gpuherd.entrypoints.cli.commands.config import Configuration, config_command
+from gpuherd.entrypoints.cli.commands.database import (
+    BackupMade,
+    DatabaseCopied,
+    Migrated,
+    Restored,
+    backup_commands,
+    build_db,
+    migrate_command,
+)
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult, doctor_command
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.runtime.problems import BadConfiguration
+from gpuherd.ops.connection import connection_of
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 
 EX_CONFIG = 78
@@ -61,10 +68,10 @@ def serve(
     settings = _settings()
     path = settings.sqlite_path
     # Before anything large is loaded: the two take about as long, and neither disturbs the other.
-    check = None if path is None else FileCheck(path)
-    from gpuherd.bootstrap.serve import run_serve  # noqa: PLC0415  the client commands must start fast
+    check = None if path is None else IntegrityCheck(path)
+    from gpuherd.server.serve import run_serve  # noqa: PLC0415  the client commands must start fast
 
-    _or_exit(
+    _run_or_exit(
         lambda: run_serve(settings, simulator=simulator, speed=simulator_speed, check=check, role=role.value)
     )
 
@@ -79,28 +86,28 @@ def simulator(
     seed: Annotated[int | None, typer.Option(help="Repeat the same chances.")] = None,
 ) -> None:
     """Run a stand-alone double of Novita's API that costs nothing."""
-    from gpuherd.bootstrap.simulate import simulate  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops.simulator import simulate  # noqa: PLC0415  the client commands must start fast
 
-    _or_exit(lambda: asyncio.run(simulate(host, port, speed, scenario, seed)))
+    _run_or_exit(lambda: asyncio.run(simulate(host, port, speed, scenario, seed)))
 
 
 def demo() -> None:
     """Rent a simulated GPU, watch it become ready, and see its signed webhook arrive."""
-    from gpuherd.bootstrap.demo import run_demo  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops.demo import run_demo  # noqa: PLC0415  the client commands must start fast
 
-    _or_exit(run_demo)
+    _run_or_exit(run_demo)
 
 
 def make_backup(target: Path, *, force: bool) -> BackupMade:
     """Copy the database of this machine."""
-    from gpuherd.bootstrap import backup  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops import backup  # noqa: PLC0415  the client commands must start fast
 
     return backup.make_backup(_settings(), target, force=force)
 
 
 def restore_backup(source: Path, *, force: bool) -> Restored:
     """Put a copy in the place of the database of this machine."""
-    from gpuherd.bootstrap import backup  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops import backup  # noqa: PLC0415  the client commands must start fast
 
     return backup.restore_backup(_settings(), source, SystemClock().now(), force=force)
 
@@ -108,20 +115,20 @@ def restore_backup(source: Path, *, force: bool) -> Restored:
 def migrate_database(*, check: bool) -> Migrated:
     """Bring the configured database to this version."""
     from gpuherd.adapters.logs import configure_logs  # noqa: PLC0415  the client commands must start fast
-    from gpuherd.bootstrap import migrating  # noqa: PLC0415  as above
+    from gpuherd.ops import migrate  # noqa: PLC0415  as above
 
     # What is worth a line in a server's log is in the answer here.
     configure_logs("error", ())
-    return migrating.migrate_database(_settings(), SystemClock(), check=check)
+    return migrate.migrate_database(_settings(), SystemClock(), check=check)
 
 
 def copy_database(
     source: str | None, target: str | None, progress: Callable[[str, int, int], None]
 ) -> DatabaseCopied:
     """Copy a SQLite database of this machine into a PostgreSQL database."""
-    from gpuherd.bootstrap import copying_databases  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops import copy_database as copying  # noqa: PLC0415  the client commands must start fast
 
-    return copying_databases.copy_database(_settings(), source, target, SystemClock(), progress)
+    return copying.copy_database(_settings(), source, target, SystemClock(), progress)
 
 
 def connect() -> Connection:
@@ -129,16 +136,16 @@ def connect() -> Connection:
     return connection_of(_settings())
 
 
-def examine_all() -> Sequence[Finding]:
+def examine_all() -> Sequence[CheckResult]:
     """Check everything that gpuherd needs here."""
-    from gpuherd.bootstrap.doctor.examine import examine  # noqa: PLC0415  the client commands must start fast
+    from gpuherd.ops.doctor.examine import examine  # noqa: PLC0415  the client commands must start fast
 
     return examine(SystemClock())
 
 
 def read_configuration() -> Configuration:
     """Return the settings in force, once they are known to be usable."""
-    from gpuherd.bootstrap.configuration import configuration  # noqa: PLC0415  as above
+    from gpuherd.ops.config import configuration  # noqa: PLC0415  as above
 
     _settings()
     return configuration()
@@ -152,7 +159,7 @@ def _settings() -> Settings:
         raise SystemExit(EX_CONFIG) from None
 
 
-def _or_exit(work: object) -> None:
+def _run_or_exit(work: object) -> None:
     assert callable(work)
     try:
         work()

@@ -1,4 +1,4 @@
-"""Time and chance as dependencies, so that a test can move hours in microseconds and replay a seed."""
+"""Time and randomness as dependencies, so that a test can move hours in microseconds and replay a seed."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-STORE_BYTES = 4096
+RANDOM_BUFFER_BYTES = 4096
 
-Chance = random.Random
+Random = random.Random
 """Jitter and simulation draw from one of these, handed in, so that a seed repeats a run."""
 
 
-class SystemChance(random.SystemRandom):
+class BufferedSystemRandom(random.SystemRandom):
     """The system's own chance, fetched in large pieces: ids are drawn several times for each request."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._store, self._used = b"", 0
+        self._buffer, self._used = b"", 0
 
     def getrandbits(self, k: int, /) -> int:
         size = (k + 7) // 8
         # No two threads may get the same bytes.
         with self._lock:
-            if self._used + size > len(self._store):
-                self._store, self._used = os.urandom(max(STORE_BYTES, size)), 0
-            drawn = self._store[self._used : self._used + size]
+            if self._used + size > len(self._buffer):
+                self._buffer, self._used = os.urandom(max(RANDOM_BUFFER_BYTES, size)), 0
+            drawn = self._buffer[self._used : self._used + size]
             self._used += size
         return int.from_bytes(drawn, "big") >> (size * 8 - k)
 
@@ -68,7 +68,7 @@ class SystemChance(random.SystemRandom):
 class Ids:
     """Makes ids that sort by time and never repeat: a ULID in lower case behind a prefix."""
 
-    def __init__(self, clock: Clock, chance: Chance):
+    def __init__(self, clock: Clock, chance: Random):
         self._clock = clock
         self._chance = chance
         self._last = 0
@@ -84,8 +84,8 @@ class Ids:
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 # Two digits at a time: ids are made several times for each request.
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_PLACES = tuple(range(120, -1, -10))
+_SHIFTS = tuple(range(120, -1, -10))
 
 
 def _ulid(number: int) -> str:
-    return "".join([_PAIRS[(number >> place) & 1023] for place in _PLACES])
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])

@@ -23,8 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.net.egress_policy import EgressPolicy
 
 FILE_NAME = "gpuherd.toml"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -46,7 +46,7 @@ def _no_blank(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _words(value: Any) -> Any:
+def _comma_separated(value: Any) -> Any:
     return tuple(w.strip() for w in value.split(",") if w.strip()) if isinstance(value, str) else value
 
 
@@ -58,7 +58,7 @@ def _http_url(value: str) -> str:
 
 
 def _policy(value: Any) -> Any:
-    return TargetPolicy.parse(value) if isinstance(value, str) else value
+    return EgressPolicy.parse(value) if isinstance(value, str) else value
 
 
 def _is_base64_key(text: str) -> bool:
@@ -75,7 +75,7 @@ def _backend(database_url: str) -> str:
 
 
 OptionalSecret = Annotated[Secret | None, BeforeValidator(_secret), BeforeValidator(_no_blank)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+CommaSeparated = Annotated[tuple[str, ...], BeforeValidator(_comma_separated)]
 Address = Annotated[str, AfterValidator(_http_url)]
 
 
@@ -93,7 +93,7 @@ class Settings(BaseModel):
     novita_api_key: OptionalSecret = _named("NOVITA_API_KEY", None)
     novita_api_base_url: Address = _named("NOVITA_API_BASE_URL", "https://api.novita.ai")
     default_region: str = _named("DEFAULT_REGION", "CN-HK-01")
-    region_priority: Words = _named("REGION_PRIORITY", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
+    region_priority: CommaSeparated = _named("REGION_PRIORITY", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
     instance_poll_interval_s: float = _named("INSTANCE_POLL_INTERVAL", 30.0, ge=0.1, le=3600)
     max_retry_attempts: int = _named("MAX_RETRY_ATTEMPTS", 3, ge=1, le=100)
     max_concurrent_jobs: int = _named("MAX_CONCURRENT_JOBS", 10, ge=1, le=1000)
@@ -109,8 +109,8 @@ class Settings(BaseModel):
     admin_key: OptionalSecret = _named("GPUHERD_ADMIN_KEY", None)
     api_key: OptionalSecret = _named("GPUHERD_API_KEY", None)
     url: Address | None = _named("GPUHERD_URL", None)
-    allow_private_targets: Annotated[TargetPolicy, BeforeValidator(_policy)] = _named(
-        "GPUHERD_ALLOW_PRIVATE_TARGETS", TargetPolicy()
+    allow_private_targets: Annotated[EgressPolicy, BeforeValidator(_policy)] = _named(
+        "GPUHERD_ALLOW_PRIVATE_TARGETS", EgressPolicy()
     )
     webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
@@ -163,7 +163,7 @@ class Settings(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _sensible(self) -> Self:
+    def _consistent(self) -> Self:
         if self.webhook_secret_previous and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
         if self.fast_poll_interval_s > self.instance_poll_interval_s:
@@ -196,7 +196,7 @@ class Settings(BaseModel):
         return timedelta(seconds=self.instance_max_wait_s)
 
 
-NAMES = frozenset(str(info.validation_alias) for info in Settings.model_fields.values())
+SETTING_NAMES = frozenset(str(info.validation_alias) for info in Settings.model_fields.values())
 
 
 def load_settings(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
@@ -204,7 +204,7 @@ def load_settings(environ: Mapping[str, str] | None = None, directory: Path | No
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     values = _read_file((directory or Path.cwd()) / FILE_NAME, problems)
-    values |= {name: environ[name] for name in NAMES if name in environ}
+    values |= {name: environ[name] for name in SETTING_NAMES if name in environ}
     try:
         settings = Settings(**values)
     except ValidationError as error:
@@ -215,7 +215,7 @@ def load_settings(environ: Mapping[str, str] | None = None, directory: Path | No
     return settings
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Who says what a setting is; the first that says anything does."""
 
     ENVIRONMENT = "environment"
@@ -223,21 +223,27 @@ class Source(StrEnum):
     DEFAULT = "default"
 
 
-def sources_of(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> dict[str, Source]:
+def sources_of(
+    environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> dict[str, SettingSource]:
     """Return for each setting where its value comes from, whether the value is good or not."""
     environ = os.environ if environ is None else environ
     in_file = _read_file((directory or Path.cwd()) / FILE_NAME, [])
     return {
-        name: Source.ENVIRONMENT if name in environ else Source.FILE if name in in_file else Source.DEFAULT
-        for name in sorted(NAMES)
+        name: SettingSource.ENVIRONMENT
+        if name in environ
+        else SettingSource.FILE
+        if name in in_file
+        else SettingSource.DEFAULT
+        for name in sorted(SETTING_NAMES)
     }
 
 
-def strangers_in(environ: Mapping[str, str] | None = None) -> list[str]:
+def unknown_variables_in(environ: Mapping[str, str] | None = None) -> list[str]:
     """Return the variables that are named as if they were settings of ours, and are none."""
     environ = os.environ if environ is None else environ
     ours = ("GPUHERD_", "NOVITA_")
-    return sorted(name for name in environ if name.startswith(ours) and name not in NAMES)
+    return sorted(name for name in environ if name.startswith(ours) and name not in SETTING_NAMES)
 
 
 def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
@@ -248,8 +254,10 @@ def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(f"{FILE_NAME}: cannot be read ({type(error).__name__})")
         return {}
-    problems += [f"{FILE_NAME}: there is no setting {name}" for name in sorted(set(values) - NAMES)]
-    return {name: ",".join(v) if isinstance(v, list) else v for name, v in values.items() if name in NAMES}
+    problems += [f"{FILE_NAME}: there is no setting {name}" for name in sorted(set(values) - SETTING_NAMES)]
+    return {
+        name: ",".join(v) if isinstance(v, list) else v for name, v in values.items() if name in SETTING_NAMES
+    }
 
 
 def _sentence(error: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ import json
 import threading
 from datetime import UTC, datetime
 
-from gpuherd.adapters.logs import Blotter, GatheredLines, RequestLines, json_line
-from gpuherd.domain.secret import Secret
+from gpuherd.adapters.logs import BufferedLines, Redactor, RequestLogLines, json_line
+from gpuherd.domain.access.secret import Secret
 
 # Longer than any test: what comes out then, somebody has brought out.
 NEVER_S = 3600.0
@@ -16,7 +16,7 @@ NEVER_S = 3600.0
 
 def test_a_warning_brings_out_what_was_said_before_it_in_order() -> None:
     stream = io.StringIO()
-    lines = GatheredLines(stream, NEVER_S)
+    lines = BufferedLines(stream, NEVER_S)
     lines.info("one")
     lines.debug("two")
     assert stream.getvalue() == ""
@@ -32,14 +32,14 @@ def test_lines_come_out_by_themselves() -> None:
             written.set()
 
     stream = Stream()
-    GatheredLines(stream, 0.0).info("one")
+    BufferedLines(stream, 0.0).info("one")
     assert written.wait(20)
     assert stream.getvalue() == "one\n"
 
 
 def test_no_line_is_lost_or_doubled_when_many_write_at_once() -> None:
     stream = io.StringIO()
-    lines = GatheredLines(stream, 0.0)
+    lines = BufferedLines(stream, 0.0)
 
     def say(who: int) -> None:
         for n in range(200):
@@ -50,31 +50,31 @@ def test_no_line_is_lost_or_doubled_when_many_write_at_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    lines.write_out()
+    lines.flush_lines()
     expected = sorted(f"{who}-{n}" for who in range(8) for n in range(200))
     assert sorted(stream.getvalue().splitlines()) == expected
 
 
 def test_a_secret_that_begins_like_another_leaves_no_rest() -> None:
-    blotter = Blotter([Secret("secret-key"), Secret("secret-key-of-admin"), None])
-    assert blotter.clean("a secret-key-of-admin and a secret-key") == "a *** and a ***"
+    redactor = Redactor([Secret("secret-key"), Secret("secret-key-of-admin"), None])
+    assert redactor.redact("a secret-key-of-admin and a secret-key") == "a *** and a ***"
 
 
 def test_a_secret_is_found_in_the_form_that_json_gives_it() -> None:
     secret = 'quo"te\\back-ü'
     event = {"deep": {"a": [secret]}, "text": f"x{secret}y", "odd": Secret("hidden by itself")}
-    line = Blotter([Secret(secret)]).clean(json_line(None, "info", event))
+    line = Redactor([Secret(secret)]).redact(json_line(None, "info", event))
     assert json.loads(line) == {"deep": {"a": ["***"]}, "text": "x***y", "odd": "***"}
 
 
 def test_a_line_about_a_request_is_json_whatever_the_client_wrote() -> None:
     stream = io.StringIO()
-    gathered = GatheredLines(stream, NEVER_S)
-    note = RequestLines(gathered, Blotter([Secret("a-secret-value")]), enabled=True)
+    buffered = BufferedLines(stream, NEVER_S)
+    note = RequestLogLines(buffered, Redactor([Secret("a-secret-value")]), enabled=True)
     at = datetime(2026, 1, 2, tzinfo=UTC)
     note("GET", '/a"b\n\x1b[2J\u2028/a-secret-value', None, 0.25, "req_1", "c.1", at)
-    RequestLines(gathered, Blotter([]), enabled=False)("GET", "/", 200, 0.25, "req_2", "c.2", at)
-    gathered.write_out()
+    RequestLogLines(buffered, Redactor([]), enabled=False)("GET", "/", 200, 0.25, "req_2", "c.2", at)
+    buffered.flush_lines()
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line) == {
         "event": "http.request",
@@ -90,4 +90,4 @@ def test_a_line_about_a_request_is_json_whatever_the_client_wrote() -> None:
 
 
 def test_without_secrets_nothing_is_blotted() -> None:
-    assert Blotter([Secret("short"), None]).clean("short words stay") == "short words stay"
+    assert Redactor([Secret("short"), None]).redact("short words stay") == "short words stay"

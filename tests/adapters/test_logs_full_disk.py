@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 
-from gpuherd.adapters.logs import GatheredLines
+from gpuherd.adapters.logs import BufferedLines
 
 # Longer than any test: nothing comes out by itself.
 NEVER_S = 3600.0
@@ -24,7 +24,7 @@ class SmallDisk(io.StringIO):
 
 def test_whoever_warns_on_a_full_disk_goes_on_and_later_warnings_are_written() -> None:
     disk = SmallDisk()
-    lines = GatheredLines(disk, NEVER_S)
+    lines = BufferedLines(disk, NEVER_S)
     lines.warning("lost")
     disk.full = False
     lines.warning("written")
@@ -33,6 +33,6 @@ def test_whoever_warns_on_a_full_disk_goes_on_and_later_warnings_are_written() -
 
 def test_a_stream_that_was_closed_disturbs_nobody_either() -> None:
     disk = SmallDisk()
-    lines = GatheredLines(disk, NEVER_S)
+    lines = BufferedLines(disk, NEVER_S)
     disk.close()
     lines.warning("to nobody")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.environment import TINY, BenchEnvironment
 from bench.report import CAUTION, Line, machine, markdown, terminal_table
 from bench.rows import ROWS
-from bench.stage import TINY, Stage
 
 
 async def test_the_cheapest_row_measures_ours_and_its_baseline(tmp_path: Path) -> None:
-    lines = await ROWS["jobs"](Stage(tmp_path, TINY))
+    lines = await ROWS["jobs"](BenchEnvironment(tmp_path, TINY))
     assert [line.what for line in lines] == ["job enqueue → start, idle, p50"]
     assert all(line.ours and line.baseline and line.target for line in lines)
     assert lines[0].ratio is not None
@@ -21,9 +21,9 @@ async def test_the_cheapest_row_measures_ours_and_its_baseline(tmp_path: Path) -
 
 
 async def test_a_herd_is_prepared_whole(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, TINY)
-    seeded = await stage.seeded(12, moving=3)
-    assert seeded is await stage.seeded(12, moving=3)
+    bench_env = BenchEnvironment(tmp_path, TINY)
+    seeded = await bench_env.seeded(12, moving=3)
+    assert seeded is await bench_env.seeded(12, moving=3)
     assert (seeded.data_dir / "gpuherd.db").stat().st_size > 0
     assert seeded.world.read_text().count('"ssh_password"') == 12
 
@@ -31,7 +31,7 @@ async def test_a_herd_is_prepared_whole(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_two_workers_are_measured_beside_one(tmp_path: Path) -> None:
-    lines = await ROWS["replicas"](Stage(tmp_path, TINY))
+    lines = await ROWS["replicas"](BenchEnvironment(tmp_path, TINY))
     assert len(lines) == 3
     assert all(line.ours for line in lines)
     assert [line.ratio is not None and line.ratio > 0 for line in lines] == [True, True, False]
@@ -40,7 +40,7 @@ async def test_two_workers_are_measured_beside_one(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_growth_is_measured_on_both_databases(tmp_path: Path) -> None:
-    lines = await ROWS["growth"](Stage(tmp_path, TINY))
+    lines = await ROWS["growth"](BenchEnvironment(tmp_path, TINY))
     assert sum("SQLite" in line.what for line in lines) == 5
     assert sum("PostgreSQL" in line.what for line in lines) == 5
     assert all(line.ours and line.baseline and line.ratio for line in lines)

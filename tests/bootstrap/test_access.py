@@ -13,7 +13,7 @@ import pytest
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import load_settings
 

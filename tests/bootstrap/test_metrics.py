@@ -13,12 +13,12 @@ import pytest
 from gpuherd.bootstrap.cloud import CloudLink, novita_link
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.event_streams import asking
 from tests.support.processes import receiver
 from tests.support.scraping import Scrape, read_page

@@ -13,12 +13,12 @@ import pytest
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world import World
-from tests.support.strangers import rent_past_gpuherd
+from gpuherd.simulator.world.world import World
+from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 pytestmark = pytest.mark.processes
 
@@ -62,7 +62,7 @@ async def test_a_machine_rented_past_the_service_is_found_and_adopted(
     await service.start()
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=auth) as api:
-            stranger = rent_past_gpuherd(world, "somebody-elses")
+            stranger = rent_outside_gpuherd(world, "somebody-elses")
             async with asyncio.timeout(LIMIT_S):
                 while (await api.get("/api/orphans")).json()["total"] == 0:
                     await asyncio.sleep(0.05)
@@ -78,12 +78,12 @@ async def test_a_machine_rented_past_the_service_is_found_and_adopted(
         await service.stop()
 
 
-@pytest.mark.parametrize(("word", "deletes"), [("delete", True), ("report", False)])
+@pytest.mark.parametrize(("word", "auto_delete"), [("delete", True), ("report", False)])
 async def test_the_setting_decides_whether_surplus_is_removed(
-    tmp_path: Path, simulator: SimulatorServer, word: str, deletes: bool
+    tmp_path: Path, simulator: SimulatorServer, word: str, auto_delete: bool
 ) -> None:
     settings = settings_for(tmp_path, GPUHERD_COLLECT=word)
     link = novita_link(settings, simulator.base_url, Secret("sk_simulated"), SystemClock(), random.Random(5))
     service = await build_service(settings, link, SystemClock(), random.Random(5))
-    assert service.plane.orphans.collect.deletes is deletes
+    assert service.plane.orphans.collect.auto_delete is auto_delete
     await service.stop()

@@ -14,13 +14,13 @@ import pytest
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
-from gpuherd.domain.api_key import ADMIN_ID
-from gpuherd.domain.caller import ADMIN as CALLER
-from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.http.access import SESSION_STREAM
+from gpuherd.domain.access.api_key import ADMIN_ID
+from gpuherd.domain.access.caller import ADMIN as CALLER
+from gpuherd.domain.access.secret import Secret
+from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
+from gpuherd.entrypoints.auth.browser_auth import COOKIE
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.web.doorway import COOKIE
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from gpuherd.settings import load_settings
 from tests.support.builders import an_event, an_instance, instance_id
 from tests.support.event_streams import asking
@@ -91,7 +91,7 @@ async def test_who_signs_out_at_one_is_out_at_the_other_and_hears_no_more(
             assert stream.status == 200
             session = await sessions.read(token)
             assert session is not None
-            await sessions.end(session, CALLER.does("session.end", ADMIN_ID, here.plane.clock.now()))
+            await sessions.end(session, CALLER.audit_record("session.end", ADMIN_ID, here.plane.clock.now()))
             while not stream.complete:
                 await asyncio.sleep(0.01)
         async with asking(app, SESSION_STREAM, mine) as again:

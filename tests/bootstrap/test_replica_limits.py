@@ -11,18 +11,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.adapters.sql.budgets import SqlBreakerBoard
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore
+from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.cloud import CloudLink, novita_link
+from gpuherd.bootstrap.replicas import share_limits
 from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.bootstrap.sharing import share_limits
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.worker.loops import Loop
-from gpuherd.resilience.circuit_breaker import CircuitBreaker, Standing
-from gpuherd.resilience.rate_limit import Lane, RateLimited
+from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerState
+from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
 from gpuherd.settings import load_settings
 from tests.support.databases import sqlalchemy_url
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
@@ -59,9 +59,9 @@ async def calls(link: CloudLink, name: str, count: int) -> int:
     went = 0
     for _ in range(count):
         try:
-            await link.limiters[name].acquire(Lane.FIRST, 0)
+            await link.limiters[name].acquire(Lane.URGENT, 0)
             went += 1
-        except RateLimited:
+        except RateLimitExceeded:
             pass
     return went
 
@@ -164,8 +164,8 @@ async def test_the_requests_of_a_key_and_the_breaker_are_those_of_all_services(
         assert {it.status_code for it in replies} == {200, 429}
         assert int(replies[-1].headers["Retry-After"]) >= 1
 
-        board = SqlBreakerBoard(there.database)
-        assert await board.write(Standing(True, 60), 0)
+        board = SqlBreakerStore(there.database)
+        assert await board.write(SharedBreakerState(True, 60), 0)
         await loops["breaker"].work()
         health = (await other.get("/health")).json()
         assert health["dependencies"]["novita"]["breaker"] == "OPEN"

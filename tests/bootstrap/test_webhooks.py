@@ -18,11 +18,11 @@ from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, webhook_key
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.processes import Receiver, receiver
 
 pytestmark = pytest.mark.processes

@@ -114,7 +114,7 @@ async def visit(chromium: Browser, site: Site, **options: Any) -> tuple[BrowserC
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stranger(chromium: Browser, site: Site) -> AsyncIterator[Visitor]:
+async def signed_out(chromium: Browser, site: Site) -> AsyncIterator[Visitor]:
     """Somebody without a session; whatever they do, no page may fail or call another host."""
     context, visitor = await visit(chromium, site)
     yield visitor
@@ -134,7 +134,7 @@ async def admin_state(chromium: Browser, site: Site) -> Any:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def visitor(stranger: Visitor, admin_state: Any) -> Visitor:
+async def visitor(signed_out: Visitor, admin_state: Any) -> Visitor:
     """Somebody who has signed in as admin, before the first page."""
-    await stranger.page.context.add_cookies(admin_state["cookies"])
-    return stranger
+    await signed_out.page.context.add_cookies(admin_state["cookies"])
+    return signed_out

@@ -34,21 +34,21 @@ LONG = "a-name-without-any-place-to-break-it-" + "x" * 60
 SLOW = 20_000
 
 
-async def test_signing_in_and_out(stranger: Visitor) -> None:
-    page = stranger.page
-    await stranger.go("/jobs")
+async def test_signing_in_and_out(signed_out: Visitor) -> None:
+    page = signed_out.page
+    await signed_out.go("/jobs")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     await page.get_by_label("API key").fill("ghk_wrong")
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("alert")).to_contain_text("does not open anything")
     # The browser tells of the 401 itself.
-    stranger.errors.clear()
-    await stranger.sign_in()
-    await stranger.go("/jobs")
+    signed_out.errors.clear()
+    await signed_out.sign_in()
+    await signed_out.go("/jobs")
     await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    await stranger.go("/")
+    await signed_out.go("/")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
@@ -202,12 +202,12 @@ async def test_commands_are_copied(visitor: Visitor, site: Site) -> None:
     assert await visitor.page.evaluate("navigator.clipboard.readText()") == instance_id
 
 
-async def test_a_revoked_key_ends_an_open_page(stranger: Visitor, site: Site) -> None:
+async def test_a_revoked_key_ends_an_open_page(signed_out: Visitor, site: Site) -> None:
     _, made = await site.server.call("POST", "/api/keys", {"label": "short", "scopes": ["write"]})
-    await stranger.sign_in(made["key"])
-    await expect(stranger.page.locator("#live-state")).to_have_text("live")
+    await signed_out.sign_in(made["key"])
+    await expect(signed_out.page.locator("#live-state")).to_have_text("live")
     await site.server.call("DELETE", f"/api/keys/{made['id']}")
-    await stranger.page.evaluate("htmx.trigger(document.querySelector('[data-refresh]'), 'refresh')")
-    await expect(stranger.page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await signed_out.page.evaluate("htmx.trigger(document.querySelector('[data-refresh]'), 'refresh')")
+    await expect(signed_out.page.get_by_role("heading", name="Sign in")).to_be_visible()
     # The stream and the refresh were refused, as they should be.
-    stranger.errors.clear()
+    signed_out.errors.clear()

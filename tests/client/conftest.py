@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.support import Either, FakeServer, either_of
+from tests.client.support import AnyClient, FakeServer, client_of
 
 
 @pytest.fixture
@@ -13,5 +13,5 @@ def server() -> FakeServer:
 
 
 @pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest, server: FakeServer) -> Either:
-    return either_of(request.param, server)
+def call(request: pytest.FixtureRequest, server: FakeServer) -> AnyClient:
+    return client_of(request.param, server)

@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 import httpx
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, NewKey, NewSecret
-from gpuherd.client.reading import Told, _plan
+from gpuherd.client.models.base import ApiModel, _field_plan
 from gpuherd.client.wire import Reply, Request
 from tests.support.fake_clock import FakeClock
 
 URL = "http://gpuherd"
 
 
-class AppLink:
+class AppTransport:
     """Carries requests into the application, as they would be on the wire."""
 
     def __init__(self, http: httpx.AsyncClient, key: str) -> None:
@@ -40,14 +40,14 @@ class AppLink:
         """The application stays."""
 
 
-class ThreadLink:
+class ThreadTransport:
     """The same for a client in another thread."""
 
-    def __init__(self, link: AppLink, loop: asyncio.AbstractEventLoop) -> None:
-        self._link, self._loop = link, loop
+    def __init__(self, transport: AppTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
 
     def send(self, request: Request) -> Reply:
-        return asyncio.run_coroutine_threadsafe(self._link.send(request), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(self._transport.send(request), self._loop).result(30)
 
     def listen(self, request: Request) -> NoReturn:
         raise AssertionError("httpx waits for the end of a reply; streams are tested over sockets")
@@ -88,8 +88,8 @@ def check_fields(it: Any) -> None:
         check_fields(it.key)
     elif isinstance(it, NewSecret):
         check_fields(it.endpoint)
-    elif isinstance(it, Told):
-        for name, key, read, _ in _plan(type(it)):  # type: ignore[arg-type]
+    elif isinstance(it, ApiModel):
+        for name, key, read, _ in _field_plan(type(it)):  # type: ignore[arg-type]
             known = key in it.raw or (type(it).__name__, key) in LEFT_OUT
             assert known, f"{type(it).__name__} has no {key} in {sorted(it.raw)}"
             if it.raw.get(key) is not None:
@@ -97,17 +97,20 @@ def check_fields(it: Any) -> None:
             check_fields(getattr(it, name))
 
 
-class RealEither:
+class RealAppClient:
     """One of the two clients on the real application."""
 
     def __init__(self, kind: str, http: httpx.AsyncClient, key: str, clock: FakeClock) -> None:
         loop = asyncio.get_running_loop()
-        link, shared = AppLink(http, key), {"clock": HerdClock(clock, loop), "chance": random.Random(5)}
+        transport, shared = (
+            AppTransport(http, key),
+            {"clock": HerdClock(clock, loop), "chance": random.Random(5)},
+        )
         self._sync = kind == "sync"
         self.herd: Any = (
-            Gpuherd(URL, key, link=ThreadLink(link, loop), **shared)  # type: ignore[arg-type]
+            Gpuherd(URL, key, transport=ThreadTransport(transport, loop), **shared)  # type: ignore[arg-type]
             if self._sync
-            else AsyncGpuherd(URL, key, link=link, **shared)  # type: ignore[arg-type]
+            else AsyncGpuherd(URL, key, transport=transport, **shared)  # type: ignore[arg-type]
         )
 
     async def __call__(self, what: Callable[[Any], Any]) -> Any:

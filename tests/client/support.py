@@ -19,7 +19,7 @@ KEY = "ghk_canary_key_of_the_client"
 URL = "http://gpuherd.test:8080"
 
 
-class HastyClock:
+class InstantClock:
     """Waiting takes no time here, but it passes."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class HastyClock:
 
 
 @dataclass(frozen=True)
-class Says:
+class FakeReply:
     """What the server answers."""
 
     body: Any = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Says:
         return Reply(self.status, self.headers, raw)
 
 
-Answer = Says | dict[str, Any] | BaseException | Callable[[Request], Any]
+Answer = FakeReply | dict[str, Any] | BaseException | Callable[[Request], Any]
 
 
-def problem(status: int, code: str, detail: str = "no", **more: Any) -> Says:
-    return Says({"title": "no", "status": status, "code": code, "detail": detail, **more}, status)
+def problem(status: int, code: str, detail: str = "no", **more: Any) -> FakeReply:
+    return FakeReply({"title": "no", "status": status, "code": code, "detail": detail, **more}, status)
 
 
 def lost() -> ConnectionFailed:
@@ -88,8 +88,10 @@ def details(status: str = "creating", **more: Any) -> dict[str, Any]:
     return base | more
 
 
-def accepted(status: str = "deleting") -> Says:
-    return Says({"operationId": "op_1", "instanceId": "inst_1", "name": "train-1", "status": status}, 202)
+def accepted(status: str = "deleting") -> FakeReply:
+    return FakeReply(
+        {"operationId": "op_1", "instanceId": "inst_1", "name": "train-1", "status": status}, 202
+    )
 
 
 STILL = {"x-wait-timed-out": "true"}
@@ -99,7 +101,7 @@ class FakeServer:
     """Answers in order, whatever is asked; the last one for ever. Carries for both clients."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.clock = HastyClock()
+        self.clock = InstantClock()
         self.seen: list[Request] = []
         self._answers = list(answers)
 
@@ -113,7 +115,7 @@ class FakeServer:
             answer = answer(request)
         if isinstance(answer, BaseException):
             raise answer
-        says = answer if isinstance(answer, Says) else Says(answer)
+        says = answer if isinstance(answer, FakeReply) else FakeReply(answer)
         self.clock.passed_s += says.after_s
         return says.reply()
 
@@ -168,7 +170,7 @@ class AsyncFakeStream:
         return self._stream.read()
 
 
-class AsyncCarrier:
+class AsyncFakeTransport:
     """Carries to the fake for the asynchronous client."""
 
     def __init__(self, server: FakeServer) -> None:
@@ -189,7 +191,7 @@ class AsyncCarrier:
 Herd = Gpuherd | AsyncGpuherd
 
 
-class Either:
+class AnyClient:
     """One of the two clients; a test says what it does once."""
 
     def __init__(self, herd: Herd) -> None:
@@ -215,8 +217,8 @@ class Either:
                 body(gpu)
 
 
-def either_of(kind: str, server: FakeServer, **options: Any) -> Either:
+def client_of(kind: str, server: FakeServer, **options: Any) -> AnyClient:
     shared = {"clock": server.clock, "chance": random.Random(7), **options}
     if kind == "sync":
-        return Either(Gpuherd(URL, KEY, link=server, **shared))
-    return Either(AsyncGpuherd(URL, KEY, link=AsyncCarrier(server), **shared))
+        return AnyClient(Gpuherd(URL, KEY, transport=server, **shared))
+    return AnyClient(AsyncGpuherd(URL, KEY, transport=AsyncFakeTransport(server), **shared))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer
-from tests.client.support import HastyClock
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import Signer
+from tests.client.support import InstantClock
 from tests.client.test_webhook import BODY
 from tests.support.processes import KEY, Novita, Server
 
@@ -85,4 +85,4 @@ def test_the_receiver_believes_what_is_signed_now_and_nothing_else() -> None:
     assert callable(receive)
     signer = Signer([Secret(str(page["SECRET"]))])
     assert receive(signer.headers("msg_1", BODY, datetime.now(UTC)), BODY) == 204
-    assert receive(signer.headers("msg_1", BODY, HastyClock().now()), BODY) == 401
+    assert receive(signer.headers("msg_1", BODY, InstantClock().now()), BODY) == 401

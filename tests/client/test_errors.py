@@ -25,7 +25,7 @@ from gpuherd.client import (
     UnexpectedReply,
     WaitTimedOut,
 )
-from tests.client.support import Either, FakeServer, Says, details, problem
+from tests.client.support import AnyClient, FakeReply, FakeServer, details, problem
 
 
 def look(herd: object) -> object:
@@ -50,7 +50,7 @@ def look(herd: object) -> object:
     ],
 )
 async def test_a_refusal_is_named_for_what_can_be_done(
-    call: Either, server: FakeServer, status: int, code: str, kind: type[ApiError]
+    call: AnyClient, server: FakeServer, status: int, code: str, kind: type[ApiError]
 ) -> None:
     server.script(problem(status, code))
     with pytest.raises(ApiError) as caught:
@@ -59,7 +59,7 @@ async def test_a_refusal_is_named_for_what_can_be_done(
     assert caught.value.status == status
 
 
-async def test_everything_that_the_server_tells_is_in_the_error(call: Either, server: FakeServer) -> None:
+async def test_everything_that_the_server_tells_is_in_the_error(call: AnyClient, server: FakeServer) -> None:
     errors = [{"field": "gpuNum", "code": "INVALID_GPU_NUM", "message": "gpuNum: at most 8"}, "odd"]
     server.script(
         problem(
@@ -83,21 +83,25 @@ async def test_everything_that_the_server_tells_is_in_the_error(call: Either, se
     )
 
 
-async def test_the_message_says_what_to_do(call: Either, server: FakeServer) -> None:
+async def test_the_message_says_what_to_do(call: AnyClient, server: FakeServer) -> None:
     server.script(problem(401, "UNAUTHORIZED", "this key is not known"))
     with pytest.raises(Unauthorized, match="GPUHERD_API_KEY"):
         await call(look)
 
 
-@pytest.mark.parametrize("answer", [Says(b"<html>hello"), Says([1]), Says({}), Says({"id": None})])
-async def test_what_is_not_gpuherd_is_said_to_be_so(call: Either, server: FakeServer, answer: Says) -> None:
+@pytest.mark.parametrize(
+    "answer", [FakeReply(b"<html>hello"), FakeReply([1]), FakeReply({}), FakeReply({"id": None})]
+)
+async def test_what_is_not_gpuherd_is_said_to_be_so(
+    call: AnyClient, server: FakeServer, answer: FakeReply
+) -> None:
     server.script(answer)
     with pytest.raises(UnexpectedReply):
         await call(look)
 
 
-async def test_a_refusal_by_somebody_else_is_still_a_refusal(call: Either, server: FakeServer) -> None:
-    server.script(Says(b"<h1>Not Found</h1>", 404))
+async def test_a_refusal_by_somebody_else_is_still_a_refusal(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(b"<h1>Not Found</h1>", 404))
     with pytest.raises(NotFound, match="no document of gpuherd"):
         await call(look)
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from gpuherd.bootstrap.http_protocol import DoorLimits
 from gpuherd.client import AsyncGpuherd, Gpuherd, LiveEvent, NotFound, Unauthorized, UnexpectedReply
 from gpuherd.client.errors import GpuherdError
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.store import Change
-from gpuherd.usecases.event_feed import EventFeed
-from tests.client.support import Either, FakeServer, Says, details, lost, problem
+from gpuherd.ports.instances import Change
+from gpuherd.server.protocol import ConnectionLimits
+from gpuherd.usecases.events.event_stream import EventFeed
+from tests.client.support import AnyClient, FakeReply, FakeServer, details, lost, problem
 from tests.client.support import Herd as Client
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane  # noqa: F401
-from tests.entrypoints.http.raw_http import open_to_all
+from tests.entrypoints.http.raw_http import running_server
 from tests.support.builders import an_event, an_instance, instance_id
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -38,15 +38,15 @@ def frame(n: int, **more: Any) -> str:
     return f"id: {n}\nevent: instance.ready\ndata: {json.dumps(said | more)}\n\n"
 
 
-def stream(*pieces: str | None) -> Says:
-    return Says(["retry: 2000\n\n", *pieces])
+def stream(*pieces: str | None) -> FakeReply:
+    return FakeReply(["retry: 2000\n\n", *pieces])
 
 
 END: dict[str, Any] = {"events": [], "nextCursor": None, "lastEventId": "7"}
 GONE = problem(404, "INSTANCE_NOT_FOUND")
 
 
-async def taken(call: Either, count: int, *args: Any, **more: Any) -> list[LiveEvent]:
+async def taken(call: AnyClient, count: int, *args: Any, **more: Any) -> list[LiveEvent]:
     """Take so many events and leave."""
     events: Iterator[LiveEvent] | AsyncIterator[LiveEvent] = call.herd.events(*args, **more)
     if isinstance(events, AsyncIterator):
@@ -61,7 +61,7 @@ async def taken(call: Either, count: int, *args: Any, **more: Any) -> list[LiveE
         return list(islice(events, count))
 
 
-async def until_refused(call: Either, kind: type[GpuherdError], **more: Any) -> list[int]:
+async def until_refused(call: AnyClient, kind: type[GpuherdError], **more: Any) -> list[int]:
     got: list[int] = []
     with pytest.raises(kind):
         events = call.herd.events(**more)
@@ -74,7 +74,7 @@ async def until_refused(call: Either, kind: type[GpuherdError], **more: Any) -> 
     return got
 
 
-async def test_an_event_tells_what_and_of_what(call: Either, server: FakeServer) -> None:
+async def test_an_event_tells_what_and_of_what(call: AnyClient, server: FakeServer) -> None:
     server.script(END, stream(frame(8, reason="it answers", details={"a": 1})))
     (event,) = await taken(call, 1)
     assert (event.id, event.type, event.name, event.instance_id) == (8, "instance.ready", "train-1", "inst_1")
@@ -82,7 +82,7 @@ async def test_an_event_tells_what_and_of_what(call: Either, server: FakeServer)
 
 
 async def test_it_begins_now_and_a_break_before_the_first_event_leaves_no_gap(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
     server.script(END, stream(None), lost(), stream(frame(8)), GONE)
     assert [it.id for it in await taken(call, 1)] == [8]
@@ -92,7 +92,7 @@ async def test_it_begins_now_and_a_break_before_the_first_event_leaves_no_gap(
     assert server.seen[1].headers["Accept"] == "text/event-stream"
 
 
-async def test_after_each_break_it_goes_on_behind_the_last_event(call: Either, server: FakeServer) -> None:
+async def test_after_each_break_it_goes_on_behind_the_last_event(call: AnyClient, server: FakeServer) -> None:
     cut = frame(5)
     server.script(
         stream(frame(1), frame(2) + frame(3)),
@@ -106,14 +106,14 @@ async def test_after_each_break_it_goes_on_behind_the_last_event(call: Either, s
     assert max(server.clock.slept) == 5
 
 
-async def test_a_server_that_is_away_for_long_is_waited_for(call: Either, server: FakeServer) -> None:
+async def test_a_server_that_is_away_for_long_is_waited_for(call: AnyClient, server: FakeServer) -> None:
     server.script(*[lost()] * 40, stream(frame(1)), GONE)
     assert await until_refused(call, NotFound, since=0) == [1]
     assert max(server.clock.slept[:40]) <= 8
     assert server.clock.slept[-1] <= 0.25
 
 
-async def test_filters_are_passed_on(call: Either, server: FakeServer) -> None:
+async def test_filters_are_passed_on(call: AnyClient, server: FakeServer) -> None:
     server.script(details(), END, stream(frame(8)))
     instance = await call(lambda it: it.instances.get("train-1"))
     await taken(call, 1, instance, type="instance.ready")
@@ -132,7 +132,7 @@ async def test_filters_are_passed_on(call: Either, server: FakeServer) -> None:
     ],
 )
 async def test_what_patience_does_not_help_against_is_raised(
-    call: Either, server: FakeServer, answer: Says, kind: type[GpuherdError]
+    call: AnyClient, server: FakeServer, answer: FakeReply, kind: type[GpuherdError]
 ) -> None:
     server.script(END, answer)
     assert await until_refused(call, kind) == []
@@ -152,7 +152,7 @@ class TestOnARealServer:
         clock: FakeClock,  # noqa: F811
     ) -> None:
         feed = plane.events.feed
-        async with open_to_all(plane, DoorLimits()) as door:
+        async with running_server(plane, ConnectionLimits()) as door:
             url = f"http://127.0.0.1:{door.port}"
             listening = asyncio.create_task(_listen(kind, url, 12))
             async with asyncio.timeout(20):
@@ -179,7 +179,7 @@ async def _listen(kind: str, url: str, count: int) -> list[LiveEvent]:
     if kind == "sync":
         return await asyncio.to_thread(_listen_here, url, count)
     async with AsyncGpuherd(url, KEY) as client:
-        return await taken(Either(client), count)
+        return await taken(AnyClient(client), count)
 
 
 def _listen_here(url: str, count: int) -> list[LiveEvent]:

@@ -9,7 +9,15 @@ import sys
 import pytest
 
 HEAVY = {"sqlalchemy", "fastapi", "starlette", "pydantic", "uvicorn", "alembic", "pgqueuer", "typer", "rich"}
-OURS = {"gpuherd", "gpuherd.client", "gpuherd.domain", "gpuherd.domain.secret", "gpuherd.domain.signing"}
+OURS = {
+    "gpuherd",
+    "gpuherd.client",
+    "gpuherd.domain",
+    "gpuherd.domain.access",
+    "gpuherd.domain.access.secret",
+    "gpuherd.domain.webhooks",
+    "gpuherd.domain.webhooks.signing",
+}
 
 
 def loaded(statement: str) -> set[str]:

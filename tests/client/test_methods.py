@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, HealthCheck, Instance, SecretLost, UnexpectedReply
-from tests.client.support import Either, FakeServer, Says, accepted, details, either_of, lost
+from tests.client.support import AnyClient, FakeReply, FakeServer, accepted, client_of, details, lost
 
 
 def page(*ids: str, following: str | None = None) -> dict[str, Any]:
     return {"instances": [details(id=it) for it in ids], "total": 9, "nextCursor": following}
 
 
-async def test_a_list_goes_on_to_its_last_page(call: Either, server: FakeServer) -> None:
+async def test_a_list_goes_on_to_its_last_page(call: AnyClient, server: FakeServer) -> None:
     server.script(page("a", "b", following="c1"), page("c", following="c2"), page())
     found = await call(lambda herd: herd.instances.list(status="running", label=("team", "a b")))
     assert [it.id for it in found] == ["a", "b", "c"]
@@ -25,7 +25,7 @@ async def test_a_list_goes_on_to_its_last_page(call: Either, server: FakeServer)
 
 
 def test_pages_are_fetched_when_they_are_needed(server: FakeServer) -> None:
-    herd = either_of("sync", server).herd
+    herd = client_of("sync", server).herd
     assert isinstance(herd, Gpuherd)
     server.script(page("a", "b", following="c1"), page("c"))
     found = herd.instances.list()
@@ -35,13 +35,13 @@ def test_pages_are_fetched_when_they_are_needed(server: FakeServer) -> None:
     assert [it.id for it in found] == ["c"]
 
 
-async def test_a_list_that_goes_in_circles_is_left(call: Either, server: FakeServer) -> None:
+async def test_a_list_that_goes_in_circles_is_left(call: AnyClient, server: FakeServer) -> None:
     server.script(page("a", following="c1"))
     with pytest.raises(UnexpectedReply, match="for ever"):
         await call(lambda herd: herd.instances.list())
 
 
-async def test_a_list_that_is_none_is_not_an_empty_one(call: Either, server: FakeServer) -> None:
+async def test_a_list_that_is_none_is_not_an_empty_one(call: AnyClient, server: FakeServer) -> None:
     server.script({"total": 0})
     for what in (
         lambda herd: herd.instances.list(),
@@ -52,27 +52,27 @@ async def test_a_list_that_is_none_is_not_an_empty_one(call: Either, server: Fak
             await call(what)
 
 
-async def test_a_name_is_never_taken_as_syntax(call: Either, server: FakeServer) -> None:
+async def test_a_name_is_never_taken_as_syntax(call: AnyClient, server: FakeServer) -> None:
     server.script(details())
     await call(lambda herd: herd.instances.get("../a/b?c=d#e %41"))
     assert server.asked == ["GET /api/instances/%2E%2E%2Fa%2Fb%3Fc%3Dd%23e%20%2541"]
 
 
-async def test_an_empty_name_is_refused_here(call: Either, server: FakeServer) -> None:
+async def test_an_empty_name_is_refused_here(call: AnyClient, server: FakeServer) -> None:
     for what in (lambda herd: herd.instances.delete(""), lambda herd: herd.keys.revoke("")):
         with pytest.raises(ValueError, match="names nothing"):
             await call(what)
     assert server.seen == []
 
 
-async def test_an_instance_will_do_for_its_id(call: Either, server: FakeServer) -> None:
+async def test_an_instance_will_do_for_its_id(call: AnyClient, server: FakeServer) -> None:
     server.script(accepted())
     await call(lambda herd: herd.instances.stop(Instance.of(details())))
     assert server.asked == ["POST /api/instances/inst_1/stop"]
 
 
-async def test_only_what_is_wished_for_is_sent(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201))
+async def test_only_what_is_wished_for_is_sent(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201))
     await call(
         lambda herd: herd.instances.create(
             "a",
@@ -106,27 +106,27 @@ async def test_only_what_is_wished_for_is_sent(call: Either, server: FakeServer)
     }
 
 
-async def test_a_secret_that_got_lost_is_told_with_what_was_made(call: Either, server: FakeServer) -> None:
-    server.script(lost(), Says({"id": "k1", "key": None}, 201))
+async def test_a_secret_that_got_lost_is_told_with_what_was_made(call: AnyClient, server: FakeServer) -> None:
+    server.script(lost(), FakeReply({"id": "k1", "key": None}, 201))
     with pytest.raises(SecretLost, match="key k1 was made") as caught:
         await call(lambda herd: herd.keys.create(["read"]))
     assert caught.value.id == "k1"
 
 
-async def test_a_secret_is_nowhere_but_in_its_place(call: Either, server: FakeServer) -> None:
-    server.script(Says({"id": "k1", "key": "canary"}, 201))
+async def test_a_secret_is_nowhere_but_in_its_place(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply({"id": "k1", "key": "canary"}, 201))
     made = await call(lambda herd: herd.keys.create(["read"]))
     assert made.secret.reveal() == "canary"
     assert "canary" not in repr(made) and "canary" not in repr(made.key.raw)
 
 
-async def test_a_time_without_a_zone_is_refused(call: Either, server: FakeServer) -> None:
+async def test_a_time_without_a_zone_is_refused(call: AnyClient, server: FakeServer) -> None:
     with pytest.raises(ValueError, match="zone"):
         await call(lambda herd: herd.webhooks.replay(datetime(2026, 1, 1)))
 
 
-async def test_an_unhealthy_server_is_an_answer(call: Either, server: FakeServer) -> None:
-    server.script(Says({"status": "unhealthy", "dependencies": {"database": {"status": "down"}}}, 503))
+async def test_an_unhealthy_server_is_an_answer(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply({"status": "unhealthy", "dependencies": {"database": {"status": "down"}}}, 503))
     assert (await call(lambda herd: herd.health())).status == "unhealthy"
     assert len(server.seen) == 1
 

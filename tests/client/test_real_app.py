@@ -21,13 +21,13 @@ from gpuherd.client import (
     Unauthorized,
     verify_webhook,
 )
-from gpuherd.domain.signing import Signer
-from tests.client.real_app import RealEither
+from gpuherd.domain.webhooks.signing import Signer
+from tests.client.real_app import RealAppClient
 from tests.entrypoints.http.conftest import KEY, anonymous, clock, herd, meter, plane
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.hooks import BROKEN, OK, Hooks
-from tests.support.strangers import look, rent_past_gpuherd
+from tests.support.unmanaged_machines import look, rent_outside_gpuherd
+from tests.support.webhook_receivers import BROKEN, OK, Hooks
 
 __all__ = ["anonymous", "clock", "herd", "meter", "plane"]
 
@@ -37,11 +37,13 @@ HOOK = "https://example.com/hook"
 
 
 @pytest.fixture(params=["sync", "async"])
-async def call(request: pytest.FixtureRequest, anonymous: httpx.AsyncClient, clock: FakeClock) -> RealEither:
-    return RealEither(request.param, anonymous, KEY, clock)
+async def call(
+    request: pytest.FixtureRequest, anonymous: httpx.AsyncClient, clock: FakeClock
+) -> RealAppClient:
+    return RealAppClient(request.param, anonymous, KEY, clock)
 
 
-async def rented(call: RealEither, herd: Herd, **wish: Any) -> Instance:
+async def rented(call: RealAppClient, herd: Herd, **wish: Any) -> Instance:
     made = await call(lambda it: it.instances.create("train-1", **{**WISH, **wish}))
     await herd.run_for(MINUTES)
     found: Instance = await call(lambda it: it.instances.get(made))
@@ -49,7 +51,7 @@ async def rented(call: RealEither, herd: Herd, **wish: Any) -> Instance:
     return found
 
 
-async def test_an_instance_from_its_create_to_its_end(call: RealEither, herd: Herd) -> None:
+async def test_an_instance_from_its_create_to_its_end(call: RealAppClient, herd: Herd) -> None:
     made = await call(
         lambda it: it.instances.create(
             "train-1", **WISH, gpu_num=1, rootfs_size=60, max_hourly_price="2", labels={"team": "a"}
@@ -89,7 +91,7 @@ async def test_an_instance_from_its_create_to_its_end(call: RealEither, herd: He
     assert (attempt.n, attempt.error, attempt.cloud_instance_id) == (1, None, gpu.cloud_instance_id)
 
 
-async def test_waiting_sees_it_come(call: RealEither, herd: Herd) -> None:
+async def test_waiting_sees_it_come(call: RealAppClient, herd: Herd) -> None:
     told: list[str] = []
     made = await call(lambda it: it.instances.create("train-1", **WISH))
     waiting = call(lambda it: it.instances.wait(made, on_progress=lambda i: told.append(i.status)))
@@ -98,7 +100,7 @@ async def test_waiting_sees_it_come(call: RealEither, herd: Herd) -> None:
     assert told[0] == "creating" and told[-1] == "running"
 
 
-async def test_a_rental_is_over_when_its_block_is(call: RealEither, herd: Herd) -> None:
+async def test_a_rental_is_over_when_its_block_is(call: RealAppClient, herd: Herd) -> None:
     inside: list[Instance] = []
     await asyncio.gather(call.renting(inside.append, **WISH), herd.run_for(MINUTES))
     assert [it.usable for it in inside] == [True]
@@ -107,7 +109,7 @@ async def test_a_rental_is_over_when_its_block_is(call: RealEither, herd: Herd) 
     assert herd.world.alive() == []
 
 
-async def test_a_repeated_create_is_one_instance(call: RealEither) -> None:
+async def test_a_repeated_create_is_one_instance(call: RealAppClient) -> None:
     one, same = [
         await call(lambda it: it.instances.create("train-1", **WISH, idempotency_key="k")) for _ in range(2)
     ]
@@ -117,7 +119,7 @@ async def test_a_repeated_create_is_one_instance(call: RealEither) -> None:
     assert caught.value.code == "IDEMPOTENCY_KEY_REUSED"
 
 
-async def test_lists_go_through_everything(call: RealEither) -> None:
+async def test_lists_go_through_everything(call: RealAppClient) -> None:
     for n in range(3):
         await call(lambda it, n=n: it.instances.create(f"train-{n}", **WISH, labels={"n": str(n % 2)}))
     assert {it.name for it in await call(lambda it: it.instances.list())} == {"train-0", "train-1", "train-2"}
@@ -125,7 +127,7 @@ async def test_lists_go_through_everything(call: RealEither) -> None:
     assert await call(lambda it: it.instances.list(status="deleted", name="train-1")) == []
 
 
-async def test_jobs(call: RealEither, herd: Herd) -> None:
+async def test_jobs(call: RealAppClient, herd: Herd) -> None:
     gpu = await rented(call, herd)
     jobs = await call(lambda it: it.jobs.list(instance=gpu, status="COMPLETED"))
     assert {it.type for it in jobs} >= {"create_instance", "monitor_instance"}
@@ -136,7 +138,7 @@ async def test_jobs(call: RealEither, herd: Herd) -> None:
         await call(lambda it: it.jobs.retry(jobs[0].id))
 
 
-async def test_the_catalogue(call: RealEither) -> None:
+async def test_the_catalogue(call: RealAppClient) -> None:
     product, *_ = await call(lambda it: it.products("RTX 4090 24GB", billing_mode="onDemand"))
     assert product.available and product.gpu_hourly_price > 0 and product.regions[0].stock is not None
     assert len(await call(lambda it: it.products())) > 1
@@ -146,7 +148,7 @@ async def test_the_catalogue(call: RealEither) -> None:
     assert "CN-HK-01" in {it.code for it in await call(lambda it: it.regions())}
 
 
-async def test_the_account_as_a_whole(call: RealEither, herd: Herd) -> None:
+async def test_the_account_as_a_whole(call: RealAppClient, herd: Herd) -> None:
     gpu = await rented(call, herd)
     whole = await call(lambda it: it.comprehensive())
     assert [(it.id, it.source, it.consistency) for it in whole.instances] == [
@@ -161,8 +163,8 @@ async def test_the_account_as_a_whole(call: RealEither, herd: Herd) -> None:
     assert health.status == "healthy" and health.dependencies["database"]["status"] == "up"
 
 
-async def test_orphans(call: RealEither, herd: Herd) -> None:
-    one, other, third = (rent_past_gpuherd(herd.world, f"stranger-{n}") for n in range(3))
+async def test_orphans(call: RealAppClient, herd: Herd) -> None:
+    one, other, third = (rent_outside_gpuherd(herd.world, f"stranger-{n}") for n in range(3))
     await look(herd, 600)
     await look(herd, 3000)
     ledger = await call(lambda it: it.orphans.list("foreign"))
@@ -181,7 +183,7 @@ async def test_orphans(call: RealEither, herd: Herd) -> None:
     assert caught.value.code == "ORPHAN_NOT_FOUND"
 
 
-async def test_webhooks(call: RealEither, herd: Herd) -> None:
+async def test_webhooks(call: RealAppClient, herd: Herd) -> None:
     hooks = Hooks(herd.clock)
     herd.receiver.instead = hooks
     made = await call(lambda it: it.webhooks.endpoints.add(HOOK, events=["instance.ready"], label="billing"))
@@ -211,18 +213,18 @@ async def test_webhooks(call: RealEither, herd: Herd) -> None:
         await call(lambda it: it.webhooks.endpoints.get(made.endpoint))
 
 
-async def test_what_the_server_sends_is_what_verify_webhook_reads(call: RealEither, herd: Herd) -> None:
+async def test_what_the_server_sends_is_what_verify_webhook_reads(call: RealAppClient, herd: Herd) -> None:
     gpu = await rented(call, herd, webhook_url=HOOK)
     made = await call(lambda it: it.webhooks.endpoints.add(HOOK))
     for event_id, body in herd.receiver.got:
         headers = Signer([made.secret]).headers(event_id, body, herd.clock.now())
-        event = verify_webhook(headers, body, made.secret, clock=call.herd._asker.clock)
+        event = verify_webhook(headers, body, made.secret, clock=call.herd._caller.clock)
         assert (event.id, event.instance and event.instance.id) == (event_id, gpu.id)
     assert event.type == "instance.ready" and event.instance.usable
 
 
 async def test_keys_and_what_they_may(
-    call: RealEither, anonymous: httpx.AsyncClient, clock: FakeClock, request: pytest.FixtureRequest
+    call: RealAppClient, anonymous: httpx.AsyncClient, clock: FakeClock, request: pytest.FixtureRequest
 ) -> None:
     until = clock.now() + timedelta(days=1)
     made = await call(
@@ -233,7 +235,7 @@ async def test_keys_and_what_they_may(
     assert (made.key.label, made.key.scopes, made.key.expires_at) == ("ci", ("read",), until)
     assert (made.key.limits.max_gpus, made.key.limits.max_hourly_usd) == (2, Decimal("1.5"))
     kind = request.node.callspec.params["call"]
-    reader = RealEither(kind, anonymous, made.secret.reveal(), clock)
+    reader = RealAppClient(kind, anonymous, made.secret.reveal(), clock)
     assert await reader(lambda it: it.instances.list()) == []
     with pytest.raises(Forbidden):
         await reader(lambda it: it.instances.create("x", **WISH))
@@ -244,14 +246,14 @@ async def test_keys_and_what_they_may(
         await reader(lambda it: it.instances.list())
 
 
-async def test_every_problem_of_a_wish_is_told(call: RealEither) -> None:
+async def test_every_problem_of_a_wish_is_told(call: RealAppClient) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await call(lambda it: it.instances.create("train-1", **WISH, gpu_num=9, rootfs_size=1))
     assert {it.field for it in caught.value.errors} == {"gpuNum", "rootfsSize"}
     assert caught.value.request_id
 
 
-async def test_a_plan_before_and_the_why_after(call: RealEither, herd: Herd) -> None:
+async def test_a_plan_before_and_the_why_after(call: RealAppClient, herd: Herd) -> None:
     plan = await call(lambda it: it.plan(**WISH, gpu_num=2, regions=["CN-HK-01", "AS-SGP-02"]))
     assert plan.fits and not plan.reasons and plan.best
     assert [it.rank for it in plan.offers] == list(range(1, len(plan.offers) + 1))

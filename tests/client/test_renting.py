@@ -22,12 +22,12 @@ from gpuherd.client import (
 from gpuherd.client.wire import Request
 from tests.client.support import (
     STILL,
-    Either,
+    AnyClient,
+    FakeReply,
     FakeServer,
-    Says,
     accepted,
+    client_of,
     details,
-    either_of,
     lost,
     problem,
     refused,
@@ -52,8 +52,8 @@ def raising(error: BaseException) -> Callable[[Instance], None]:
     return body
 
 
-async def test_it_is_usable_inside_and_deleted_after(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), details("running"), accepted())
+async def test_it_is_usable_inside_and_deleted_after(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     used: list[Instance] = []
     await call.renting(used.append, max_hourly_price=1, labels={"team": "a"})
     assert [it.usable for it in used] == [True]
@@ -67,14 +67,14 @@ async def test_it_is_usable_inside_and_deleted_after(call: Either, server: FakeS
     }
 
 
-async def test_it_can_be_stopped_instead(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), details("running"), accepted("stopping"))
+async def test_it_can_be_stopped_instead(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), details("running"), accepted("stopping"))
     await call.renting(nothing, release="stop")
     assert server.asked[-1] == STOP
 
 
 async def test_a_misspelt_release_is_found_before_anything_is_rented(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
     with pytest.raises(ValueError, match="release"):
         await call.renting(nothing, release="destroy")
@@ -85,8 +85,8 @@ async def test_a_misspelt_release_is_found_before_anything_is_rented(
 async def test_it_is_released_when_the_block_ends_with_an_error(
     server: FakeServer, error: BaseException
 ) -> None:
-    call = either_of("sync", server)
-    server.script(Says(details(), 201), details("running"), accepted())
+    call = client_of("sync", server)
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     with pytest.raises(type(error)) as caught:
         await call.renting(raising(error))
     assert caught.value is error
@@ -94,17 +94,17 @@ async def test_it_is_released_when_the_block_ends_with_an_error(
 
 
 async def test_an_error_in_an_async_block_releases_it(server: FakeServer) -> None:
-    call = either_of("async", server)
-    server.script(Says(details(), 201), details("running"), accepted())
+    call = client_of("async", server)
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     with pytest.raises(Oops):
         await call.renting(raising(Oops()))
     assert server.asked[-1] == DELETE
 
 
 async def test_it_is_kept_on_error_if_that_is_wanted(
-    call: Either, server: FakeServer, caplog: pytest.LogCaptureFixture
+    call: AnyClient, server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     with pytest.raises(Oops) as caught:
         await call.renting(raising(Oops()), keep_on_error=True)
     assert DELETE not in server.asked
@@ -113,16 +113,16 @@ async def test_it_is_kept_on_error_if_that_is_wanted(
     assert note in caplog.text
 
 
-async def test_it_is_not_kept_without_an_error(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), details("running"), accepted())
+async def test_it_is_not_kept_without_an_error(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     await call.renting(nothing, keep_on_error=True)
     assert server.asked[-1] == DELETE
 
 
 def test_an_interrupt_is_no_error_to_keep_it_for(server: FakeServer) -> None:
-    herd = either_of("sync", server).herd
+    herd = client_of("sync", server).herd
     assert isinstance(herd, Gpuherd)
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     with (
         pytest.raises(KeyboardInterrupt),
         herd.rent("train-1", product_name="x", template_id=1, keep_on_error=True),
@@ -131,16 +131,16 @@ def test_an_interrupt_is_no_error_to_keep_it_for(server: FakeServer) -> None:
     assert server.asked[-1] == DELETE
 
 
-async def test_what_failed_or_took_too_long_is_released(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), details("failed"), accepted())
+async def test_what_failed_or_took_too_long_is_released(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), details("failed"), accepted())
     with pytest.raises(InstanceFailed):
         await call.renting(nothing)
     assert server.asked[-1] == DELETE
 
-    def slow(request: Request) -> Says:
-        return Says(details(), headers=STILL, after_s=5) if request.method == "GET" else accepted()
+    def slow(request: Request) -> FakeReply:
+        return FakeReply(details(), headers=STILL, after_s=5) if request.method == "GET" else accepted()
 
-    server.script(Says(details(), 201), slow)
+    server.script(FakeReply(details(), 201), slow)
     with pytest.raises(WaitTimedOut):
         # What never was usable holds nothing worth keeping.
         await call.renting(nothing, timeout_s=10, release="stop")
@@ -148,22 +148,22 @@ async def test_what_failed_or_took_too_long_is_released(call: Either, server: Fa
 
 
 async def test_the_callback_hears_of_it_from_the_moment_it_is_accepted(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
     told: list[tuple[str, str]] = []
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     await call.renting(nothing, on_progress=lambda it: told.append((it.id, it.status)))
     assert told == [("inst_1", "creating"), ("inst_1", "running")]
 
 
-async def test_an_error_of_the_callback_releases_it(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), accepted())
+async def test_an_error_of_the_callback_releases_it(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), accepted())
     with pytest.raises(Oops):
         await call.renting(nothing, on_progress=raising(Oops()))
     assert server.asked[-1] == DELETE
 
 
-async def test_a_refused_create_leaves_nothing_to_release(call: Either, server: FakeServer) -> None:
+async def test_a_refused_create_leaves_nothing_to_release(call: AnyClient, server: FakeServer) -> None:
     server.script(problem(409, "NO_OPTIMAL_PRODUCT_ANY_REGION", "sold out"))
     with pytest.raises(NoCapacity, match="sold out"):
         await call.renting(nothing)
@@ -177,9 +177,9 @@ async def test_a_refused_create_leaves_nothing_to_release(call: Either, server: 
 def test_an_interrupt_during_the_create_releases_what_it_may_have_made(
     server: FakeServer, interrupt: BaseException
 ) -> None:
-    herd = either_of("sync", server).herd
+    herd = client_of("sync", server).herd
     assert isinstance(herd, Gpuherd)
-    server.script(interrupt, Says(details(), 201), accepted())
+    server.script(interrupt, FakeReply(details(), 201), accepted())
     with pytest.raises(type(interrupt)), herd.rent("train-1", product_name="x", template_id=1):
         raise AssertionError("never entered")
     # The same create with the same key tells which instance it is, and makes no second one.
@@ -189,9 +189,9 @@ def test_an_interrupt_during_the_create_releases_what_it_may_have_made(
 
 
 async def test_lost_answers_to_the_create_release_what_it_may_have_made(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
-    server.script(*[lost()] * 5, refused(), Says(details(), 201), accepted())
+    server.script(*[lost()] * 5, refused(), FakeReply(details(), 201), accepted())
     with pytest.raises(ConnectionFailed):
         await call.renting(nothing)
     assert server.asked == [CREATE] * 7 + [DELETE]
@@ -199,7 +199,7 @@ async def test_lost_answers_to_the_create_release_what_it_may_have_made(
 
 
 async def test_a_create_that_turns_out_to_have_been_refused_needs_no_release(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
     server.script(*[lost()] * 5, problem(409, "NO_OPTIMAL_PRODUCT_ANY_REGION"))
     with pytest.raises(ConnectionFailed) as caught:
@@ -209,7 +209,7 @@ async def test_a_create_that_turns_out_to_have_been_refused_needs_no_release(
 
 
 async def test_a_create_whose_fate_stays_unknown_is_told_loudly(
-    call: Either, server: FakeServer, caplog: pytest.LogCaptureFixture
+    call: AnyClient, server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.script(lost())
     with pytest.raises(ConnectionFailed) as caught:
@@ -219,9 +219,9 @@ async def test_a_create_whose_fate_stays_unknown_is_told_loudly(
     assert caplog.records[-1].levelno == logging.CRITICAL
 
 
-async def test_the_release_is_repeated_for_two_minutes(call: Either, server: FakeServer) -> None:
+async def test_the_release_is_repeated_for_two_minutes(call: AnyClient, server: FakeServer) -> None:
     troubles = [refused(), lost(), problem(500, "INTERNAL_ERROR"), problem(503, "X", retryAfter=9)]
-    server.script(Says(details(), 201), details("running"), *troubles * 3, accepted())
+    server.script(FakeReply(details(), 201), details("running"), *troubles * 3, accepted())
     await call.renting(nothing)
     deletes = [it for it in server.seen if it.method == "DELETE"]
     assert len(deletes) == 13
@@ -229,9 +229,9 @@ async def test_the_release_is_repeated_for_two_minutes(call: Either, server: Fak
 
 
 async def test_a_release_that_fails_is_an_error_that_names_the_instance(
-    call: Either, server: FakeServer, caplog: pytest.LogCaptureFixture
+    call: AnyClient, server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.script(Says(details(), 201), details("running"), refused())
+    server.script(FakeReply(details(), 201), details("running"), refused())
     with pytest.raises(NotReleased) as caught:
         await call.renting(nothing)
     assert 100 < server.clock.passed_s <= 120
@@ -241,26 +241,26 @@ async def test_a_release_that_fails_is_an_error_that_names_the_instance(
 
 
 async def test_a_release_that_fails_does_not_hide_the_error_of_the_block(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
-    server.script(Says(details(), 201), details("running"), problem(403, "FORBIDDEN"))
+    server.script(FakeReply(details(), 201), details("running"), problem(403, "FORBIDDEN"))
     with pytest.raises(Oops) as caught:
         await call.renting(raising(Oops()))
     assert "may still run" in caught.value.__notes__[0]
 
 
-async def test_what_is_gone_already_is_released(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201), details("running"), problem(404, "INSTANCE_NOT_FOUND"))
+async def test_what_is_gone_already_is_released(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(details(), 201), details("running"), problem(404, "INSTANCE_NOT_FOUND"))
     await call.renting(nothing)
     for status in ("exited", "deleting", "deleted"):
         down = problem(409, "INSTANCE_NOT_STOPPABLE", details={"status": status})
-        server.script(Says(details(), 201), details("running"), down)
+        server.script(FakeReply(details(), 201), details("running"), down)
         await call.renting(nothing, release="stop")
 
 
-async def test_a_stop_that_is_not_possible_is_told(call: Either, server: FakeServer) -> None:
+async def test_a_stop_that_is_not_possible_is_told(call: AnyClient, server: FakeServer) -> None:
     failed = problem(409, "INSTANCE_NOT_STOPPABLE", details={"status": "failed"})
-    server.script(Says(details(), 201), details("running"), failed)
+    server.script(FakeReply(details(), 201), details("running"), failed)
     with pytest.raises(NotReleased, match="its stop was not accepted"):
         await call.renting(nothing, release="stop")
 
@@ -268,10 +268,10 @@ async def test_a_stop_that_is_not_possible_is_told(call: Either, server: FakeSer
 def test_a_second_interrupt_ends_the_release_but_not_silently(
     server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    herd = either_of("sync", server).herd
+    herd = client_of("sync", server).herd
     assert isinstance(herd, Gpuherd)
     again = KeyboardInterrupt()
-    server.script(Says(details(), 201), details("running"), again)
+    server.script(FakeReply(details(), 201), details("running"), again)
     with (
         pytest.raises(KeyboardInterrupt) as caught,
         herd.rent("train-1", product_name="x", template_id=1),
@@ -301,7 +301,7 @@ class Gate:
 
 def gated(server: FakeServer, method: str) -> tuple[Gate, AsyncGpuherd]:
     gate = Gate(server, method)
-    return gate, AsyncGpuherd("http://x", "k", link=gate, clock=server.clock)
+    return gate, AsyncGpuherd("http://x", "k", transport=gate, clock=server.clock)
 
 
 async def rent_and_sleep(herd: AsyncGpuherd, inside: asyncio.Event) -> None:
@@ -311,9 +311,9 @@ async def rent_and_sleep(herd: AsyncGpuherd, inside: asyncio.Event) -> None:
 
 
 async def test_a_cancelled_block_releases_it(server: FakeServer) -> None:
-    herd = either_of("async", server).herd
+    herd = client_of("async", server).herd
     assert isinstance(herd, AsyncGpuherd)
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     inside = asyncio.Event()
     task = asyncio.ensure_future(rent_and_sleep(herd, inside))
     await inside.wait()
@@ -325,7 +325,7 @@ async def test_a_cancelled_block_releases_it(server: FakeServer) -> None:
 
 async def test_cancelling_again_and_again_does_not_stop_the_release(server: FakeServer) -> None:
     gate, herd = gated(server, "DELETE")
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     inside = asyncio.Event()
     task = asyncio.ensure_future(rent_and_sleep(herd, inside))
     await inside.wait()
@@ -343,7 +343,7 @@ async def test_cancelling_again_and_again_does_not_stop_the_release(server: Fake
 
 async def test_a_cancellation_during_the_release_comes_after_it(server: FakeServer) -> None:
     gate, herd = gated(server, "DELETE")
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
 
     async def rent() -> None:
         async with herd.rent("train-1", product_name="x", template_id=1):
@@ -361,7 +361,7 @@ async def test_a_cancellation_during_the_release_comes_after_it(server: FakeServ
 
 async def test_a_create_that_is_cancelled_releases_what_it_may_have_made(server: FakeServer) -> None:
     gate, herd = gated(server, "POST")
-    server.script(Says(details(), 201), accepted())
+    server.script(FakeReply(details(), 201), accepted())
     task = asyncio.ensure_future(rent_and_sleep(herd, asyncio.Event()))
     await gate.arrived.wait()
     task.cancel()
@@ -372,9 +372,9 @@ async def test_a_create_that_is_cancelled_releases_what_it_may_have_made(server:
 
 
 async def test_a_timeout_around_it_works_as_ever(server: FakeServer) -> None:
-    herd = either_of("async", server).herd
+    herd = client_of("async", server).herd
     assert isinstance(herd, AsyncGpuherd)
-    server.script(Says(details(), 201), details("running"), accepted())
+    server.script(FakeReply(details(), 201), details("running"), accepted())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await rent_and_sleep(herd, asyncio.Event())

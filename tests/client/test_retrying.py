@@ -12,10 +12,10 @@ from gpuherd.client import (
     Unavailable,
     UnexpectedReply,
 )
-from gpuherd.client.asking import Asker
-from gpuherd.client.steps import run
+from gpuherd.client.effects import run
+from gpuherd.client.retrying import RetryingCaller
 from gpuherd.client.wire import Request
-from tests.client.support import Answer, Either, FakeServer, Says, details, lost, problem, refused
+from tests.client.support import Answer, AnyClient, FakeReply, FakeServer, details, lost, problem, refused
 
 BUSY = problem(503, "NETWORK_ERROR", retryAfter=2)
 
@@ -26,16 +26,18 @@ def create(herd: object) -> object:
 
 @pytest.mark.parametrize("trouble", [lost(), refused(), problem(502, "CLOUD_ERROR"), BUSY])
 async def test_a_create_is_repeated_with_the_same_key(
-    call: Either, server: FakeServer, trouble: Answer
+    call: AnyClient, server: FakeServer, trouble: Answer
 ) -> None:
-    server.script(trouble, trouble, Says(details(), 201))
+    server.script(trouble, trouble, FakeReply(details(), 201))
     assert (await call(create)).id == "inst_1"
     assert len(server.seen) == 3
     assert len(set(server.keys)) == 1 and server.keys[0]
 
 
-async def test_each_create_has_a_key_of_its_own_unless_one_is_given(call: Either, server: FakeServer) -> None:
-    server.script(Says(details(), 201))
+async def test_each_create_has_a_key_of_its_own_unless_one_is_given(
+    call: AnyClient, server: FakeServer
+) -> None:
+    server.script(FakeReply(details(), 201))
     await call(create)
     await call(create)
     await call(lambda herd: herd.instances.create("a", "b", 1, idempotency_key="mine"))
@@ -43,7 +45,7 @@ async def test_each_create_has_a_key_of_its_own_unless_one_is_given(call: Either
     assert first != second and third == "mine"
 
 
-async def test_it_gives_up_after_some_tries(call: Either, server: FakeServer) -> None:
+async def test_it_gives_up_after_some_tries(call: AnyClient, server: FakeServer) -> None:
     server.script(refused())
     with pytest.raises(ConnectionFailed) as caught:
         await call(create)
@@ -53,7 +55,7 @@ async def test_it_gives_up_after_some_tries(call: Either, server: FakeServer) ->
     assert caught.value.idempotency_key == server.keys[0]
 
 
-async def test_no_try_begins_after_the_time_of_one_answer(call: Either, server: FakeServer) -> None:
+async def test_no_try_begins_after_the_time_of_one_answer(call: AnyClient, server: FakeServer) -> None:
     def slow(_: Request) -> ConnectionFailed:
         server.clock.passed_s += 30
         return lost()
@@ -64,7 +66,9 @@ async def test_no_try_begins_after_the_time_of_one_answer(call: Either, server: 
     assert len(server.seen) == 1
 
 
-async def test_one_lost_answer_leaves_it_open_whether_it_happened(call: Either, server: FakeServer) -> None:
+async def test_one_lost_answer_leaves_it_open_whether_it_happened(
+    call: AnyClient, server: FakeServer
+) -> None:
     server.script(lost(), problem(409, "NO_OPTIMAL_PRODUCT_ANY_REGION"))
     with pytest.raises(Conflict) as caught:
         await call(create)
@@ -78,11 +82,11 @@ async def test_one_lost_answer_leaves_it_open_whether_it_happened(call: Either, 
         (problem(409, "CONFLICT"), Conflict),
         (problem(429, "QUOTA_EXCEEDED"), TooManyRequests),
         (problem(503, "NETWORK_ERROR", retryAfter=3600), Unavailable),
-        (Says(b"<html>", 200), UnexpectedReply),
+        (FakeReply(b"<html>", 200), UnexpectedReply),
     ],
 )
 async def test_what_a_repeat_cannot_help_is_asked_once(
-    call: Either, server: FakeServer, answer: Says, kind: type[GpuherdError]
+    call: AnyClient, server: FakeServer, answer: FakeReply, kind: type[GpuherdError]
 ) -> None:
     server.script(answer)
     with pytest.raises(kind):
@@ -90,14 +94,14 @@ async def test_what_a_repeat_cannot_help_is_asked_once(
     assert len(server.seen) == 1
 
 
-async def test_it_waits_as_long_as_the_server_asks(call: Either, server: FakeServer) -> None:
+async def test_it_waits_as_long_as_the_server_asks(call: AnyClient, server: FakeServer) -> None:
     server.script(problem(429, "RATE_LIMIT_EXCEEDED", retryAfter=7), BUSY, details())
     await call(lambda herd: herd.instances.get("train-1"))
     assert server.clock.slept == [7, 2]
 
 
-async def test_retry_after_in_a_header_counts_as_well(call: Either, server: FakeServer) -> None:
-    server.script(Says(b"busy", 503, {"retry-after": "4"}), details())
+async def test_retry_after_in_a_header_counts_as_well(call: AnyClient, server: FakeServer) -> None:
+    server.script(FakeReply(b"busy", 503, {"retry-after": "4"}), details())
     await call(lambda herd: herd.instances.get("train-1"))
     assert server.clock.slept == [4]
 
@@ -114,7 +118,7 @@ async def test_retry_after_in_a_header_counts_as_well(call: Either, server: Fake
         lambda herd: herd.keys.revoke("k1"),
     ],
 )
-async def test_every_change_carries_a_key(call: Either, server: FakeServer, order: object) -> None:
+async def test_every_change_carries_a_key(call: AnyClient, server: FakeServer, order: object) -> None:
     server.script(refused())
     with pytest.raises(ConnectionFailed):
         await call(order)  # type: ignore[arg-type]
@@ -126,9 +130,9 @@ def test_a_change_without_a_key_is_never_repeated(server: FakeServer) -> None:
     import random
 
     server.script(lost())
-    asker = Asker(server.clock, random.Random(1), 30)
+    caller = RetryingCaller(server.clock, random.Random(1), 30)
     with pytest.raises(ConnectionFailed):
-        run(asker.ask(Request("POST", "/api/sync")), lambda effect: server.send(effect.request))  # type: ignore[union-attr]
+        run(caller.call(Request("POST", "/api/sync")), lambda effect: server.send(effect.request))  # type: ignore[union-attr]
     assert len(server.seen) == 1
 
 

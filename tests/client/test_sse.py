@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.client.sse import MESSAGE_MAX, Message, Messages, NoEventStream
+from gpuherd.client.sse import MESSAGE_MAX, NotAnEventStream, SseMessage, SseParser
 
 
-def read(*chunks: bytes) -> list[Message]:
-    reader = Messages()
+def read(*chunks: bytes) -> list[SseMessage]:
+    reader = SseParser()
     return [message for chunk in chunks for message in reader.feed(chunk)]
 
 
 def test_a_message_has_id_type_and_data() -> None:
     raw = b'retry: 2000\n\n: hello\n\nid: 7\nevent: instance.ready\ndata: {"a":1}\n\n'
-    assert read(raw) == [Message("7", "instance.ready", '{"a":1}')]
+    assert read(raw) == [SseMessage("7", "instance.ready", '{"a":1}')]
 
 
 def test_lines_of_data_are_one_text_and_an_id_lasts() -> None:
     assert read(b"id:1\ndata:a\ndata: b\ndata\n\ndata: c\n\n") == [
-        Message("1", "message", "a\nb\n"),
-        Message("1", "message", "c"),
+        SseMessage("1", "message", "a\nb\n"),
+        SseMessage("1", "message", "c"),
     ]
 
 
@@ -47,11 +47,11 @@ def test_it_is_the_same_wherever_it_is_cut(words: list[str], end: bytes, cuts: l
     raw = end.join(line.encode() for line in lines) + end + b": x"
     places = [0, *sorted(cut % len(raw) for cut in cuts), len(raw)]
     chunks = [raw[a:b] for a, b in pairwise(places)]
-    assert read(*chunks) == [Message(str(n), "e", word) for n, word in enumerate(words)]
+    assert read(*chunks) == [SseMessage(str(n), "e", word) for n, word in enumerate(words)]
 
 
 def test_what_has_no_end_is_given_up() -> None:
-    with pytest.raises(NoEventStream):
+    with pytest.raises(NotAnEventStream):
         read(b"x" * (MESSAGE_MAX + 1))
-    with pytest.raises(NoEventStream):
+    with pytest.raises(NotAnEventStream):
         read(*[b"data: " + b"x" * 100_000 + b"\n"] * 50)

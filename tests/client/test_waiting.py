@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from gpuherd.client import ConnectionFailed, Instance, InstanceFailed, NotFound, WaitTimedOut
-from tests.client.support import STILL, Either, FakeServer, Says, details, lost, problem, refused
+from tests.client.support import STILL, AnyClient, FakeReply, FakeServer, details, lost, problem, refused
 
 
 def wait(**options: Any) -> Any:
     return lambda herd: herd.instances.wait("train-1", **options)
 
 
-async def test_what_is_there_already_is_returned_at_once(call: Either, server: FakeServer) -> None:
+async def test_what_is_there_already_is_returned_at_once(call: AnyClient, server: FakeServer) -> None:
     server.script(details("running"))
     assert (await call(wait())).status == "running"
     assert server.asked == ["GET /api/instances/train-1"]
 
 
-async def test_it_is_followed_by_id_with_a_long_poll(call: Either, server: FakeServer) -> None:
-    server.script(details(), Says(details("starting"), headers=STILL, after_s=20), details("running"))
+async def test_it_is_followed_by_id_with_a_long_poll(call: AnyClient, server: FakeServer) -> None:
+    server.script(details(), FakeReply(details("starting"), headers=STILL, after_s=20), details("running"))
     assert (await call(wait())).usable
     poll = "GET /api/instances/inst_1?wait=ready&timeout=20"
     assert server.asked == ["GET /api/instances/train-1", poll, poll]
@@ -32,19 +32,19 @@ async def test_it_is_followed_by_id_with_a_long_poll(call: Either, server: FakeS
 
 @pytest.mark.parametrize(("until", "status"), [("exited", "exited"), ("deleted", "deleted")])
 async def test_other_ends_can_be_waited_for(
-    call: Either, server: FakeServer, until: str, status: str
+    call: AnyClient, server: FakeServer, until: str, status: str
 ) -> None:
     server.script(details("running"), details(status))
     assert (await call(wait(until=until))).status == status
     assert f"wait={until}" in server.asked[1]
 
 
-async def test_progress_is_told_once_for_each_change(call: Either, server: FakeServer) -> None:
+async def test_progress_is_told_once_for_each_change(call: AnyClient, server: FakeServer) -> None:
     server.script(
         details(),
-        Says(details(), headers=STILL, after_s=2),
-        Says(details("starting"), headers=STILL, after_s=2),
-        Says(details("starting", statusReason="pulling the image"), headers=STILL, after_s=2),
+        FakeReply(details(), headers=STILL, after_s=2),
+        FakeReply(details("starting"), headers=STILL, after_s=2),
+        FakeReply(details("starting", statusReason="pulling the image"), headers=STILL, after_s=2),
         details("running"),
     )
     told: list[Instance] = []
@@ -59,7 +59,7 @@ async def test_progress_is_told_once_for_each_change(call: Either, server: FakeS
     assert "timeout=2" in server.asked[1]
 
 
-async def test_what_will_not_come_is_an_error_with_the_instance(call: Either, server: FakeServer) -> None:
+async def test_what_will_not_come_is_an_error_with_the_instance(call: AnyClient, server: FakeServer) -> None:
     error = {"code": "STARTUP_TIMEOUT", "message": "too slow"}
     server.script(details(), details("failed", statusReason="still pulling", lastError=error))
     with pytest.raises(InstanceFailed) as caught:
@@ -69,9 +69,9 @@ async def test_what_will_not_come_is_an_error_with_the_instance(call: Either, se
     assert "events('inst_1')" in str(caught.value)
 
 
-async def test_the_time_is_over_when_it_is_over(call: Either, server: FakeServer) -> None:
-    def held(request: Any) -> Says:
-        return Says(details(), headers=STILL, after_s=float(dict(request.query)["timeout"]))
+async def test_the_time_is_over_when_it_is_over(call: AnyClient, server: FakeServer) -> None:
+    def held(request: Any) -> FakeReply:
+        return FakeReply(details(), headers=STILL, after_s=float(dict(request.query)["timeout"]))
 
     server.script(details(), held)
     with pytest.raises(WaitTimedOut) as caught:
@@ -82,7 +82,7 @@ async def test_the_time_is_over_when_it_is_over(call: Either, server: FakeServer
     assert "after 50 s" in str(caught.value)
 
 
-async def test_an_outage_is_waited_out(call: Either, server: FakeServer) -> None:
+async def test_an_outage_is_waited_out(call: AnyClient, server: FakeServer) -> None:
     server.script(
         details(),
         refused(),
@@ -96,29 +96,29 @@ async def test_an_outage_is_waited_out(call: Either, server: FakeServer) -> None
     assert server.clock.slept == [1, 1, 5, 3, 1]
 
 
-async def test_an_outage_does_not_last_for_ever(call: Either, server: FakeServer) -> None:
+async def test_an_outage_does_not_last_for_ever(call: AnyClient, server: FakeServer) -> None:
     server.script(details(), refused())
     with pytest.raises(WaitTimedOut, match=r"could not be asked at the end: .*connection refused"):
         await call(wait(timeout_s=10))
     assert server.clock.passed_s == 10
 
 
-async def test_a_server_that_was_never_there_is_no_outage(call: Either, server: FakeServer) -> None:
+async def test_a_server_that_was_never_there_is_no_outage(call: AnyClient, server: FakeServer) -> None:
     server.script(refused())
     with pytest.raises(ConnectionFailed):
         await call(wait())
 
 
-async def test_a_refusal_ends_it(call: Either, server: FakeServer) -> None:
+async def test_a_refusal_ends_it(call: AnyClient, server: FakeServer) -> None:
     server.script(details(), problem(404, "INSTANCE_NOT_FOUND"))
     with pytest.raises(NotFound):
         await call(wait())
 
 
 async def test_a_server_that_does_not_hold_the_question_back_is_not_flooded(
-    call: Either, server: FakeServer
+    call: AnyClient, server: FakeServer
 ) -> None:
-    server.script(details(), Says(details(), headers=STILL))
+    server.script(details(), FakeReply(details(), headers=STILL))
     with pytest.raises(WaitTimedOut):
         await call(wait(timeout_s=10))
     assert len(server.seen) == 11

@@ -10,8 +10,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from gpuherd.client import BadConfiguration, WebhookInvalid, verify_webhook
-from gpuherd.domain.secret import Secret
-from tests.client.support import NOW, HastyClock, details
+from gpuherd.domain.access.secret import Secret
+from tests.client.support import NOW, InstantClock, details
 
 SECRET = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
 EVENT = {
@@ -32,7 +32,7 @@ def signed(body: bytes = BODY, at: datetime = NOW, secret: str = SECRET) -> dict
 
 
 def verified(headers: dict[str, str], body: Any = BODY, secret: Any = SECRET, **options: Any) -> Any:
-    return verify_webhook(headers, body, secret, clock=HastyClock(), **options)
+    return verify_webhook(headers, body, secret, clock=InstantClock(), **options)
 
 
 @pytest.mark.parametrize("secret", [SECRET, Secret(SECRET)])

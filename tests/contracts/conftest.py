@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from tests.support.databases import Store, migrate_file, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, postgres_slate  # noqa: F401
+from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import Tables
 from tests.support.postgres import postgres_server  # noqa: F401
-from tests.support.shared_sql import share_sql
+from tests.support.shared_sql_cache import share_compiled_sql
 
 MEMORY = "memory:"
 
@@ -47,7 +47,7 @@ def database(database_url: str) -> Iterator[Database | Tables]:
         yield Tables()
         return
     with closing(Database(database_url)) as database:
-        share_sql(database)
+        share_compiled_sql(database)
         yield database
 
 
@@ -72,5 +72,5 @@ def other_store(
         yield MemoryStore(database, store_clock, seed=2)
         return
     with closing(Database(database_url)) as other:
-        share_sql(other)
+        share_compiled_sql(other)
         yield Store(other, store_clock, seed=2)

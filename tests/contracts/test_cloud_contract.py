@@ -12,6 +12,10 @@ import pytest
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import NovitaTransport
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.machine import ConnectionDetails, Phase
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall
+from gpuherd.domain.cloud.tag import Tag, cloud_name, parse_tag
 from gpuherd.domain.errors import (
     CloudRefused,
     CloudTimeout,
@@ -24,20 +28,16 @@ from gpuherd.domain.errors import (
     OutOfStock,
     RateLimited,
 )
-from gpuherd.domain.machine import Connection, Phase
-from gpuherd.domain.offer import BillingMode, Order
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.tag import Tag, cloud_name, read_tag
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.catalogue import Template as KeptTemplate
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.catalogue import StoredTemplate as KeptTemplate
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.faults import RULES, Fault, FaultKind
+from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 
 PRODUCT, CLUSTER, REGION = "4090.16c62g", "us-ca-6", "US-CA-06"
@@ -45,7 +45,7 @@ TAG = Tag("abcd1234", "01jcqz0000000000000000test", 1)
 BOOT_S = 60
 # Over HTTP these seconds are real: enough to be sent on a busy machine, few enough to wait for.
 IMPATIENT_S = 0.5
-ALL = (*Endpoint,)
+ALL = (*ApiEndpoint,)
 COMMANDS = ("start", "stop", "restart", "delete")
 
 
@@ -60,11 +60,13 @@ def world(clock: FakeClock) -> World:
     return World(clock, Random(7))
 
 
-async def order_for(cloud: Cloud, *, template_id: str = "101", mode: BillingMode = BillingMode.SPOT) -> Order:
+async def order_for(
+    cloud: Cloud, *, template_id: str = "101", mode: BillingMode = BillingMode.SPOT
+) -> CreateCall:
     offers = await cloud.list_offers(mode)
     offer = next(each for each in offers if (each.product_id, each.cluster_id) == (PRODUCT, CLUSTER))
     template = await cloud.get_template(template_id)
-    return Order(cloud_name("My Job", TAG), str(TAG), offer, template, 1, 60, mode)
+    return CreateCall(cloud_name("My Job", TAG), str(TAG), offer, template, 1, 60, mode)
 
 
 async def running_machine(cloud: Cloud, clock: FakeClock) -> str:
@@ -176,7 +178,7 @@ class CloudContract:
         assert [machine.id for machine in world.alive()] == [cloud_id]
         machine = await cloud.get_machine(cloud_id)
         assert machine.name == cloud_name("My Job", TAG)
-        assert read_tag(machine.name) == TAG
+        assert parse_tag(machine.name) == TAG
         assert machine.env_tag == str(TAG)
         assert (machine.cluster_id, machine.region, machine.product_id) == (CLUSTER, REGION, PRODUCT)
         assert (machine.gpu_num, machine.disk_gb, machine.billing_mode) == (1, 60, "spot")
@@ -214,7 +216,9 @@ class CloudContract:
     )
     async def test_a_clear_no_to_a_create_is_told_apart(self, cloud, world, status, reason, kind, code):
         order = await order_for(cloud)
-        world.faults.add(Fault(FaultKind.REFUSE, status=status, reason=reason, endpoints=(Endpoint.CREATE,)))
+        world.faults.add(
+            Fault(FaultKind.REFUSE, status=status, reason=reason, endpoints=(ApiEndpoint.CREATE,))
+        )
         with pytest.raises(GpuherdError) as caught:
             await cloud.create_machine(order)
         assert (type(caught.value), caught.value.code) == (kind, code)
@@ -253,7 +257,7 @@ class CloudContract:
             (Fault(FaultKind.OUTAGE, style="cut"), 0),
             *(
                 (Fault(FaultKind.GARBAGE, style=style), 1)
-                for style in RULES[FaultKind.GARBAGE].styles
+                for style in FAULT_KIND_SPECS[FaultKind.GARBAGE].styles
                 if style != "wrong_type"
             ),
         ],
@@ -265,7 +269,7 @@ class CloudContract:
         self, cloud, world, fault, rented
     ):
         order = await order_for(cloud)
-        world.faults.add(replace(fault, endpoints=(Endpoint.CREATE,)))
+        world.faults.add(replace(fault, endpoints=(ApiEndpoint.CREATE,)))
         with pytest.raises(OutcomeUnknown):
             await cloud.create_machine(order)
         assert world.calls["create"] == 1
@@ -276,7 +280,9 @@ class CloudContract:
         self, cloud, impatient, world, style, rented
     ):
         order = await order_for(cloud)
-        world.faults.add(Fault(FaultKind.HANG, seconds=math.inf, style=style, endpoints=(Endpoint.CREATE,)))
+        world.faults.add(
+            Fault(FaultKind.HANG, seconds=math.inf, style=style, endpoints=(ApiEndpoint.CREATE,))
+        )
         with pytest.raises(OutcomeUnknown):
             await impatient.create_machine(order)
         assert world.calls["create"] == 1
@@ -293,7 +299,9 @@ class CloudContract:
         self, cloud, world, retry_after, expected_s
     ):
         order = await order_for(cloud)
-        world.faults.add(Fault(FaultKind.RATE_LIMIT, retry_after=retry_after, endpoints=(Endpoint.CREATE,)))
+        world.faults.add(
+            Fault(FaultKind.RATE_LIMIT, retry_after=retry_after, endpoints=(ApiEndpoint.CREATE,))
+        )
         with pytest.raises(RateLimited) as caught:
             await cloud.create_machine(order)
         assert caught.value.retry_after_s == expected_s
@@ -318,7 +326,7 @@ class CloudContract:
         assert listing.complete
         assert world.calls["list"] == math.ceil(count / 100)
 
-    @pytest.mark.parametrize("style", RULES[FaultKind.PARTIAL_LIST].styles)
+    @pytest.mark.parametrize("style", FAULT_KIND_SPECS[FaultKind.PARTIAL_LIST].styles)
     @pytest.mark.parametrize("count", [50, 150, 200])
     async def test_a_list_whose_pages_do_not_fit_together_is_not_complete(self, cloud, world, style, count):
         fill(world, count)
@@ -335,7 +343,7 @@ class CloudContract:
 
     async def test_a_running_machine_has_its_ports_and_ways_in_and_no_passwords(self, cloud, world, clock):
         cloud_id = await cloud.create_machine(await order_for(cloud))
-        assert (await cloud.get_machine(cloud_id)).connection == Connection()
+        assert (await cloud.get_machine(cloud_id)).connection == ConnectionDetails()
         await clock.advance(BOOT_S)
         machine = await cloud.get_machine(cloud_id)
         assert [(port.port, port.type) for port in machine.ports] == [(8888, "http"), (22, "tcp")]
@@ -441,7 +449,7 @@ class CloudContract:
             (Fault(FaultKind.REFUSE, status=401, reason="UNAUTHORIZED"), KeyRefused),
             *(
                 (Fault(FaultKind.GARBAGE, style=style, endpoints=ALL), CloudUnavailable)
-                for style in RULES[FaultKind.GARBAGE].styles
+                for style in FAULT_KIND_SPECS[FaultKind.GARBAGE].styles
             ),
         ],
         ids=lambda value: (
@@ -528,7 +536,7 @@ class CloudContract:
         make = stopped_machine if verb == "start" else running_machine
         cloud_id = await make(cloud, clock)
         before = world.calls[verb]
-        world.faults.add(replace(fault, endpoints=(Endpoint(verb),)))
+        world.faults.add(replace(fault, endpoints=(ApiEndpoint(verb),)))
         with pytest.raises(OutcomeUnknown):
             await command(cloud, verb)(cloud_id)
         assert world.calls[verb] == before + 1
@@ -548,7 +556,7 @@ class CloudContract:
     async def test_a_command_needs_no_particular_answer(self, cloud, world, clock, verb, style):
         make = stopped_machine if verb == "start" else running_machine
         cloud_id = await make(cloud, clock)
-        world.faults.add(Fault(FaultKind.GARBAGE, style=style, endpoints=(Endpoint(verb),)))
+        world.faults.add(Fault(FaultKind.GARBAGE, style=style, endpoints=(ApiEndpoint(verb),)))
         await command(cloud, verb)(cloud_id)
 
     async def test_delete_is_quiet_when_already_gone(self, cloud, world, clock):

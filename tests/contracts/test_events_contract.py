@@ -12,14 +12,14 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.event_log import SqlEventLog
-from gpuherd.adapters.sql.mapping import event_row
-from gpuherd.adapters.sql.schema import event, instance
-from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
-from gpuherd.domain.orphan import Finding, Orphan, OrphanVerdict
+from gpuherd.adapters.sql.events import SqlEventLog
+from gpuherd.adapters.sql.instances.mapping import event_row
+from gpuherd.adapters.sql.schema.tables import event, instance
+from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
+from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EventFilter, LoggedEvent
-from gpuherd.ports.orphans import AccountNews, Entry
-from gpuherd.ports.store import Change, Told
+from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.orphans import AccountEvent, LedgerWrite
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
@@ -38,9 +38,11 @@ async def happen(store: Store, n: int, *types: str, owner: str = "admin") -> Non
 
 
 async def happen_to_the_account(store: Store) -> None:
-    orphan = Orphan(a_machine(1), Finding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START)
-    news = AccountNews(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: Told())
-    await store.orphans.note([Entry(orphan, account=news)])
+    orphan = Orphan(
+        a_machine(1), OrphanFinding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START
+    )
+    news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: OutboxEntries())
+    await store.orphans.save([LedgerWrite(orphan, account=news)])
 
 
 def told(events: tuple[LoggedEvent, ...]) -> list[tuple[str, str]]:

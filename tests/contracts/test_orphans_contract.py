@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql import schema
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.delivery import Delivery
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.errors import Conflict, StaleWrite
-from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.instance import Status
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import Ending, Finding, Orphan, OrphanOrder, OrphanVerdict
-from gpuherd.domain.sighting import Sighting
-from gpuherd.ports.orphans import AccountNews, Entry
-from gpuherd.ports.store import Change, Told
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.orphan import Orphan, OrphanEnding, OrphanFinding, OrphanOrder, OrphanVerdict
+from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.orphans import AccountEvent, LedgerWrite
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -43,27 +43,29 @@ MINUTE = timedelta(minutes=1)
 def an_orphan(
     machine: Machine | None = None, verdict: OrphanVerdict = OrphanVerdict.FOREIGN, **changes: Any
 ) -> Orphan:
-    it = Orphan(machine or a_machine(1), Finding(verdict, "because"), first_seen_at=START, judged_at=START)
+    it = Orphan(
+        machine or a_machine(1), OrphanFinding(verdict, "because"), first_seen_at=START, judged_at=START
+    )
     return replace(it, **changes)
 
 
-async def see(store: Store, *sightings: Sighting) -> None:
-    await store.sightings.record(a_list(), sightings, [])
+async def see(store: Store, *observations: ObservedMachine) -> None:
+    await store.observations.record(a_list(), observations, [])
 
 
-async def note(store: Store, *orphans: Orphan) -> None:
-    await store.orphans.note([Entry(it) for it in orphans])
+async def save(store: Store, *orphans: Orphan) -> None:
+    await store.orphans.save([LedgerWrite(it) for it in orphans])
 
 
-async def strays(store: Store) -> list[str]:
-    found = await store.orphans.strays()
+async def candidates(store: Store) -> list[str]:
+    found = await store.orphans.candidates()
     return sorted((it.orphan or it.sighting.machine).cloud_id for it in found)  # type: ignore[union-attr]
 
 
 class TestStrays:
     async def test_a_listed_machine_without_an_instance_is_one(self, store: Store) -> None:
         await see(store, a_sighting(a_machine(1)), a_sighting(a_tagged_machine(2)))
-        assert await strays(store) == ["machine-1", "machine-2"]
+        assert await candidates(store) == ["machine-1", "machine-2"]
 
     async def test_one_that_an_instance_has_is_none(self, store: Store) -> None:
         for n, status in enumerate(Status):
@@ -71,7 +73,7 @@ class TestStrays:
         await see(store, *(a_sighting(a_machine(n)) for n in range(len(Status))))
         doubtful = {Status.FAILED, Status.DELETED}
         # Of these the domain decides.
-        assert await strays(store) == sorted(
+        assert await candidates(store) == sorted(
             f"machine-{n}" for n, status in enumerate(Status) if status in doubtful
         )
 
@@ -80,7 +82,7 @@ class TestStrays:
         await store.instances.add(Change(an_instance(1), attempt=an_attempt(1, state=state)))
         await see(store, a_sighting(a_tagged_machine(1)))
         is_open = state in (AttemptState.SENT, AttemptState.UNKNOWN)
-        assert await strays(store) == ([] if is_open else ["machine-1"])
+        assert await candidates(store) == ([] if is_open else ["machine-1"])
 
     async def test_each_comes_with_all_records_about_it(self, store: Store) -> None:
         bound = a_running_instance(2, cloud_id="machine-1", status=Status.DELETED)
@@ -90,17 +92,17 @@ class TestStrays:
         await store.instances.add(Change(named, attempt=call))
         seen = a_sighting(a_tagged_machine(1))
         await see(store, seen)
-        (stray,) = await store.orphans.strays()
-        records = stray.records
+        (candidate,) = await store.orphans.candidates()
+        records = candidate.records
         assert records.bound == await store.instances.get(bound.id)
         assert records.named == await store.instances.get(named.id)
         assert records.attempt == call
-        assert (stray.sighting, stray.orphan) == (seen, None)
-        assert await store.orphans.records(seen.machine) == stray.records
+        assert (candidate.sighting, candidate.orphan) == (seen, None)
+        assert await store.orphans.records(seen.machine) == candidate.records
 
     async def test_one_that_is_not_listed_any_more_and_has_no_line_is_none(self, store: Store) -> None:
         await see(store, a_sighting(a_machine(1), missing_since=START, missing_lists=1))
-        assert await strays(store) == []
+        assert await candidates(store) == []
 
     @pytest.mark.parametrize(
         ("changes", "restless"),
@@ -117,27 +119,27 @@ class TestStrays:
         self, store: Store, changes: dict[str, Any], restless: bool
     ) -> None:
         await see(store, a_sighting(a_machine(1)))
-        await note(store, an_orphan(**changes))
-        assert await strays(store) == (["machine-1"] if restless else [])
+        await save(store, an_orphan(**changes))
+        assert await candidates(store) == (["machine-1"] if restless else [])
 
     async def test_a_line_at_rest_needs_a_thought_when_its_machine_is_missed_or_claimed(
         self, store: Store
     ) -> None:
         rest = [an_orphan(a_machine(n), confirmed_at=START) for n in (1, 2, 3)]
-        await note(store, *rest)
+        await save(store, *rest)
         await see(
             store, a_sighting(a_machine(1), missing_since=START, missing_lists=1), a_sighting(a_machine(2))
         )
-        assert await strays(store) == ["machine-1", "machine-3"]
+        assert await candidates(store) == ["machine-1", "machine-3"]
         await store.instances.add(Change(a_running_instance(2)))
-        assert await strays(store) == ["machine-1", "machine-2", "machine-3"]
+        assert await candidates(store) == ["machine-1", "machine-2", "machine-3"]
 
     async def test_a_closed_line_is_no_reason_to_overlook_a_machine(self, store: Store) -> None:
         await see(store, a_sighting(a_machine(1)))
-        await note(store, an_orphan(gone_at=START, ending=Ending.GONE))
-        (stray,) = await store.orphans.strays()
-        assert stray.orphan is not None
-        assert not stray.orphan.is_open
+        await save(store, an_orphan(gone_at=START, ending=OrphanEnding.GONE))
+        (candidate,) = await store.orphans.candidates()
+        assert candidate.orphan is not None
+        assert not candidate.orphan.is_open
 
 
 class TestLines:
@@ -155,40 +157,40 @@ class TestLines:
             tries=3,
             error="no",
         )
-        await note(store, it)
+        await save(store, it)
         assert await store.orphans.open() == (replace(it, version=1),)
-        assert (await store.orphans.line("machine-1")).orphan == replace(it, version=1)
+        assert (await store.orphans.entry("machine-1")).orphan == replace(it, version=1)
 
     async def test_its_machine_is_shown_as_the_lists_show_it_now(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         renamed = a_sighting(a_machine(1, name="renamed"), changed_at=START + MINUTE)
         await see(store, renamed)
         (it,) = await store.orphans.open()
         assert (it.machine, it.changed_at) == (renamed.machine, START + MINUTE)
 
     async def test_closed_lines_are_not_open_and_are_forgotten_in_time(self, store: Store) -> None:
-        await note(store, an_orphan(gone_at=START, ending=Ending.ADOPTED, adopted_as=instance_id(1)))
+        await save(store, an_orphan(gone_at=START, ending=OrphanEnding.ADOPTED, adopted_as=instance_id(1)))
         assert await store.orphans.open() == ()
         assert await store.orphans.forget(START) == 0
-        assert (await store.orphans.line("machine-1")).orphan is not None
+        assert (await store.orphans.entry("machine-1")).orphan is not None
         assert await store.orphans.forget(START + MINUTE) == 1
-        assert (await store.orphans.line("machine-1")).orphan is None
+        assert (await store.orphans.entry("machine-1")).orphan is None
 
     async def test_open_lines_are_never_forgotten(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         assert await store.orphans.forget(START + timedelta(days=365)) == 0
 
     async def test_nothing_is_known_of_what_was_never_seen(self, store: Store) -> None:
-        line = await store.orphans.line("nobody")
-        assert (line.orphan, line.sighting) == (None, None)
+        entry = await store.orphans.entry("nobody")
+        assert (entry.orphan, entry.sighting) == (None, None)
 
     async def test_a_line_that_has_changed_meanwhile_is_not_written_over(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         with pytest.raises(StaleWrite):
-            await note(store, an_orphan(tries=1))
+            await save(store, an_orphan(tries=1))
         with pytest.raises(StaleWrite):
-            await note(store, an_orphan(tries=1, version=2))
-        await note(store, an_orphan(tries=1, version=1))
+            await save(store, an_orphan(tries=1, version=2))
+        await save(store, an_orphan(tries=1, version=1))
         assert [it.tries for it in await store.orphans.open()] == [1]
 
 
@@ -196,62 +198,64 @@ class TestEvents:
     async def test_an_event_on_an_instance_stands_or_falls_with_the_line(self, store: Store) -> None:
         instance = await store.instances.add(Change(an_instance(1)))
         told = Change(replace(instance, sequence=1), events=(an_event(1, type=ORPHAN_DETECTED),))
-        await store.orphans.note([Entry(an_orphan(), change=told)])
+        await store.orphans.save([LedgerWrite(an_orphan(), change=told)])
         assert [it.type for it in await store.instances.events(instance.id)] == [ORPHAN_DETECTED]
         before = await store.everything()
         with pytest.raises(StaleWrite):
             # The instance has moved on.
-            await store.orphans.note([Entry(an_orphan(a_machine(2)), change=told)])
+            await store.orphans.save([LedgerWrite(an_orphan(a_machine(2)), change=told)])
         assert await store.everything() == before
 
     async def test_the_account_has_a_sequence_of_its_own_and_its_webhooks(self, store: Store) -> None:
-        def tell(event: Event) -> Told:
+        def outbox_entries_for(event: Event) -> OutboxEntries:
             it: Delivery = replace(
                 a_delivery(1, event.sequence), instance_id=ACCOUNT, sequence=event.sequence
             )
-            return Told((it,), (a_sending_job(it),))
+            return OutboxEntries((it,), (a_sending_job(it),))
 
-        news = AccountNews(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), tell)
-        await store.orphans.note([Entry(an_orphan(a_machine(n)), account=news) for n in (1, 2)])
-        await store.orphans.note([Entry(an_orphan(a_machine(3)), account=news)])
+        news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), outbox_entries_for)
+        await store.orphans.save([LedgerWrite(an_orphan(a_machine(n)), account=news) for n in (1, 2)])
+        await store.orphans.save([LedgerWrite(an_orphan(a_machine(3)), account=news)])
         assert [it.sequence for it in await store.instances.events(ACCOUNT)] == [1, 2, 3]
-        assert [row.sequence for row in await store.rows(schema.delivery)] == [1, 2, 3]
-        assert len(await store.rows(schema.job)) == 3
+        assert [row.sequence for row in await store.rows(tables.delivery)] == [1, 2, 3]
+        assert len(await store.rows(tables.job)) == 3
 
 
 class TestAsking:
     async def test_one_asker_gets_through(self, store: Store, other_store: Store) -> None:
-        await note(store, an_orphan(order=OrphanOrder.DELETE, ordered_at=START))
+        await save(store, an_orphan(order=OrphanOrder.DELETE, ordered_at=START))
         (it,) = await store.orphans.open()
         asked = replace(it, asked_at=START, tries=1)
-        answers = await asyncio.gather(store.orphans.ask(asked), other_store.orphans.ask(asked))
+        answers = await asyncio.gather(
+            store.orphans.begin_order(asked), other_store.orphans.begin_order(asked)
+        )
         assert sorted(it is not None for it in answers) == [False, True]
         assert [it.tries for it in await store.orphans.open()] == [1]
 
     async def test_nobody_asks_about_a_machine_that_an_instance_counts_on(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         (it,) = await store.orphans.open()
         await store.instances.add(Change(a_running_instance(1)))
-        assert await store.orphans.ask(it) is None
+        assert await store.orphans.begin_order(it) is None
 
     async def test_one_that_outlived_its_instance_may_be_asked_about(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         (it,) = await store.orphans.open()
         await store.instances.add(Change(a_running_instance(1, status=Status.DELETED)))
-        assert await store.orphans.ask(it) is not None
+        assert await store.orphans.begin_order(it) is not None
 
     async def test_nobody_asks_about_a_closed_line(self, store: Store) -> None:
         it = an_orphan(gone_at=START)
-        await note(store, it)
-        assert await store.orphans.ask(replace(it, version=1)) is None
+        await save(store, it)
+        assert await store.orphans.begin_order(replace(it, version=1)) is None
 
 
-CLOSED: dict[str, Any] = {"gone_at": START, "ending": Ending.ADOPTED}
+CLOSED: dict[str, Any] = {"gone_at": START, "ending": OrphanEnding.ADOPTED}
 
 
 class TestAdopting:
     async def test_instance_and_line_are_written_together(self, store: Store) -> None:
-        await note(store, an_orphan())
+        await save(store, an_orphan())
         new = Change(a_running_instance(1, settled=False))
         closed = an_orphan(**CLOSED, adopted_as=instance_id(1), version=1)
         assert await store.orphans.adopt(closed, new, is_new=True) == new.instance
@@ -292,7 +296,7 @@ class TestAdopting:
 class TestCounting:
     async def test_only_what_the_collector_ordered_lately_counts(self, store: Store) -> None:
         order = {"order": OrphanOrder.DELETE, "ordered_by": "collector"}
-        await note(
+        await save(
             store,
             an_orphan(a_machine(1), **order, ordered_at=START + MINUTE),
             an_orphan(a_machine(2), **order, ordered_at=START + MINUTE, gone_at=START + MINUTE),
@@ -312,10 +316,10 @@ class TestTurnsOfTheForgetful:
     """A turn of an instance without a machine sees every machine that carries a tag of the instance."""
 
     async def seen(self, store: Store) -> list[str]:
-        turn = await store.turns.begin(instance_id(1), None)
+        turn = await store.turns.acquire(instance_id(1), None)
         assert turn is not None
-        await store.turns.end(turn)
-        return sorted(it.machine.cloud_id for it in turn.sightings)
+        await store.turns.release(turn)
+        return sorted(it.machine.cloud_id for it in turn.observations)
 
     async def test_machines_of_calls_without_a_record_are_seen(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
@@ -333,12 +337,12 @@ class TestTurnsOfTheForgetful:
         await store.instances.add(Change(an_instance(1)))
         await see(store, a_sighting(a_tagged_machine(1)))
         it = an_orphan(a_tagged_machine(1), order=OrphanOrder.DELETE, ordered_at=START)
-        await note(store, it)
+        await save(store, it)
         assert await self.seen(store) == []
 
     async def test_a_refresh_sees_what_was_listed_meanwhile(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
-        turn = await store.turns.begin(instance_id(1), None)
+        turn = await store.turns.acquire(instance_id(1), None)
         assert turn is not None
         await see(store, a_sighting(a_tagged_machine(1)))
-        assert [it.machine.cloud_id for it in (await store.turns.refresh(turn)).sightings] == ["machine-1"]
+        assert [it.machine.cloud_id for it in (await store.turns.refresh(turn)).observations] == ["machine-1"]

@@ -20,8 +20,8 @@ import yaml
 from aiohttp import web
 
 from gpuherd.__main__ import application
-from gpuherd.bootstrap.service import STOP_LIMIT_S
-from gpuherd.settings import NAMES
+from gpuherd.bootstrap.service import SHUTDOWN_LIMIT_S
+from gpuherd.settings import SETTING_NAMES
 from tests.support.processes import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -83,7 +83,7 @@ def documented_commands() -> Iterator[str]:
 
 @pytest.mark.parametrize("path", [*FILES, OPERATIONS], ids=lambda it: it.name)
 def test_every_setting_that_is_named_exists(path: Path) -> None:
-    assert set(OURS.findall(path.read_text())) - NAMES - NO_SETTINGS == set()
+    assert set(OURS.findall(path.read_text())) - SETTING_NAMES - NO_SETTINGS == set()
 
 
 def test_all_kinds_of_files_are_there() -> None:
@@ -146,7 +146,7 @@ class TestUnits:
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda it: it.name)
     def test_a_create_call_under_way_may_end(self, unit: Path) -> None:
-        assert int(dict(directives(unit))["TimeoutStopSec"]) > STOP_LIMIT_S
+        assert int(dict(directives(unit))["TimeoutStopSec"]) > SHUTDOWN_LIMIT_S
 
     def test_all_units_are_locked_down_alike(self) -> None:
         told_apart = {"Description", "ExecStart", "Environment"}
@@ -244,7 +244,7 @@ class TestCompose:
     def test_its_root_is_read_only(self, name: str, service: dict[str, Any]) -> None:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
-        assert int(service["stop_grace_period"].removesuffix("s")) > STOP_LIMIT_S
+        assert int(service["stop_grace_period"].removesuffix("s")) > SHUTDOWN_LIMIT_S
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
 
 

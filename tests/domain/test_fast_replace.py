@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.copying import replace
-from gpuherd.domain.instance import Status
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Status
 from tests.support.builders import a_running_instance
 
 

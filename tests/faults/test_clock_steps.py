@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.clock_steps import ClockSteps
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.clock_steps import ClockStepDetector
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -23,7 +23,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
-CREATES = Endpoint.CREATE.value
+CREATES = ApiEndpoint.CREATE.value
 HOUR_S = 3600.0
 AHEAD_AND_BACK = pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S], ids=["ahead", "back"])
 
@@ -96,14 +96,14 @@ async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: W
 
 async def test_f19_steps_are_told_from_time_that_passes() -> None:
     clock = FakeClock()
-    steps = ClockSteps(clock)
+    steps = ClockStepDetector(clock)
     await clock.advance(86_400)
-    assert steps.look() == timedelta(0)
+    assert steps.detect_step() == timedelta(0)
     clock.jump_wall(3600)
     await clock.advance(5)
-    assert steps.look() == timedelta(hours=1)
-    assert steps.look() == timedelta(0)
+    assert steps.detect_step() == timedelta(hours=1)
+    assert steps.detect_step() == timedelta(0)
     assert steps.ahead_since(START) == timedelta(hours=1)
     assert steps.ahead_since(clock.now()) == timedelta(0)
     clock.jump_wall(-7200)
-    assert steps.look() == timedelta(hours=-2)
+    assert steps.detect_step() == timedelta(hours=-2)

@@ -9,13 +9,13 @@ from decimal import Decimal
 
 import pytest
 
+from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import NoCapacity
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.offer import BillingMode
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import Product
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.herd import PRODUCT, Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -25,7 +25,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
-CREATES = Endpoint.CREATE.value
+CREATES = ApiEndpoint.CREATE.value
 
 
 def raise_prices(world: World) -> None:
@@ -45,7 +45,7 @@ async def test_f39_without_money_there_is_one_call_and_one_clear_word(
     herd: Herd, world: World, status: int
 ) -> None:
     world.faults.add(
-        Fault(FaultKind.REFUSE, endpoints=(Endpoint.CREATE,), status=status, reason="BALANCE_NOT_ENOUGH")
+        Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=status, reason="BALANCE_NOT_ENOUGH")
     )
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=10))
@@ -54,7 +54,7 @@ async def test_f39_without_money_there_is_one_call_and_one_clear_word(
 
 
 async def test_f40_sold_out_as_spot_is_never_bought_on_demand(herd: Herd, world: World) -> None:
-    world.faults.add(Fault(FaultKind.SOLD_OUT, count=1000, endpoints=(Endpoint.CREATE,)))
+    world.faults.add(Fault(FaultKind.SOLD_OUT, count=1000, endpoints=(ApiEndpoint.CREATE,)))
     instance = await herd.settle(await herd.launch())
     assert instance.status is Status.FAILED
     attempts = await herd.instances.attempts(instance.id)
@@ -83,14 +83,14 @@ async def test_f54_a_price_that_rose_after_the_wish_was_accepted_is_not_paid(
 
 async def test_f54_a_hundred_wishes_at_once_ask_for_the_catalogue_once(herd: Herd, world: World) -> None:
     await asyncio.gather(*(herd.launch(f"job-{n}") for n in range(100)))
-    asked = {it.value: world.calls[it.value] for it in (Endpoint.PRODUCTS, Endpoint.CLUSTERS)}
+    asked = {it.value: world.calls[it.value] for it in (ApiEndpoint.PRODUCTS, ApiEndpoint.CLUSTERS)}
     assert asked == {"products": 1, "clusters": 1}
 
 
 async def test_f54_a_stale_catalogue_decides_nothing_about_machines(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     world.catalogue = replace(world.catalogue, products=())
-    herd.catalogue.forget_offers()
+    herd.catalogue.invalidate_offers()
     await herd.run_for(timedelta(minutes=10))
     assert (await herd.instances.get(instance.id)).status is Status.RUNNING
     assert instance.rental is not None

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -19,7 +19,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
-CREATES = Endpoint.CREATE.value
+CREATES = ApiEndpoint.CREATE.value
 HOOK = "http://example.com/hook"
 
 

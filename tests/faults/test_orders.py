@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.operation import OperationState
-from gpuherd.ports.store import Claim
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.launch_instance import LaunchRequest
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import OperationState
+from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.instances.launch import LaunchRequest
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -28,7 +28,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
-CREATES, STARTS, STOPS = Endpoint.CREATE.value, Endpoint.START.value, Endpoint.STOP.value
+CREATES, STARTS, STOPS = ApiEndpoint.CREATE.value, ApiEndpoint.START.value, ApiEndpoint.STOP.value
 HOOK = "http://example.com/hook"
 
 
@@ -40,7 +40,7 @@ async def running(herd: Herd) -> AsyncIterator[Instance]:
 async def test_f2_what_was_accepted_just_before_a_crash_is_rented_once_after_it(
     tmp_path: Path, world: World, clock: FakeClock
 ) -> None:
-    claim = Claim("user", "key", "body")
+    claim = IdempotencyClaim("user", "key", "body")
     first = Herd(tmp_path / "crash.db", world, clock)
     made = await first.launch_instance(LaunchRequest("job", first.wish, claim=claim))
     first.close()

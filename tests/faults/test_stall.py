@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from gpuherd.bootstrap.stall_watch import StallWatch
 from gpuherd.clock import SystemClock
+from gpuherd.server.stall_watchdog import StallWatchdog
 from tests.support.fake_clock import FakeClock
 
 PATIENCE_S = 20.0
@@ -15,16 +15,16 @@ PATIENCE_S = 20.0
 async def test_f56_a_stall_is_told_once_and_the_next_one_again(lines: list[Any]) -> None:
     clock = FakeClock()
     # So long that the real heartbeat does not come in between.
-    watch = StallWatch(clock, 1000.0)
+    watch = StallWatchdog(clock, 1000.0)
     for _ in range(2):
-        watch.beat()
+        watch.heartbeat()
         await clock.advance(900)
         watch.check()
         await clock.advance(4100)
         watch.check()
         await clock.advance(1000)
         watch.check()
-        watch.beat()
+        watch.heartbeat()
         watch.check()
     assert [(it["event"], it["seconds"]) for it in lines] == [("loop.stalled", 5000.0)] * 2
 
@@ -32,10 +32,10 @@ async def test_f56_a_stall_is_told_once_and_the_next_one_again(lines: list[Any])
 async def test_f56_the_line_says_what_blocks_the_loop(lines: list[Any]) -> None:
     seen = threading.Event()
 
-    class Told(StallWatch):
+    class Told(StallWatchdog):
         def check(self) -> None:
             super().check()
-            if self._told:
+            if self._reported:
                 seen.set()
 
     def a_call_that_blocks() -> bool:

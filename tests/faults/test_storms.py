@@ -11,14 +11,14 @@ import pytest
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import NovitaTransport
-from gpuherd.domain.instance import Status
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.instance.instance import Status
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.herd import MemoryHerd
 
@@ -75,18 +75,18 @@ async def test_f10_a_storm_of_5xx_costs_few_calls_and_fails_nobody(door: Door, w
     assert {it.status for it in ended} == {Status.RUNNING}
     assert len(world.alive()) == 3
     # One each went into the storm before the breaker opened; its outcome was found out before the second.
-    assert world.calls[Endpoint.CREATE.value] <= 1 + 2 * 2
+    assert world.calls[ApiEndpoint.CREATE.value] <= 1 + 2 * 2
 
 
 async def test_f9_too_many_without_a_time_halves_the_rate_and_creates_wait_longer_each_time(
     door: Door, world: World
 ) -> None:
     herd = door.herd
-    world.faults.add(Fault(FaultKind.RATE_LIMIT, endpoints=(Endpoint.CREATE,), for_s=600))
+    world.faults.add(Fault(FaultKind.RATE_LIMIT, endpoints=(ApiEndpoint.CREATE,), for_s=600))
     instance = await herd.launch()
     await herd.run_for(timedelta(seconds=595))
     # Waits of 1, 2, 4, 8, 16 and then 30 s.
-    assert world.calls[Endpoint.CREATE.value] <= 5 + 600 // 30
+    assert world.calls[ApiEndpoint.CREATE.value] <= 5 + 600 // 30
     assert door.limiter.rate_per_minute <= PER_MINUTE / 2
     # Nothing is wrong with a cloud that says clearly what it wants.
     assert door.breaker.state is BreakerState.CLOSED
@@ -101,7 +101,7 @@ async def test_f8_a_time_to_wait_holds_every_call_and_never_for_longer_than_five
     herd = door.herd
     await herd.settle(await herd.launch("first"))
     world.faults.add(
-        Fault(FaultKind.RATE_LIMIT, endpoints=(Endpoint.CREATE,), count=1, retry_after=retry_after)
+        Fault(FaultKind.RATE_LIMIT, endpoints=(ApiEndpoint.CREATE,), count=1, retry_after=retry_after)
     )
     instance = await herd.launch("second")
     await herd.run_for(timedelta(seconds=4))

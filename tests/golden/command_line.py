@@ -24,8 +24,8 @@ from starlette.types import ASGIApp
 from typer import rich_utils
 
 from gpuherd.__main__ import application
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.session import Surroundings
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.runtime.session import CliContext
 from tests.entrypoints.http.conftest import KEY
 from tests.golden.recording import Recording, with_placeholders
 from tests.support.event_streams import asking
@@ -147,7 +147,7 @@ class CommandLine:
         """Return what came on stdout. With `terminal` it is written as for people, else as for programs."""
         self._runs += 1
         clock = WorldClock(self._herd, interrupted_after)
-        around = Surroundings(lambda: Connection(url or self.url, key), clock, random.Random(self._runs))
+        around = CliContext(lambda: Connection(url or self.url, key), clock, random.Random(self._runs))
         streams = (
             Stream(is_terminal=terminal, typed=typed),
             Stream(is_terminal=terminal),
@@ -190,7 +190,7 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _run(
-    argv: tuple[str, ...], around: Surroundings, streams: tuple[Stream, Stream, Stream], env: dict[str, str]
+    argv: tuple[str, ...], around: CliContext, streams: tuple[Stream, Stream, Stream], env: dict[str, str]
 ) -> int:
     with _process(streams, env):
         try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
 from tests.golden.recording import Recording, header_lines
 from tests.support.herd import Herd
 
@@ -31,16 +31,16 @@ class Receivers:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> OutboundReply:
+    ) -> EgressReply:
         status = self.answer(url)
         self._recording.heading("a webhook is sent")
         self._recording.add(f"{method} {url}", *header_lines(">", headers))
         self._recording.add_body(body or b"")
         self._recording.add(f"< {status or 'nobody answers'}")
         if not status:
-            raise OutboundFailure(FailureCategory.REFUSED, "the host refused the connection")
+            raise EgressFailure(FailureCategory.REFUSED, "the host refused the connection")
         replied = {} if self.retry_after is None else {"retry-after": self.retry_after}
-        return OutboundReply(status, replied, b"", False, 0.0, "192.0.2.1")
+        return EgressReply(status, replied, b"", False, 0.0, "192.0.2.1")
 
 
 def receivers_of(herd: Herd, recording: Recording) -> Receivers:

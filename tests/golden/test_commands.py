@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import httpx
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.command_line import CommandLine
 from tests.golden.recording import Recording
 from tests.support.herd import Herd
-from tests.support.strangers import a_surplus, look, rent_past_gpuherd, rent_tagged
+from tests.support.unmanaged_machines import a_surplus_machine, look, rent_outside_gpuherd, rent_tagged
 
 MINUTE = timedelta(minutes=1)
 WISH = ("--gpu", "RTX 4090 24GB", "--template", "101")
@@ -90,7 +90,7 @@ async def test_cli_operations(
     await cli("start", "one", "--wait", terminal=True)
     await cli("stop", "one", terminal=True)
     await herd.run_for(3 * MINUTE)
-    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(Endpoint.START,)))
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(ApiEndpoint.START,)))
     await cli("start", "one", "--wait", "--timeout", "2h")
     await cli.both("why", "one")
     await cli("rm", "one")
@@ -145,10 +145,10 @@ async def test_cli_jobs(cli: CommandLine, http: httpx.AsyncClient, herd: Herd, r
 
 async def test_cli_orphans(cli: CommandLine, herd: Herd, recording: Recording) -> None:
     await cli.both("orphans")
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     lost = rent_tagged(herd, 1)
-    surplus = await a_surplus(herd, 2)
-    herd.collector.deletes = False
+    surplus = await a_surplus_machine(herd, 2)
+    herd.collector.auto_delete = False
     await look(herd, 600)
     await look(herd, 3000)
     await cli.both("orphans")
@@ -170,7 +170,7 @@ async def test_cli_orphans(cli: CommandLine, herd: Herd, recording: Recording) -
 
 async def test_cli_orphans_braked(cli: CommandLine, herd: Herd, recording: Recording) -> None:
     for n in range(3):
-        await a_surplus(herd, n)
+        await a_surplus_machine(herd, n)
     await herd.run_for(timedelta(seconds=70))
     await cli.both("orphans")
     await cli("orphans", "resume", terminal=True, typed="y\n")

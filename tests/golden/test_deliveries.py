@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import httpx
 
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recording import Recording
 from tests.support.herd import Herd
-from tests.support.strangers import a_surplus, look_for, rent_past_gpuherd, rent_tagged
+from tests.support.unmanaged_machines import a_surplus_machine, look_for, rent_outside_gpuherd, rent_tagged
 
 MINUTE = timedelta(minutes=1)
 HOOK = "https://hooks.example.com/gpu?team=a"
@@ -82,9 +82,9 @@ async def test_deliveries_to_endpoints(
     await http.post(f"/api/webhooks/endpoints/{made.json()['id']}/rotate", headers=MINE)
     await http.post("/api/webhooks/test", json={"endpointId": made.json()["id"]}, headers=MINE)
     await http.post("/api/webhooks/test", json={"url": "https://elsewhere.example.com/"}, headers=MINE)
-    rent_past_gpuherd(herd.world, "somebody-elses")
+    rent_outside_gpuherd(herd.world, "somebody-elses")
     rent_tagged(herd, 1)
-    await a_surplus(herd, 2)
+    await a_surplus_machine(herd, 2)
     await look_for(herd, 10 * MINUTE)
     await herd.run_for(MINUTE)
     recording.compare()

@@ -11,8 +11,8 @@ from starlette.types import ASGIApp
 
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.recorded_api import ADMIN, NOBODY, Caller, RecordedApi
 from tests.golden.recording import Recording, header_lines
@@ -94,12 +94,12 @@ async def test_problems_of_access(api: RecordedApi) -> None:
 
 
 async def test_problems_of_servers(api: RecordedApi, plane: Plane, herd: Herd) -> None:
-    with mock.patch.object(type(plane.tend_caches), "cleanup", None):
+    with mock.patch.object(type(plane.manage_caches), "cleanup", None):
         await api("a defect", "POST", "/api/cache/cleanup")
-    refusal = Fault(FaultKind.REFUSE, count=1, status=400, reason="BAD", endpoints=(Endpoint.PRODUCTS,))
+    refusal = Fault(FaultKind.REFUSE, count=1, status=400, reason="BAD", endpoints=(ApiEndpoint.PRODUCTS,))
     herd.world.faults.add(refusal)
     await api("the cloud refuses", "GET", "/api/products")
-    refusal = Fault(FaultKind.REFUSE, count=1, status=401, reason="NO", endpoints=(Endpoint.LIST,))
+    refusal = Fault(FaultKind.REFUSE, count=1, status=401, reason="NO", endpoints=(ApiEndpoint.LIST,))
     herd.world.faults.add(refusal)
     await api("the cloud refuses our key", "POST", "/api/sync")
     herd.world.faults.add(Fault(FaultKind.RATE_LIMIT, for_s=60, retry_after="7"))

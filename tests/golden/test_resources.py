@@ -8,15 +8,21 @@ from unittest import mock
 from starlette.types import ASGIApp
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recorded_api import NOBODY, Caller, RecordedApi
 from tests.golden.recording import Recording, header_lines
 from tests.support.event_streams import asking
 from tests.support.herd import Herd
-from tests.support.strangers import a_surplus, look, look_for, rent_past_gpuherd, rent_tagged
+from tests.support.unmanaged_machines import (
+    a_surplus_machine,
+    look,
+    look_for,
+    rent_outside_gpuherd,
+    rent_tagged,
+)
 
 MINUTE = timedelta(minutes=1)
 HOOK = "https://hooks.example.com/gpu?team=a"
@@ -59,7 +65,7 @@ async def test_instances(api: RecordedApi, herd: Herd) -> None:
     await api("the next page", "GET", f"/api/instances?limit=1&cursor={first['nextCursor']}")
     await api("by label", "GET", "/api/instances?label=team=a&status=ready")
     await api("by name, and nothing is there", "GET", "/api/instances?name=nobody")
-    rent_past_gpuherd(herd.world, "somebody-elses")
+    rent_outside_gpuherd(herd.world, "somebody-elses")
     await look(herd, 30)
     await api("with the machines of the cloud", "GET", "/api/instances/comprehensive")
     await api(
@@ -106,7 +112,7 @@ async def test_operations(api: RecordedApi, herd: Herd) -> None:
     await herd.run_for(3 * MINUTE)
     await api("a start by name", "POST", "/api/instances/start", {**named, "targetPort": 8888})
     await herd.run_for(3 * MINUTE)
-    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(Endpoint.START,)))
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(ApiEndpoint.START,)))
     await api("a stop before there is no stock", "POST", f"{path}/stop")
     await herd.run_for(3 * MINUTE)
     start = await api("a start without stock", "POST", f"{path}/start")
@@ -138,7 +144,7 @@ async def test_why(api: RecordedApi, herd: Herd) -> None:
     herd.prober.is_up = lambda _: True
     await herd.run_for(3 * MINUTE)
     await api("when it is ready", "GET", f"/api/instances/{made['id']}/attempts")
-    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, count=2, endpoints=(Endpoint.CREATE,)))
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, count=2, endpoints=(ApiEndpoint.CREATE,)))
     wish = {**GOOD, "name": "second", "regions": ["CN-HK-01", "AS-SGP-02", "US-CA-06"], "optimize": "price"}
     made = await api("a create that meets empty shelves", "POST", "/api/instances", wish)
     await herd.run_for(3 * MINUTE)
@@ -236,7 +242,7 @@ async def test_health(api: RecordedApi, herd: Herd) -> None:
     await herd.run_for(2 * MINUTE)
     await api("health while the cloud refuses our key", "GET", "/health", caller=NOBODY)
     away = StoreUnavailable("the database does not answer")
-    with mock.patch.object(type(herd.sightings), "last_list", side_effect=away):
+    with mock.patch.object(type(herd.observations), "last_list", side_effect=away):
         await api("not ready", "GET", "/readyz", caller=NOBODY)
         await api("unhealthy", "GET", "/health", caller=NOBODY)
     with mock.patch.object(type(herd.flags), "get", side_effect=away):
@@ -246,10 +252,10 @@ async def test_health(api: RecordedApi, herd: Herd) -> None:
 
 async def test_orphans(api: RecordedApi, herd: Herd) -> None:
     await api("none", "GET", "/api/orphans")
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     lost = rent_tagged(herd, 1)
-    surplus = await a_surplus(herd, 2)
-    herd.collector.deletes = False
+    surplus = await a_surplus_machine(herd, 2)
+    herd.collector.auto_delete = False
     await look(herd, 600)
     await look(herd, 3000)
     await api("all", "GET", "/api/orphans")
@@ -275,7 +281,7 @@ async def test_orphans(api: RecordedApi, herd: Herd) -> None:
 
 async def test_orphans_braked(api: RecordedApi, herd: Herd) -> None:
     for n in range(3):
-        await a_surplus(herd, n)
+        await a_surplus_machine(herd, n)
     await herd.run_for(timedelta(seconds=70))
     await api("a brake", "GET", "/api/orphans")
     await api("health under a brake", "GET", "/health")
@@ -380,7 +386,7 @@ async def test_events(api: RecordedApi, app: ASGIApp, herd: Herd, recording: Rec
         await herd.run_for(2 * MINUTE)
         await api("a stop", "POST", f"/api/instances/{made['id']}/stop")
         await herd.run_for(2 * MINUTE)
-        rent_past_gpuherd(herd.world, "somebody-elses")
+        rent_outside_gpuherd(herd.world, "somebody-elses")
         await look_for(herd, MINUTE)
     _record_stream(recording, "the stream of all that, live", "/api/events", live)
     resumed = {**mine, "Last-Event-ID": "3", "X-Request-Id": "stream-2"}

@@ -1,4 +1,4 @@
-"""A SQLite database with a life behind it: instances in many states, jobs under way, a row in every table."""
+"""A SQLite database with a history: instances in many states, jobs under way, a row in every table."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.column_types import Moment
-from gpuherd.adapters.sql.copying.plan import copied_tables
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import event, instance, job
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.caller import ADMIN
-from gpuherd.domain.secret import Secret
-from gpuherd.simulator.world import World
-from gpuherd.usecases.manage_keys import NewKey
+from gpuherd.adapters.sql.copy.plan import copied_tables
+from gpuherd.adapters.sql.engine.columns import Moment
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import event, instance, job
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.access.secret import Secret
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.access.manage_keys import KeyRequest
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import keys_of
 
-DEAF = "https://deaf.example.com/hook"
+REJECTING_HOOK = "https://deaf.example.com/hook"
 HOOK = "https://hook.example.com/hook"
 
 
-async def live_in(path: Path) -> None:
+async def make_aged_database(path: Path) -> None:
     """Make the database at `path`, as a process leaves it that was killed in the middle of its work."""
     clock = FakeClock(auto=True)
     herd = Herd(path, World(clock, random.Random(7)), clock, look_every=timedelta(seconds=5))
-    herd.receiver.accepts = lambda url: url != DEAF
-    for name, url in (("usable", HOOK), ("stopped", DEAF), ("gone", HOOK)):
+    herd.receiver.accepts = lambda url: url != REJECTING_HOOK
+    for name, url in (("usable", HOOK), ("stopped", REJECTING_HOOK), ("gone", HOOK)):
         await herd.settle(await herd.launch(name, webhook_url=url))
     await herd.settle((await herd.change_goal.stop("stopped")).instance)
     await herd.settle((await herd.change_goal.delete("gone")).instance)
     keys = keys_of(herd, Secret("an-admin-key-of-some-length"))
-    await keys.manage.add(NewKey((Scope.WRITE,), "ci"), ADMIN)
+    await keys.manage.add(KeyRequest((Scope.WRITE,), "ci"), ADMIN)
     for n in range(3):
         await herd.launch(f"moving-{n}", webhook_url=HOOK)
     await herd.run_for(timedelta(seconds=3))
     await herd.launch("new")
-    herd.database.write_now(_furnish)
+    herd.database.write_now(_fill_every_table)
     herd.close()
 
 
-def _furnish(connection: sa.Connection) -> None:
+def _fill_every_table(connection: sa.Connection) -> None:
     for table in copied_tables():
         if connection.execute(sa.select(sa.literal(1)).select_from(table)).first() is None:
-            values = {it.name: _anything(it) for it in table.columns if not it.nullable}
+            values = {it.name: _any_value(it) for it in table.columns if not it.nullable}
             connection.execute(sa.insert(table).values(**values))
     # Somebody is at an instance, and at the job of another.
     first = sa.select(sa.func.min(instance.c.id)).scalar_subquery()
@@ -68,7 +68,7 @@ def _furnish(connection: sa.Connection) -> None:
     )
 
 
-def _anything(column: sa.Column[Any]) -> object:
+def _any_value(column: sa.Column[Any]) -> object:
     if column.foreign_keys:
         return sa.select(sa.func.min(instance.c.id)).scalar_subquery()
     match column.type:
@@ -84,9 +84,9 @@ def _anything(column: sa.Column[Any]) -> object:
             return "x"
 
 
-def copy_of(house: Path, directory: Path) -> Path:
+def copy_of(database_file: Path, directory: Path) -> Path:
     directory.mkdir(mode=0o700)
-    return Path(shutil.copy(house, directory / "gpuherd.db"))
+    return Path(shutil.copy(database_file, directory / "gpuherd.db"))
 
 
 def change(path: Path, sql: str, *values: object) -> None:

@@ -15,16 +15,16 @@ import typer
 from typer.testing import CliRunner
 
 from gpuherd.adapters.sql import backup as files
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.bootstrap.backup import make_backup, restore_backup
+from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.entrypoints.cli.backup import backup_commands
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.commands.database import backup_commands
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.backup import make_backup, restore_backup
 from gpuherd.settings import Settings
-from tests.adapters.sql.test_read_through import falsified
+from tests.adapters.sql.schema.test_find_damage import falsified
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 INSTALLATION = "a1b2c3d4"
@@ -77,9 +77,9 @@ def copies(copy: Path) -> Iterator[None]:
     assert not list(copy.parent.parent.rglob("*.partial-*")), "no draft is ever left behind"
 
 
-def refused(work: object) -> Refusal:
+def refused(work: object) -> CommandError:
     assert callable(work)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CommandError) as caught:
         work()
     return caught.value
 
@@ -138,10 +138,10 @@ class TestBackup:
         assert files.installation_of(copy) == INSTALLATION
 
     def test_somebody_who_was_faster_keeps_the_name(self, tmp_path: Path, database: Path, copy: Path) -> None:
-        with files.copied(database, copy) as made:
+        with files.checked_copy(database, copy) as made:
             copy.write_text("precious")
             with pytest.raises(FileExistsError):
-                files.keep(made.path, copy, overwrite=False)
+                files.publish(made.path, copy, overwrite=False)
         assert copy.read_text() == "precious"
 
     def test_the_database_is_never_its_own_copy(self, settings: Settings, database: Path) -> None:
@@ -200,7 +200,7 @@ class TestRestore:
         with closing(sqlite3.connect(database)) as server:
             server.execute("SELECT * FROM installation").fetchone()
             note(database, "wednesday")
-            parts = [database, *(it for it in files.companions(database) if it.exists())]
+            parts = [database, *(it for it in files.wal_files(database) if it.exists())]
             contents = {it.name: it.read_bytes() for it in parts}
         assert f"{database.name}-wal" in contents
         for name, content in contents.items():
@@ -219,27 +219,27 @@ class TestRestore:
         self, settings: Settings, with_log: Path, tmp_path: Path
     ) -> None:
         with pytest.raises(FileNotFoundError):
-            files.put_in_place(tmp_path / "vanished", with_log, settings.data_dir / "aside")
+            files.replace_database(tmp_path / "vanished", with_log, settings.data_dir / "aside")
         assert noted(with_log) == {"monday", "tuesday", "wednesday"}
 
     def test_a_damaged_database_is_kept_as_it_is_with_its_log(
         self, settings: Settings, database: Path, old: Path
     ) -> None:
         database.write_bytes(b"no database at all" * 100)
-        (wal, _) = files.companions(database)
+        (wal, _) = files.wal_files(database)
         wal.write_bytes(b"its log")
         done = restore_backup(settings, old, NOW, force=False)
         assert not wal.exists(), "it would be taken for the log of the copy"
         assert noted(database) == {"monday"}
         assert done.replaced is not None
         assert done.replaced.read_bytes() == b"no database at all" * 100
-        assert files.companions(done.replaced)[0].read_bytes() == b"its log"
+        assert files.wal_files(done.replaced)[0].read_bytes() == b"its log"
 
     def test_where_there_was_none_the_copy_simply_goes(
         self, settings: Settings, database: Path, old: Path
     ) -> None:
         database.unlink()
-        (wal, _) = files.companions(database)
+        (wal, _) = files.wal_files(database)
         wal.write_bytes(b"a log without its database")
         assert restore_backup(settings, old, NOW, force=False).replaced is None
         assert not wal.exists()

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.bootstrap.configuration import MEANINGS, configuration, without_password
-from gpuherd.entrypoints.cli.config import Setting
-from gpuherd.settings import NAMES, SettingsInvalid
+from gpuherd.bootstrap.setting_values import SETTING_MEANINGS, redact_password
+from gpuherd.entrypoints.cli.commands.config import Setting
+from gpuherd.ops.config import configuration
+from gpuherd.settings import SETTING_NAMES, SettingsInvalid
 
 CANARY = "canary-that-must-not-be-printed"
 SECRETS = {
@@ -32,13 +33,13 @@ def shown(tmp_path: Path, **environ: str) -> dict[str, Setting]:
 
 
 def test_every_setting_is_explained() -> None:
-    assert set(MEANINGS) == NAMES
+    assert set(SETTING_MEANINGS) == SETTING_NAMES
 
 
 def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     (tmp_path / "gpuherd.toml").write_text("gpuherd_port = 9\nrequest_timeout = 5\n")
     settings = shown(tmp_path, GPUHERD_PORT="10")
-    assert set(settings) == NAMES
+    assert set(settings) == SETTING_NAMES
     assert (settings["GPUHERD_PORT"].value, settings["GPUHERD_PORT"].source) == ("10", "environment")
     assert (settings["REQUEST_TIMEOUT"].value, settings["REQUEST_TIMEOUT"].source) == ("5", "gpuherd.toml")
     assert (settings["GPUHERD_HOST"].value, settings["GPUHERD_HOST"].source) == ("127.0.0.1", "default")
@@ -69,14 +70,14 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
 @given(password=st.text(st.characters(codec="utf-8"), min_size=1))
 def test_a_password_is_blotted_out_however_it_is_written(password: str) -> None:
     password = f"7Qz{password}7Qz"
-    assert "7Qz" not in without_password(f"postgresql://me:{password}@host/db")
+    assert "7Qz" not in redact_password(f"postgresql://me:{password}@host/db")
 
 
 @pytest.mark.parametrize(
     "url", ["postgresql://me@host/db", "sqlite:////tmp/x.db", "postgresql:///db?host=/run"]
 )
 def test_an_address_without_a_password_stays_as_it_is(url: str) -> None:
-    assert without_password(url) == url
+    assert redact_password(url) == url
 
 
 def test_unusable_settings_are_all_told(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_unusable_settings_are_all_told(tmp_path: Path) -> None:
 
 
 def run(tmp_path: Path, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    plain = {name: value for name, value in os.environ.items() if name not in NAMES}
+    plain = {name: value for name, value in os.environ.items() if name not in SETTING_NAMES}
     return subprocess.run(
         [sys.executable, "-m", "gpuherd", *argv],
         env={**plain, "GPUHERD_DATA_DIR": str(tmp_path / "data"), **environ},
@@ -103,7 +104,7 @@ def test_the_command_gives_json_to_a_pipe(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == 0
     assert CANARY not in done.stdout + done.stderr
-    assert {it["name"] for it in told["settings"]} == NAMES
+    assert {it["name"] for it in told["settings"]} == SETTING_NAMES
     assert (told["file"], told["fileExists"]) == (str(tmp_path / "gpuherd.toml"), False)
 
 

@@ -13,22 +13,21 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.copying import rows as rows_module
-from gpuherd.adapters.sql.copying.places import reading_file, writing_to
-from gpuherd.adapters.sql.copying.plan import FORGOTTEN, LEFT_OUT, copied_tables
-from gpuherd.adapters.sql.later_schema import READABLE_BY
-from gpuherd.adapters.sql.migrate import HEAD
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import event, instance, job, metadata
-from gpuherd.bootstrap.copying_databases import copy_database
+from gpuherd.adapters.sql.copy import rows as rows_module
+from gpuherd.adapters.sql.copy.connections import open_source, open_target
+from gpuherd.adapters.sql.copy.plan import EXCLUDED_COLUMNS, EXCLUDED_TABLES, copied_tables
+from gpuherd.adapters.sql.schema.migrate import HEAD, READABLE_BY
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import event, instance, job, metadata
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.bootstrap.migrating import make_schema
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.database import DatabaseCopied
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.commands.database import DatabaseCopied
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.copy_database import copy_database
+from gpuherd.ops.migrate import make_schema
 from gpuherd.settings import Settings
-from tests.bootstrap.old_house import change, copy_of, due_times, everything, live_in, one
+from tests.ops.aged_database import change, copy_of, due_times, everything, make_aged_database, one
 from tests.support.databases import migrate_file, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
@@ -43,15 +42,15 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("house") / "gpuherd.db"
-    asyncio.run(live_in(path))
+    asyncio.run(make_aged_database(path))
     return path
 
 
 @pytest.fixture
-def source(house: Path, tmp_path: Path) -> Path:
-    return copy_of(house, tmp_path / "data")
+def source(database_file: Path, tmp_path: Path) -> Path:
+    return copy_of(database_file, tmp_path / "data")
 
 
 @pytest.fixture
@@ -69,20 +68,20 @@ def move(settings: Settings, progress: Progress = silent, **ends: str) -> Databa
 
 
 def refused(settings: Settings, progress: Progress = silent, **ends: str) -> Any:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CommandError) as caught:
         move(settings, progress, **ends)
     return caught.value.report
 
 
 @pytest.fixture
 def here(target: str) -> Iterator[sa.Connection]:
-    with writing_to(sqlalchemy_url(target)) as connection:
+    with open_target(sqlalchemy_url(target)) as connection:
         yield connection
 
 
 @pytest.fixture
 def there(source: Path) -> Iterator[sa.Connection]:
-    with reading_file(source) as connection:
+    with open_source(source) as connection:
         yield connection
 
 
@@ -99,7 +98,7 @@ class TestEverythingArrives:
         for table in copied_tables():
             assert before[table.name], f"{table.name} has no row, so nothing is proved about it"
             for row in (*before[table.name], *after[table.name]):
-                for column in row.keys() & {it.partition(".")[2] for it in FORGOTTEN}:
+                for column in row.keys() & {it.partition(".")[2] for it in EXCLUDED_COLUMNS}:
                     del row[column]
             assert after[table.name] == before[table.name]
         assert {it.name: it.rows for it in done.tables} == {name: len(it) for name, it in before.items()}
@@ -165,7 +164,7 @@ class TestEverythingArrives:
     def test_more_rows_than_one_batch(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch, here: sa.Connection
     ) -> None:
-        for module in ("copying.rows", "copying.sums", "copying.queue"):
+        for module in ("copy.rows", "copy.checksums", "copy.requeue"):
             monkeypatch.setattr(f"gpuherd.adapters.sql.{module}.ROWS_AT_ONCE", 2)
         done = move(settings)
         assert len(due_times(here)) == done.jobs_queued
@@ -199,26 +198,26 @@ class TestNothingIsForgotten:
         make_schema(settings, FakeClock())
         fresh = tmp_path / "fresh.db"
         migrate_file(fresh)
-        with reading_file(fresh) as connection:
+        with open_source(fresh) as connection:
             names = set(
                 connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type='table'").scalars()
             )
         names |= set(sa.inspect(here).get_table_names())
         moved = {it.name for it in copied_tables()}
-        assert names - moved - LEFT_OUT.keys() == set(), (
+        assert names - moved - EXCLUDED_TABLES.keys() == set(), (
             "describe it in schema.py, or leave it out with a reason"
         )
-        assert LEFT_OUT.keys() - names == set(), "left out, but there is no such table"
-        assert not moved & LEFT_OUT.keys()
-        assert all(LEFT_OUT.values())
+        assert EXCLUDED_TABLES.keys() - names == set(), "left out, but there is no such table"
+        assert not moved & EXCLUDED_TABLES.keys()
+        assert all(EXCLUDED_TABLES.values())
 
     def test_every_column_that_is_not_copied_exists(self) -> None:
         columns = {f"{table.name}.{column.name}" for table in copied_tables() for column in table.columns}
-        assert columns >= FORGOTTEN
+        assert columns >= EXCLUDED_COLUMNS
 
     def test_the_description_has_every_column_of_the_database(self, source: Path) -> None:
         """A column that only the migration knows would be left behind without a word."""
-        with reading_file(source) as connection:
+        with open_source(source) as connection:
             look = sa.inspect(connection)
             for table in copied_tables():
                 found = {it["name"] for it in look.get_columns(table.name)}
@@ -254,7 +253,7 @@ class TestRefusals:
             here.exec_driver_sql("INSERT INTO installation VALUES ('installation', 'other')")
             here.commit()
 
-        monkeypatch.setattr("gpuherd.bootstrap.copying_databases.make_schema", then_a_server_starts)
+        monkeypatch.setattr("gpuherd.ops.copy_database.make_schema", then_a_server_starts)
         assert refused(settings).code == "TARGET_NOT_EMPTY"
         assert rows_module.tables_with_rows(here) == ["installation"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gpuherd.adapters.sql.migrate import HEAD
+from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.bootstrap.migrating import migrate_database, schema_of
-from gpuherd.entrypoints.cli.database import Migrated
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.commands.database import Migrated
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.migrate import migrate_database, schema_of
 from gpuherd.settings import Settings
-from tests.adapters.sql.old_database import BOTH, left_at
-from tests.bootstrap.old_house import change
+from tests.adapters.sql.schema.old_database import BOTH, left_at
+from tests.ops.aged_database import change
 from tests.support.fake_clock import FakeClock
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
@@ -79,7 +79,7 @@ def test_a_database_of_a_much_newer_version_is_refused(embedded: Settings, check
     migrate(embedded)
     assert embedded.sqlite_path is not None
     change(embedded.sqlite_path, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CommandError) as caught:
         migrate(embedded, check=check)
     assert caught.value.report.exit_code is ExitCode.CONFIGURATION
     assert "newer" in caught.value.report.title
@@ -96,7 +96,7 @@ def test_on_postgres_the_queue_is_there_too(shared: Settings, postgres_url: str)
 def test_a_running_server_is_not_disturbed_but_may_be_asked(embedded: Settings) -> None:
     migrate(embedded)
     lock = ProcessLock(embedded.data_dir)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CommandError) as caught:
         migrate(embedded)
     assert (caught.value.report.exit_code, caught.value.report.code) == (ExitCode.CONFLICT, "SERVER_RUNNING")
     assert not migrate(embedded, check=True).is_behind
@@ -110,7 +110,7 @@ def test_a_damaged_database_is_left_alone(embedded: Settings) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no database at all" * 100)
     for check in (False, True):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(CommandError) as caught:
             migrate(embedded, check=check)
         assert caught.value.report.exit_code is ExitCode.CONFIGURATION
     assert path.read_bytes() == b"no database at all" * 100
@@ -118,7 +118,7 @@ def test_a_damaged_database_is_left_alone(embedded: Settings) -> None:
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(tmp_path: Path) -> None:
     away = Settings(GPUHERD_DATA_DIR=tmp_path, GPUHERD_DATABASE_URL="postgresql://h:geheim@127.0.0.1:1/gpu")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CommandError) as caught:
         migrate(away)
     report = caught.value.report
     assert report.exit_code is ExitCode.CONFIGURATION

@@ -22,57 +22,57 @@ def gate(clock: FakeClock) -> HostGate:
     return HostGate(clock)
 
 
-def visit(gate: HostGate, *, well: bool | None, seconds: float = 0.1) -> None:
-    assert gate.enter(HOST) == 0
-    gate.leave(HOST, well=well, seconds=seconds)
+def visit(gate: HostGate, *, succeeded: bool | None, seconds: float = 0.1) -> None:
+    assert gate.try_acquire(HOST) == 0
+    gate.release(HOST, succeeded=succeeded, seconds=seconds)
 
 
 async def eject(gate: HostGate, clock: FakeClock) -> float:
     """Fail until the host is closed, let that time pass, and return how long it was."""
     for _ in range(5):
-        visit(gate, well=False)
-    closed_s = gate.closed_s(HOST)
-    await clock.advance(closed_s)
-    return closed_s
+        visit(gate, succeeded=False)
+    ejected_s = gate.ejected_s(HOST)
+    await clock.advance(ejected_s)
+    return ejected_s
 
 
 def test_two_are_inside_at_once_and_a_third_hears_when_to_come_back(gate: HostGate) -> None:
-    assert gate.enter(HOST) == gate.enter(HOST) == 0
-    assert 0 < gate.enter(HOST) <= 0.1
-    assert gate.enter("other.example.com") == 0
-    gate.leave(HOST, well=True, seconds=0.1)
-    assert gate.enter(HOST) == 0
+    assert gate.try_acquire(HOST) == gate.try_acquire(HOST) == 0
+    assert 0 < gate.try_acquire(HOST) <= 0.1
+    assert gate.try_acquire("other.example.com") == 0
+    gate.release(HOST, succeeded=True, seconds=0.1)
+    assert gate.try_acquire(HOST) == 0
 
 
 def test_those_who_wait_are_spread_as_visits_are_long(gate: HostGate) -> None:
     for _ in range(10):
-        visit(gate, well=True, seconds=9.0)
-    gate.enter(HOST), gate.enter(HOST)
-    first, second, third = (gate.enter(HOST) for _ in range(3))
+        visit(gate, succeeded=True, seconds=9.0)
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    first, second, third = (gate.try_acquire(HOST) for _ in range(3))
     assert 3 < first < second < third
-    waits = [gate.enter(HOST) for _ in range(1000)]
+    waits = [gate.try_acquire(HOST) for _ in range(1000)]
     assert max(waits) <= 30
 
 
 def test_five_failures_in_a_row_close_a_host(gate: HostGate) -> None:
     for _ in range(4):
-        visit(gate, well=False)
-    assert gate.closed_s(HOST) == 0
-    visit(gate, well=False)
-    assert gate.closed_s(HOST) == gate.enter(HOST) == 30
-    assert gate.enter("other.example.com") == 0
+        visit(gate, succeeded=False)
+    assert gate.ejected_s(HOST) == 0
+    visit(gate, succeeded=False)
+    assert gate.ejected_s(HOST) == gate.try_acquire(HOST) == 30
+    assert gate.try_acquire("other.example.com") == 0
 
 
 def test_a_success_between_them_begins_the_count_anew(gate: HostGate) -> None:
-    for well in (False, False, False, False, True, False, False, False, False):
-        visit(gate, well=well)
-    assert gate.closed_s(HOST) == 0
+    for succeeded in (False, False, False, False, True, False, False, False, False):
+        visit(gate, succeeded=succeeded)
+    assert gate.ejected_s(HOST) == 0
 
 
 def test_a_visit_that_says_nothing_is_no_failure_and_no_success(gate: HostGate) -> None:
-    for well in (False, False, False, False, None, False):
-        visit(gate, well=well)
-    assert gate.closed_s(HOST) == 30
+    for succeeded in (False, False, False, False, None, False):
+        visit(gate, succeeded=succeeded)
+    assert gate.ejected_s(HOST) == 30
 
 
 async def test_each_time_it_is_closed_for_twice_as_long_up_to_an_hour(
@@ -80,7 +80,7 @@ async def test_each_time_it_is_closed_for_twice_as_long_up_to_an_hour(
 ) -> None:
     waits = [await eject(gate, clock) for _ in range(10)]
     assert waits == pytest.approx([30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600])
-    visit(gate, well=True)
+    visit(gate, succeeded=True)
     assert await eject(gate, clock) == pytest.approx(30)
 
 
@@ -88,34 +88,34 @@ async def test_after_an_ejection_visitors_come_one_by_one_until_one_fares_well(
     gate: HostGate, clock: FakeClock
 ) -> None:
     await eject(gate, clock)
-    assert gate.enter(HOST) == 0
-    assert gate.enter(HOST) > 0
-    gate.leave(HOST, well=True, seconds=0.1)
-    assert gate.enter(HOST) == gate.enter(HOST) == 0
+    assert gate.try_acquire(HOST) == 0
+    assert gate.try_acquire(HOST) > 0
+    gate.release(HOST, succeeded=True, seconds=0.1)
+    assert gate.try_acquire(HOST) == gate.try_acquire(HOST) == 0
 
 
 async def test_those_inside_when_it_is_closed_do_not_close_it_for_longer(
     gate: HostGate, clock: FakeClock
 ) -> None:
     for _ in range(4):
-        visit(gate, well=False)
-    gate.enter(HOST), gate.enter(HOST)
-    gate.leave(HOST, well=False, seconds=0.1)
-    gate.leave(HOST, well=False, seconds=0.1)
-    assert gate.closed_s(HOST) == 30
+        visit(gate, succeeded=False)
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    gate.release(HOST, succeeded=False, seconds=0.1)
+    gate.release(HOST, succeeded=False, seconds=0.1)
+    assert gate.ejected_s(HOST) == 30
     await clock.advance(30)
-    visit(gate, well=False)
-    assert gate.closed_s(HOST) == 0
+    visit(gate, succeeded=False)
+    assert gate.ejected_s(HOST) == 0
 
 
 def test_hosts_are_forgotten_when_there_are_too_many(clock: FakeClock) -> None:
     gate = HostGate(clock, max_hosts=10)
-    gate.enter("busy")
+    gate.try_acquire("busy")
     for n in range(100):
-        gate.enter(f"host-{n}")
-        gate.leave(f"host-{n}", well=True, seconds=1.0)
+        gate.try_acquire(f"host-{n}")
+        gate.release(f"host-{n}", succeeded=True, seconds=1.0)
     assert len(gate) <= 11
-    gate.leave("busy", well=True, seconds=1.0)
+    gate.release("busy", succeeded=True, seconds=1.0)
 
 
 @given(st.lists(st.sampled_from(["enter", "leave well", "leave ill"]), max_size=60))
@@ -123,9 +123,9 @@ def test_never_more_than_two_inside(steps: list[str]) -> None:
     gate, inside = HostGate(FakeClock()), 0
     for step in steps:
         if step == "enter":
-            inside += gate.enter(HOST) == 0
+            inside += gate.try_acquire(HOST) == 0
         elif inside:
-            gate.leave(HOST, well=step == "leave well", seconds=0.0)
+            gate.release(HOST, succeeded=step == "leave well", seconds=0.0)
             inside -= 1
         assert inside <= 2
 

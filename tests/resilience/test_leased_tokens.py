@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.resilience.drawn_tokens import DrawnTokens
-from gpuherd.resilience.lending_bucket import Drawn, Limit, Spent
+from gpuherd.resilience.leased_tokens import LeasedTokens
+from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.budgets import MemoryBudgets
+from tests.support.memory.shared_limits import MemorySharedLimits
 
 KEY = Limit(60, 60, batch=3)
 
@@ -22,20 +22,20 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def budgets(clock: FakeClock) -> MemoryBudgets:
-    return MemoryBudgets(clock)
+def budgets(clock: FakeClock) -> MemorySharedLimits:
+    return MemorySharedLimits(clock)
 
 
-def tokens(clock: FakeClock, budgets: MemoryBudgets, limit: Limit = KEY) -> DrawnTokens:
-    return DrawnTokens(clock, limit, partial(budgets.draw, "key:ada", limit))
+def tokens(clock: FakeClock, budgets: MemorySharedLimits, limit: Limit = KEY) -> LeasedTokens:
+    return LeasedTokens(clock, limit, partial(budgets.lease, "key:ada", limit))
 
 
-async def spend_all(*sources: DrawnTokens) -> int:
+async def spend_all(*sources: LeasedTokens) -> int:
     """Spend by turns until all are refused, and return how many there were."""
     spent, left = 0, list(sources)
     while left:
         for it in list(left):
-            if await it.turn_s() > 0:
+            if await it.try_acquire_s() > 0:
                 left.remove(it)
             else:
                 spent += 1
@@ -43,70 +43,70 @@ async def spend_all(*sources: DrawnTokens) -> int:
 
 
 async def test_one_alone_gets_its_limit_and_is_told_when_there_is_more(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     it = tokens(clock, budgets)
     assert await spend_all(it) == 60
-    assert await it.turn_s() == pytest.approx(1)
+    assert await it.try_acquire_s() == pytest.approx(1)
     await clock.advance(1)
-    assert await it.turn_s() == 0
+    assert await it.try_acquire_s() == 0
 
 
 async def test_two_together_get_no_more_than_the_limit_and_little_less(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     assert 60 - KEY.batch <= await spend_all(tokens(clock, budgets), tokens(clock, budgets)) <= 60
 
 
 async def test_one_question_is_enough_for_a_batch_and_none_for_a_refusal(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     it = tokens(clock, budgets)
     for _ in range(9):
-        await it.turn_s()
-    assert budgets.draws == 3
+        await it.try_acquire_s()
+    assert budgets.leases == 3
     await spend_all(it)
-    asked = budgets.draws
+    asked = budgets.leases
     for _ in range(100):
-        assert await it.turn_s() > 0
-    assert budgets.draws == asked
+        assert await it.try_acquire_s() > 0
+    assert budgets.leases == asked
 
 
-async def test_what_was_not_spent_in_time_is_void(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_what_was_not_spent_in_time_is_void(clock: FakeClock, budgets: MemorySharedLimits) -> None:
     it = tokens(clock, budgets)
-    await it.turn_s()
-    await clock.advance(KEY.hold_s)
+    await it.try_acquire_s()
+    await clock.advance(KEY.lease_s)
     assert not it.take(clock.monotonic())
-    assert await it.turn_s() == 0
-    assert budgets.draws == 2
+    assert await it.try_acquire_s() == 0
+    assert budgets.leases == 2
 
 
-async def test_what_comes_too_late_is_void(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_what_comes_too_late_is_void(clock: FakeClock, budgets: MemorySharedLimits) -> None:
     it = tokens(clock, budgets)
 
     async def slow_answer() -> None:
         budgets.on_the_way = None
-        await clock.sleep(KEY.hold_s)
+        await clock.sleep(KEY.lease_s)
 
     budgets.on_the_way = slow_answer
-    asking = asyncio.create_task(it.turn_s())
-    await clock.advance(KEY.hold_s)
+    asking = asyncio.create_task(it.try_acquire_s())
+    await clock.advance(KEY.lease_s)
     # It was lent, but the books keep room for it no longer than that: asked anew.
     assert await asking == 0
-    assert budgets.draws == 2
+    assert budgets.leases == 2
 
 
-async def test_many_who_come_at_once_ask_once(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_many_who_come_at_once_ask_once(clock: FakeClock, budgets: MemorySharedLimits) -> None:
     it = tokens(clock, budgets)
-    waits = await asyncio.gather(*(it.turn_s() for _ in range(50)))
+    waits = await asyncio.gather(*(it.try_acquire_s() for _ in range(50)))
     assert waits == [0] * 50
-    assert budgets.draws <= 2
+    assert budgets.leases <= 2
 
 
-async def test_one_who_gives_up_takes_nobody_along(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_one_who_gives_up_takes_nobody_along(clock: FakeClock, budgets: MemorySharedLimits) -> None:
     it = tokens(clock, budgets)
     budgets.on_the_way = partial(clock.sleep, 0.5)
-    first, second = (asyncio.create_task(it.turn_s()) for _ in range(2))
+    first, second = (asyncio.create_task(it.try_acquire_s()) for _ in range(2))
     await clock.settle()
     first.cancel()
     await clock.advance(0.5)
@@ -114,27 +114,29 @@ async def test_one_who_gives_up_takes_nobody_along(clock: FakeClock, budgets: Me
     assert first.cancelled()
 
 
-async def test_while_nobody_can_be_asked_there_are_none(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_while_nobody_can_be_asked_there_are_none(
+    clock: FakeClock, budgets: MemorySharedLimits
+) -> None:
     it = tokens(clock, budgets)
     budgets.is_away = True
     with pytest.raises(StoreUnavailable):
-        await it.turn_s()
+        await it.try_acquire_s()
     budgets.is_away = False
-    assert await it.turn_s() == 0
+    assert await it.try_acquire_s() == 0
 
 
 async def test_what_was_spent_is_said_once_even_if_the_answer_is_lost(clock: FakeClock) -> None:
-    said: list[Spent | None] = []
+    said: list[ReturnedTokens | None] = []
 
-    async def draw(wanted: int, spent: Spent | None) -> Drawn:
+    async def lease(wanted: int, spent: ReturnedTokens | None) -> TokenLease:
         said.append(spent)
         if len(said) == 2:
             raise StoreUnavailable("no answer")
-        return Drawn(wanted, 0.0, 1.0, period=7)
+        return TokenLease(wanted, 0.0, 1.0, period=7)
 
-    it = DrawnTokens(clock, KEY, draw)
-    await it.turn_s()
+    it = LeasedTokens(clock, KEY, lease)
+    await it.try_acquire_s()
     with pytest.raises(StoreUnavailable):
-        await it.turn_s()
-    await it.turn_s()
-    assert said == [None, Spent(7, 1), None]
+        await it.try_acquire_s()
+    await it.try_acquire_s()
+    assert said == [None, ReturnedTokens(7, 1), None]

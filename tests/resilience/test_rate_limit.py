@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience.rate_limit import Lane, RateLimited, RateLimiter
+from gpuherd.resilience.rate_limit import Lane, RateLimiter, RateLimitExceeded
 from gpuherd.resilience.token_bucket import TokenBucket
 from tests.support.fake_clock import FakeClock
 
@@ -24,11 +24,11 @@ class Queue:
         self.refused: dict[str, float] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def join(self, name: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
+    async def join(self, name: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
         self.tasks[name] = asyncio.create_task(self._call(name, lane, max_wait_s))
         await self._clock.settle()
 
-    async def join_all(self, names: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
+    async def join_all(self, names: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
         for name in names:
             await self.join(name, lane, max_wait_s)
 
@@ -39,7 +39,7 @@ class Queue:
         try:
             await self._limiter.acquire(lane, max_wait_s)
             self.went[name] = self.elapsed()
-        except RateLimited as refusal:
+        except RateLimitExceeded as refusal:
             self.refused[name] = round(refusal.retry_after_s, 3)
 
     @property
@@ -108,7 +108,7 @@ async def test_one_pushed_back_exactly_to_its_limit_stays(clock: FakeClock) -> N
         # "x" has the first token, so the n-th in line waits for the (n+1)-th, or the next when pushed back.
         await queue.join(f"{place}", max_wait_s=twin.wait_s(clock.monotonic(), place + 2))
     await clock.advance(4)
-    await queue.join("urgent", Lane.FIRST)
+    await queue.join("urgent", Lane.URGENT)
     await clock.advance(20)
     assert not queue.refused
     assert len(queue.went) == 32
@@ -117,7 +117,7 @@ async def test_one_pushed_back_exactly_to_its_limit_stays(clock: FakeClock) -> N
 async def test_urgent_calls_go_before_those_that_watch(clock: FakeClock) -> None:
     _, queue = one_a_second(clock)
     await queue.join_all("xabc")
-    await queue.join_all("12", Lane.FIRST)
+    await queue.join_all("12", Lane.URGENT)
     await clock.advance(10)
     assert queue.order == "x12abc"
 
@@ -125,7 +125,7 @@ async def test_urgent_calls_go_before_those_that_watch(clock: FakeClock) -> None
 async def test_an_urgent_call_is_not_promised_the_place_behind_the_watchers(clock: FakeClock) -> None:
     _, queue = one_a_second(clock)
     await queue.join_all("xabcdef")
-    await queue.join("1", Lane.FIRST, max_wait_s=1)
+    await queue.join("1", Lane.URGENT, max_wait_s=1)
     await clock.advance(1)
     assert queue.order == "x1"
 
@@ -135,7 +135,7 @@ async def test_a_watcher_pushed_past_its_time_is_told_at_once(clock: FakeClock) 
     await queue.join("x")
     await queue.join("patient", max_wait_s=10)
     await queue.join("hasty", max_wait_s=2)
-    await queue.join("1", Lane.FIRST)
+    await queue.join("1", Lane.URGENT)
     assert queue.refused == {"hasty": 3}
     await clock.advance(2)
     assert queue.went == {"x": 0, "1": 1, "patient": 2}
@@ -146,7 +146,7 @@ async def test_those_behind_one_turned_away_move_up_before_they_are_judged(clock
     await queue.join("x")
     await queue.join("hasty", max_wait_s=1)
     await queue.join("next", max_wait_s=2)
-    await queue.join("1", Lane.FIRST)
+    await queue.join("1", Lane.URGENT)
     assert queue.refused == {"hasty": 2}
     await clock.advance(2)
     assert queue.went == {"x": 0, "1": 1, "next": 2}
@@ -160,7 +160,7 @@ async def test_a_watcher_is_told_too_when_an_urgent_call_takes_the_token_it_was_
     await queue.join("a", max_wait_s=1)
     # Nearly a second later the token is a hair from whole; the urgent one comes just in time to get it.
     await clock.advance(0.9999995)
-    await limiter.acquire(Lane.FIRST, max_wait_s=0)
+    await limiter.acquire(Lane.URGENT, max_wait_s=0)
     await clock.settle()
     assert list(queue.refused) == ["a"]
 
@@ -169,8 +169,8 @@ async def test_a_newcomer_does_not_overtake_its_own_lane(clock: FakeClock) -> No
     limiter, queue = one_a_second(clock)
     await queue.join_all("xab")
     await clock.advance(0.9999995)
-    with pytest.raises(RateLimited):
-        await limiter.acquire(Lane.WATCH, max_wait_s=0)
+    with pytest.raises(RateLimitExceeded):
+        await limiter.acquire(Lane.BACKGROUND, max_wait_s=0)
     await clock.advance(2)
     assert queue.order == "xab"
 
@@ -236,7 +236,7 @@ async def test_one_who_comes_right_after_all_were_turned_away_is_served(clock: F
     async def pause_and_join() -> None:
         # Nothing else runs between these lines: who served "a" was told to stop but has not stopped yet.
         limiter.throttled(30)
-        await limiter.acquire(Lane.WATCH, max_wait_s=100)
+        await limiter.acquire(Lane.BACKGROUND, max_wait_s=100)
 
     newcomer = asyncio.create_task(pause_and_join())
     await clock.advance(40)
@@ -276,7 +276,7 @@ async def test_when_the_last_one_gives_up_nothing_is_left_running(clock: FakeClo
 async def test_a_refusal_by_the_other_side_pauses_everyone_as_long_as_it_asks(clock: FakeClock) -> None:
     limiter, queue = one_a_second(clock, burst=10)
     limiter.throttled(30)
-    await queue.join_all("ab", Lane.FIRST)
+    await queue.join_all("ab", Lane.URGENT)
     await clock.advance(29.9)
     assert not queue.went
     await clock.advance(0.1)
@@ -289,7 +289,7 @@ async def test_a_pause_reaches_those_who_wait_already(clock: FakeClock) -> None:
     limiter, queue = one_a_second(clock)
     await queue.join("x")
     await queue.join("patient", max_wait_s=100)
-    await queue.join("hasty", Lane.FIRST, max_wait_s=20)
+    await queue.join("hasty", Lane.URGENT, max_wait_s=20)
     limiter.throttled(30)
     await clock.settle()
     assert list(queue.refused) == ["hasty"]
@@ -336,11 +336,11 @@ async def test_the_rate_comes_back_with_calm(clock: FakeClock) -> None:
 async def test_switched_off_it_holds_nobody_unless_the_other_side_asks(clock: FakeClock) -> None:
     limiter = RateLimiter(clock, per_minute=0)
     for _ in range(10_000):
-        await limiter.acquire(Lane.WATCH, max_wait_s=0)
+        await limiter.acquire(Lane.BACKGROUND, max_wait_s=0)
     assert limiter.rate_per_minute == 0
     limiter.throttled(10)
-    with pytest.raises(RateLimited) as refusal:
-        await limiter.acquire(Lane.FIRST, max_wait_s=5)
+    with pytest.raises(RateLimitExceeded) as refusal:
+        await limiter.acquire(Lane.URGENT, max_wait_s=5)
     assert refusal.value.retry_after_s == pytest.approx(10)
     queue = Queue(clock, limiter)
     await queue.join_all("abc")
@@ -409,6 +409,6 @@ def test_whatever_happens_the_queue_is_fair_and_within_the_rate(
 
 async def test_a_long_queue_is_served_to_the_last(clock: FakeClock) -> None:
     limiter = RateLimiter(clock, per_minute=6_000, burst=10)
-    everyone = asyncio.gather(*(limiter.acquire(Lane.FIRST, max_wait_s=60) for _ in range(1_000)))
+    everyone = asyncio.gather(*(limiter.acquire(Lane.URGENT, max_wait_s=60) for _ in range(1_000)))
     await clock.advance(10)
     assert everyone.done()

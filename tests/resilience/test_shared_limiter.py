@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.resilience import drawn_turns
-from gpuherd.resilience.drawn_turns import ASK_AGAIN_S, DrawnTurns
-from gpuherd.resilience.lending_bucket import Limit
-from gpuherd.resilience.rate_limit import Lane, RateLimited, RateLimiter
+from gpuherd.resilience import shared_limiter
+from gpuherd.resilience.rate_limit import Lane, RateLimiter, RateLimitExceeded
+from gpuherd.resilience.shared_limiter import UNREACHABLE_RETRY_S, SharedLimiter
+from gpuherd.resilience.token_lease_bucket import Limit
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.budgets import MemoryBudgets
+from tests.support.memory.shared_limits import MemorySharedLimits
 
 NOVITA = Limit(300, 60, batch=6)
 ONE_A_SECOND = Limit(60, 1)
@@ -28,27 +28,27 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def budgets(clock: FakeClock) -> MemoryBudgets:
-    return MemoryBudgets(clock)
+def budgets(clock: FakeClock) -> MemorySharedLimits:
+    return MemorySharedLimits(clock)
 
 
-def shared(clock: FakeClock, budgets: MemoryBudgets, limit: Limit = NOVITA) -> RateLimiter:
+def shared(clock: FakeClock, budgets: MemorySharedLimits, limit: Limit = NOVITA) -> RateLimiter:
     """Return the limiter of one more process."""
     limiter = RateLimiter(clock, limit.per_minute, limit.burst)
-    limiter.draw_from(turns_of(clock, budgets, limit))
+    limiter.share_limit(turns_of(clock, budgets, limit))
     return limiter
 
 
 def turns_of(
     clock: FakeClock,
-    budgets: MemoryBudgets,
+    budgets: MemorySharedLimits,
     limit: Limit,
     lost: Callable[[Exception], None] = lambda _: None,
-) -> DrawnTurns:
-    return DrawnTurns(
+) -> SharedLimiter:
+    return SharedLimiter(
         clock,
         limit,
-        partial(budgets.draw, "novita", limit),
+        partial(budgets.lease, "novita", limit),
         partial(budgets.throttle, "novita", limit),
         partial(budgets.look, "novita", limit),
         lost,
@@ -64,7 +64,7 @@ class Callers:
         self.refused: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def call(self, names: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
+    async def call(self, names: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
         for name in names:
             self._tasks.append(asyncio.create_task(self._call(name, lane, max_wait_s)))
         await self._clock.settle()
@@ -73,7 +73,7 @@ class Callers:
         try:
             await self._limiter.acquire(lane, max_wait_s)
             self.went.append((self._clock.monotonic(), name))
-        except RateLimited as refusal:
+        except RateLimitExceeded as refusal:
             self.refused[name] = refusal.retry_after_s
 
     @property
@@ -81,7 +81,9 @@ class Callers:
         return "".join(name for _, name in self.went)
 
 
-async def test_two_processes_share_one_burst_and_one_rate(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_two_processes_share_one_burst_and_one_rate(
+    clock: FakeClock, budgets: MemorySharedLimits
+) -> None:
     both = [Callers(clock, shared(clock, budgets)) for _ in range(2)]
     for callers in both:
         await callers.call("x" * 200)
@@ -94,24 +96,24 @@ async def test_two_processes_share_one_burst_and_one_rate(clock: FakeClock, budg
 
 
 async def test_a_call_asks_for_a_batch_so_that_the_next_need_not(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets)
     for _ in range(12):
-        await limiter.acquire(Lane.FIRST, 5)
-    assert budgets.draws == 2
+        await limiter.acquire(Lane.URGENT, 5)
+    assert budgets.leases == 2
 
 
-async def test_urgent_calls_go_first_here_too(clock: FakeClock, budgets: MemoryBudgets) -> None:
+async def test_urgent_calls_go_first_here_too(clock: FakeClock, budgets: MemorySharedLimits) -> None:
     callers = Callers(clock, shared(clock, budgets, ONE_A_SECOND))
     await callers.call("xabc")
-    await callers.call("12", Lane.FIRST)
+    await callers.call("12", Lane.URGENT)
     await clock.advance(10)
     assert callers.order == "x12abc"
 
 
 async def test_one_whose_turn_others_took_is_refused_when_that_is_known(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     one = Callers(clock, shared(clock, budgets, ONE_A_SECOND))
     other = Callers(clock, shared(clock, budgets, ONE_A_SECOND))
@@ -121,18 +123,18 @@ async def test_one_whose_turn_others_took_is_refused_when_that_is_known(
     assert list(one.refused) == ["a"]
     assert 0 < one.refused["a"] <= 2
     await one.call("b", max_wait_s=0)
-    assert budgets.draws == 2
+    assert budgets.leases == 2
 
 
 async def test_a_refusal_by_the_other_side_pauses_and_slows_everybody(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     hit, other = shared(clock, budgets), shared(clock, budgets)
-    await hit.acquire(Lane.FIRST, 0)
+    await hit.acquire(Lane.URGENT, 0)
     hit.throttled(30)
     await clock.settle()
-    with pytest.raises(RateLimited) as refusal:
-        await hit.acquire(Lane.FIRST, 5)
+    with pytest.raises(RateLimitExceeded) as refusal:
+        await hit.acquire(Lane.URGENT, 5)
     assert refusal.value.retry_after_s == pytest.approx(30)
     callers = Callers(clock, other)
     await callers.call("a", max_wait_s=5)
@@ -146,10 +148,10 @@ async def test_a_refusal_by_the_other_side_pauses_and_slows_everybody(
 
 
 async def test_after_a_refusal_what_was_borrowed_before_it_is_not_spent(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets)
-    await limiter.acquire(Lane.FIRST, 0)
+    await limiter.acquire(Lane.URGENT, 0)
     limiter.throttled(None)
     await clock.settle()
     # One may go first, to see.
@@ -159,7 +161,7 @@ async def test_after_a_refusal_what_was_borrowed_before_it_is_not_spent(
 
 
 async def test_turns_that_arrive_in_a_pause_wait_for_its_end(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets)
     callers = Callers(clock, limiter)
@@ -174,7 +176,7 @@ async def test_turns_that_arrive_in_a_pause_wait_for_its_end(
 
 
 async def test_two_who_are_refused_in_one_storm_slow_down_once(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     both = [shared(clock, budgets), shared(clock, budgets)]
     for limiter in both:
@@ -184,21 +186,21 @@ async def test_two_who_are_refused_in_one_storm_slow_down_once(
 
 
 async def test_one_who_makes_no_calls_learns_the_rate_by_looking(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     shared(clock, budgets).throttled(None)
     await clock.settle()
     turns = turns_of(clock, budgets, NOVITA)
     limiter = RateLimiter(clock)
-    limiter.draw_from(turns)
+    limiter.share_limit(turns)
     assert limiter.rate_per_minute == 300
     await turns.look()
     assert limiter.rate_per_minute == 150
-    assert budgets.draws == 0
+    assert budgets.leases == 0
 
 
 async def test_a_refusal_that_could_not_be_told_is_told_before_the_next_draw(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets)
     budgets.is_away = True
@@ -213,20 +215,20 @@ async def test_a_refusal_that_could_not_be_told_is_told_before_the_next_draw(
 
 
 async def test_no_call_goes_while_the_budget_is_away_and_all_go_when_it_is_back(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     complaints: list[Exception] = []
     limiter = RateLimiter(clock)
-    limiter.draw_from(turns_of(clock, budgets, NOVITA, complaints.append))
+    limiter.share_limit(turns_of(clock, budgets, NOVITA, complaints.append))
     callers = Callers(clock, limiter)
     budgets.is_away = True
     await callers.call("ab", max_wait_s=0.5)
-    assert callers.refused == {"a": ASK_AGAIN_S, "b": ASK_AGAIN_S}
+    assert callers.refused == {"a": UNREACHABLE_RETRY_S, "b": UNREACHABLE_RETRY_S}
     await callers.call("cd", max_wait_s=20)
     await clock.advance(10)
     assert not callers.went
     budgets.is_away = False
-    await clock.advance(ASK_AGAIN_S)
+    await clock.advance(UNREACHABLE_RETRY_S)
     assert callers.order == "cd"
     assert len(complaints) == 1
     await clock.advance(10)
@@ -236,17 +238,17 @@ async def test_no_call_goes_while_the_budget_is_away_and_all_go_when_it_is_back(
 
 
 async def test_a_draw_that_is_never_answered_is_given_up(
-    clock: FakeClock, budgets: MemoryBudgets, monkeypatch: pytest.MonkeyPatch
+    clock: FakeClock, budgets: MemorySharedLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawn_turns, "DRAW_LIMIT_S", 0.01)
+    monkeypatch.setattr(shared_limiter, "LEASE_TIMEOUT_S", 0.01)
     budgets.on_the_way = asyncio.Event().wait
     async with asyncio.timeout(10):
-        with pytest.raises(RateLimited):
-            await shared(clock, budgets).acquire(Lane.FIRST, 0)
+        with pytest.raises(RateLimitExceeded):
+            await shared(clock, budgets).acquire(Lane.URGENT, 0)
 
 
 async def test_an_answer_that_comes_after_the_deadline_sends_nobody_off(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     callers = Callers(clock, shared(clock, budgets))
     budgets.on_the_way = partial(clock.sleep, 0.9)
@@ -256,11 +258,11 @@ async def test_an_answer_that_comes_after_the_deadline_sends_nobody_off(
 
 
 async def test_one_who_is_cancelled_leaves_its_turn_to_the_next(
-    clock: FakeClock, budgets: MemoryBudgets
+    clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets, ONE_A_SECOND)
-    first = asyncio.create_task(limiter.acquire(Lane.WATCH, 10))
-    second = asyncio.create_task(limiter.acquire(Lane.WATCH, 10))
+    first = asyncio.create_task(limiter.acquire(Lane.BACKGROUND, 10))
+    second = asyncio.create_task(limiter.acquire(Lane.BACKGROUND, 10))
     budgets.on_the_way = partial(clock.sleep, 0.2)
     await clock.settle()
     first.cancel()
@@ -281,7 +283,7 @@ def test_whatever_they_do_the_calls_of_all_stay_within_the_limit(
 ) -> None:
     async def scenario() -> None:
         clock = FakeClock()
-        budgets, limit = MemoryBudgets(clock), Limit(300, burst, batch=max(1, burst // 10))
+        budgets, limit = MemorySharedLimits(clock), Limit(300, burst, batch=max(1, burst // 10))
         limiters = [shared(clock, budgets, limit) for _ in range(3)]
         everyone = [Callers(clock, it) for it in limiters]
         for who, calls, seconds, dies in steps:

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-import gpuherd.adapters.sql.migrate as migrations
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import HEAD
-from tests.chaos.kills.mortal_server import MortalServer
-from tests.chaos.kills.points import MID_MIGRATION, Kill
+import gpuherd.adapters.sql.schema.migrate as migrations
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.migrate import HEAD
+from proof.chaos.kills.killable_server import KillableServer
+from proof.chaos.kills.points import MID_MIGRATION, Kill
 from tests.support.processes import Novita
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
@@ -89,11 +89,11 @@ def first_version(connection: sa.Connection) -> None:
 
 @pytest.mark.parametrize("step", [1, 3])
 async def test_killed_in_the_middle_of_an_upgrade(novita: Novita, tmp_path: Path, step: int) -> None:
-    server = MortalServer(tmp_path, novita)
+    server = KillableServer(tmp_path, novita)
     path = server.data_dir / "gpuherd.db"
     with contextlib.closing(Database(f"sqlite:///{path}")) as database:
         database.migrate_with(first_version)
-    assert await server.live_and_die(Kill(MID_MIGRATION, step))
+    assert await server.run_until_killed(Kill(MID_MIGRATION, step))
     with contextlib.closing(sqlite3.connect(path)) as left:
         assert left.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert left.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]

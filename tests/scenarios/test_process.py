@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 
 async def run(tmp_path: Path, *words: str, **env: str) -> tuple[int, str]:
     surroundings = {"GPUHERD_DATA_DIR": str(tmp_path / "data"), **env}
-    process = Process(list(words), surroundings, tmp_path / "out.log", forged=False)
+    process = Process(list(words), surroundings, tmp_path / "out.log", forked=False)
     await process.start()
     async with asyncio.timeout(60):
         code = await process.wait()
@@ -108,7 +108,7 @@ async def test_the_admin_key_is_made_once_and_kept(tmp_path: Path) -> None:
     environment = {"GPUHERD_PORT": str(free_port()), "GPUHERD_DATA_DIR": str(tmp_path / "data")}
     keys = set()
     for _ in range(2):
-        process = Process(["serve", "--simulator"], environment, tmp_path / "out.log", forged=False)
+        process = Process(["serve", "--simulator"], environment, tmp_path / "out.log", forked=False)
         await process.start()
         async with asyncio.timeout(60):
             while "service.started" not in process.log.read_text():

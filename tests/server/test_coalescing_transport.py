@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gpuherd.bootstrap.joined_writes import JoinedWrites
+from gpuherd.server.coalescing_transport import CoalescingTransport
 
 
 class Wire:
@@ -42,11 +42,11 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-async def joined(wire: Wire) -> JoinedWrites:
-    return JoinedWrites(cast(asyncio.Transport, wire), asyncio.get_running_loop())
+async def joined(wire: Wire) -> CoalescingTransport:
+    return CoalescingTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop())
 
 
-async def test_head_and_body_are_sent_together(wire: Wire, joined: JoinedWrites) -> None:
+async def test_head_and_body_are_sent_together(wire: Wire, joined: CoalescingTransport) -> None:
     joined.write(b"head")
     assert wire.sent == []
     joined.write(b"body")
@@ -55,13 +55,15 @@ async def test_head_and_body_are_sent_together(wire: Wire, joined: JoinedWrites)
     assert wire.sent == [b"headbody"], "once is enough"
 
 
-async def test_what_stays_alone_does_not_wait_for_the_next_round(wire: Wire, joined: JoinedWrites) -> None:
+async def test_what_stays_alone_does_not_wait_for_the_next_round(
+    wire: Wire, joined: CoalescingTransport
+) -> None:
     joined.write(b"head")
     await asyncio.sleep(0)
     assert wire.sent == [b"head"]
 
 
-async def test_the_order_is_kept(wire: Wire, joined: JoinedWrites) -> None:
+async def test_the_order_is_kept(wire: Wire, joined: CoalescingTransport) -> None:
     for n in range(7):
         joined.write(b"%d" % n)
         if n == 4:
@@ -70,14 +72,14 @@ async def test_the_order_is_kept(wire: Wire, joined: JoinedWrites) -> None:
     assert b"".join(wire.sent) == b"0123456"
 
 
-async def test_a_close_sends_what_is_kept_first(wire: Wire, joined: JoinedWrites) -> None:
+async def test_a_close_sends_what_is_kept_first(wire: Wire, joined: CoalescingTransport) -> None:
     joined.write(b"goodbye")
     joined.close()
     assert (wire.sent, wire.closed) == ([b"goodbye"], True)
 
 
 async def test_nothing_is_sent_after_an_abort_or_to_somebody_who_has_left(
-    wire: Wire, joined: JoinedWrites
+    wire: Wire, joined: CoalescingTransport
 ) -> None:
     joined.write(b"head")
     joined.abort()
@@ -89,5 +91,5 @@ async def test_nothing_is_sent_after_an_abort_or_to_somebody_who_has_left(
     assert wire.sent == []
 
 
-async def test_everything_else_is_the_transport_s_own(joined: JoinedWrites) -> None:
+async def test_everything_else_is_the_transport_s_own(joined: CoalescingTransport) -> None:
     assert joined.get_write_buffer_size() == 7

@@ -10,12 +10,12 @@ SPARED = (
     "asyncpg",
     "alembic",
     "jinja2",
-    "gpuherd.bootstrap.configuration",
+    "gpuherd.ops.config",
     "gpuherd.simulator.server",
 )
 LOAD = f"""
 import sys
-import gpuherd.bootstrap.serve, gpuherd.bootstrap.http_server
+import gpuherd.server.serve, gpuherd.server.http_server
 print(*(name for name in {SPARED!r} if name in sys.modules))
 """
 

@@ -14,11 +14,11 @@ import structlog
 from structlog.testing import LogCapture
 
 from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.bootstrap.serve import WORLD_FILE, simulated
 from gpuherd.clock import SystemClock
+from gpuherd.server.serve import SIMULATOR_STATE_FILE, running_simulator
 from gpuherd.settings import Settings, load_settings
 
-NEW_FILE = f"{WORLD_FILE}.new"
+NEW_FILE = f"{SIMULATOR_STATE_FILE}.new"
 FAULT = {"kind": "slow_pull", "factor": 3}
 
 
@@ -50,34 +50,34 @@ def fill_the_disk(settings: Settings) -> None:
 
 
 async def test_a_world_is_found_again(settings: Settings) -> None:
-    async with simulated(settings, SystemClock(), 1.0) as base_url:
+    async with running_simulator(settings, SystemClock(), 1.0) as base_url:
         await control(base_url, "POST", "faults", FAULT)
-    assert [it.name for it in settings.data_dir.iterdir()] == [WORLD_FILE]
-    async with simulated(settings, SystemClock(), 1.0):
+    assert [it.name for it in settings.data_dir.iterdir()] == [SIMULATOR_STATE_FILE]
+    async with running_simulator(settings, SystemClock(), 1.0):
         pass
-    world = json.loads((settings.data_dir / WORLD_FILE).read_text())
+    world = json.loads((settings.data_dir / SIMULATOR_STATE_FILE).read_text())
     assert [it["fault"]["kind"] for it in world["faults"]] == ["slow_pull"]
 
 
 async def test_a_full_disk_is_one_line_in_the_log_and_what_was_saved_before_stays(
     settings: Settings, logged: LogCapture
 ) -> None:
-    async with simulated(settings, SystemClock(), 1.0):
+    async with running_simulator(settings, SystemClock(), 1.0):
         pass
-    before = (settings.data_dir / WORLD_FILE).read_bytes()
+    before = (settings.data_dir / SIMULATOR_STATE_FILE).read_bytes()
     fill_the_disk(settings)
-    async with simulated(settings, SystemClock(), 1.0) as base_url:
+    async with running_simulator(settings, SystemClock(), 1.0) as base_url:
         await control(base_url, "POST", "faults", FAULT)
     assert [(it["event"], it["error"]) for it in logged.entries] == [
         ("simulator.world_not_saved", "No space left on device")
     ]
-    assert [it.name for it in settings.data_dir.iterdir()] == [WORLD_FILE]
-    assert (settings.data_dir / WORLD_FILE).read_bytes() == before
+    assert [it.name for it in settings.data_dir.iterdir()] == [SIMULATOR_STATE_FILE]
+    assert (settings.data_dir / SIMULATOR_STATE_FILE).read_bytes() == before
 
 
 async def test_it_does_not_hide_why_the_server_ended(settings: Settings) -> None:
     settings.data_dir.mkdir()
     fill_the_disk(settings)
     with pytest.raises(CannotStart, match="the reason"):
-        async with simulated(settings, SystemClock(), 1.0):
+        async with running_simulator(settings, SystemClock(), 1.0):
             raise CannotStart("the reason")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.bootstrap.awaiting_database import (
-    PAUSE_S,
-    SAY_AGAIN_S,
-    WAIT_S,
-    await_database,
-    knock_at,
-    wait_for,
+from gpuherd.server.wait_for_database import (
+    REPORT_INTERVAL_S,
+    RETRY_INTERVAL_S,
+    WAIT_LIMIT_S,
+    connection_problem,
+    poll_until_reachable,
+    wait_for_database,
 )
 from gpuherd.settings import load_settings
 from tests.support.fake_clock import START, FakeClock
@@ -23,17 +23,17 @@ from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 from tests.support.processes import free_port
 
 
-class Door:
+class FakeDatabaseListener:
     """Tells what it is told to tell, then that somebody is there."""
 
     def __init__(self, reasons: Iterable[str | None], clock: FakeClock, takes_s: float = 0.0) -> None:
         self._reasons = iter(reasons)
         self._clock = clock
         self._takes_s = takes_s
-        self.knocks = 0
+        self.checks = 0
 
-    async def knock(self) -> str | None:
-        self.knocks += 1
+    async def check_connection(self) -> str | None:
+        self.checks += 1
         if self._takes_s:
             await self._clock.sleep(self._takes_s)
         return next(self._reasons, None)
@@ -51,33 +51,33 @@ def clock() -> FakeClock:
 class TestTheWait:
     async def test_who_is_answered_at_once_neither_waits_nor_says_anything(self, clock: FakeClock) -> None:
         said: list[str] = []
-        await wait_for("db", Door([], clock).knock, clock, said.append)
+        await poll_until_reachable("db", FakeDatabaseListener([], clock).check_connection, clock, said.append)
         assert (said, clock.now()) == ([], START)
 
     async def test_it_goes_on_as_soon_as_somebody_answers(self, clock: FakeClock) -> None:
         said: list[str] = []
-        door = Door(["refused"] * 4, clock)
-        await wait_for("postgresql://db", door.knock, clock, said.append)
-        assert (door.knocks, waited_s(clock)) == (5, 4 * PAUSE_S)
+        database = FakeDatabaseListener(["refused"] * 4, clock)
+        await poll_until_reachable("postgresql://db", database.check_connection, clock, said.append)
+        assert (database.checks, waited_s(clock)) == (5, 4 * RETRY_INTERVAL_S)
         assert said == ["gpuherd waits for postgresql://db, for 60 s at most: refused"]
 
     async def test_after_a_minute_it_gives_up_and_leaves_the_rest_to_the_start(
         self, clock: FakeClock
     ) -> None:
         said: list[str] = []
-        door = Door(["refused"] * 100_000, clock)
-        await wait_for("db", door.knock, clock, said.append)
-        assert waited_s(clock) == WAIT_S
-        assert len(said) == WAIT_S / SAY_AGAIN_S
+        database = FakeDatabaseListener(["refused"] * 100_000, clock)
+        await poll_until_reachable("db", database.check_connection, clock, said.append)
+        assert waited_s(clock) == WAIT_LIMIT_S
+        assert len(said) == WAIT_LIMIT_S / REPORT_INTERVAL_S
         assert "for 10 s at most" in said[-1]
 
     async def test_tries_that_take_long_count_too(self, clock: FakeClock) -> None:
-        door = Door(["no answer"] * 100_000, clock, takes_s=5.0)
-        await wait_for("db", door.knock, clock, lambda _: None)
-        assert WAIT_S <= waited_s(clock) <= WAIT_S + 5.0
+        database = FakeDatabaseListener(["no answer"] * 100_000, clock, takes_s=5.0)
+        await poll_until_reachable("db", database.check_connection, clock, lambda _: None)
+        assert WAIT_LIMIT_S <= waited_s(clock) <= WAIT_LIMIT_S + 5.0
 
     async def test_a_file_of_our_own_is_not_waited_for(self, tmp_path: Path, clock: FakeClock) -> None:
-        await await_database(load_settings({"GPUHERD_DATA_DIR": str(tmp_path)}, tmp_path), clock)
+        await wait_for_database(load_settings({"GPUHERD_DATA_DIR": str(tmp_path)}, tmp_path), clock)
         assert waited_s(clock) == 0
 
 
@@ -115,17 +115,17 @@ class TestAnswers:
     )
     async def test_only_one_that_cannot_answer_yet_is_waited_for(self, sqlstate: str, away: bool) -> None:
         async with answering(refusal(sqlstate)) as url:
-            reason = await knock_at(f"{url}?sslmode=disable")
+            reason = await connection_problem(f"{url}?sslmode=disable")
         assert reason == ("not you, not now" if away else None)
 
     async def test_a_proxy_without_anybody_behind_it_is_waited_for(self) -> None:
         async with answering(b"") as url:
             for mode in ("disable", "prefer"):
-                assert await knock_at(f"{url}?sslmode={mode}") is not None
+                assert await connection_problem(f"{url}?sslmode={mode}") is not None
 
     async def test_one_that_speaks_no_tls_is_not_waited_for(self) -> None:
         async with answering(b"N") as url:
-            assert await knock_at(f"{url}?sslmode=require") is None
+            assert await connection_problem(f"{url}?sslmode=require") is None
 
     @pytest.mark.parametrize(
         ("url", "reason"),
@@ -137,19 +137,19 @@ class TestAnswers:
     )
     async def test_where_nobody_is_yet_somebody_may_come(self, url: str, reason: str) -> None:
         # Found here and not in the parameter, which would have another name in each worker of pytest.
-        said = await knock_at(url.replace("{free}", str(free_port())))
+        said = await connection_problem(url.replace("{free}", str(free_port())))
         assert said is not None
         assert reason in said
         assert "canary" not in said
 
     @pytest.mark.parametrize("url", ["postgresql://[nonsense", "postgresql://h/db?no_such_word=1"])
     async def test_an_address_that_is_none_is_not_waited_for(self, url: str) -> None:
-        assert await knock_at(url) is None
+        assert await connection_problem(url) is None
 
     @pytest.mark.postgres
     async def test_a_real_one_answers_whether_or_not_it_has_the_database(
         self,
         postgres_url: str,  # noqa: F811
     ) -> None:
-        assert await knock_at(postgres_url) is None
-        assert await knock_at(postgres_url.replace("/test_", "/no_such_")) is None
+        assert await connection_problem(postgres_url) is None
+        assert await connection_problem(postgres_url.replace("/test_", "/no_such_")) is None

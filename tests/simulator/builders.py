@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.simulator.create_request import CreateRequest, Port
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.world import World
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 
 BOOT_S = 40
@@ -18,7 +18,7 @@ def a_request(**changes: Any) -> CreateRequest:
         "product_id": "4090.16c62g",
         "name": "job-7",
         "cluster_id": "us-ca-6",
-        "ports": (Port(8080, "http"), Port(22, "tcp")),
+        "ports": (ExposedPort(8080, "http"), ExposedPort(22, "tcp")),
         **changes,
     }
     return CreateRequest(**wanted)
@@ -40,13 +40,13 @@ def a_body(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-async def a_running_machine(world: World, clock: FakeClock, **changes: Any) -> Machine:
+async def a_running_machine(world: World, clock: FakeClock, **changes: Any) -> SimulatedMachine:
     machine = world.machines[world.create(a_request(**changes))]
     await clock.advance(BOOT_S)
     assert machine.status(world.now()) == "running"
     return machine
 
 
-def status_of(world: World, machine: Machine) -> str:
+def status_of(world: World, machine: SimulatedMachine) -> str:
     world.tick()
     return machine.status(world.now())

@@ -10,18 +10,18 @@ import pytest
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import NovitaTransport
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.offer import BillingMode, Order
-from gpuherd.domain.secret import Secret
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.create_request import CreateRequest, Port, Tool
-from gpuherd.simulator.faults import RULES, Fault, FaultKind
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort, Tool
+from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 
 
@@ -47,9 +47,9 @@ async def over_http(world: World, clock: FakeClock) -> AsyncIterator[Cloud]:
     await server.close()
 
 
-async def an_order(cloud: Cloud) -> Order:
+async def an_order(cloud: Cloud) -> CreateCall:
     offer = (await cloud.list_offers(BillingMode.SPOT))[0]
-    return Order("job", "gh1-x", offer, await cloud.get_template("101"), 1, 60, BillingMode.SPOT)
+    return CreateCall("job", "gh1-x", offer, await cloud.get_template("101"), 1, 60, BillingMode.SPOT)
 
 
 async def test_both_faces_show_the_same_catalogue(world: World, over_http: Cloud):
@@ -71,7 +71,7 @@ async def test_both_faces_show_the_same_machines_at_every_moment(world: World, c
                 gpu_num=1 + n % 3,
                 billing_mode=modes[n % 3],
                 months=n % 3 // 2,
-                ports=(Port(80, "http"), Port(9000, "tcp")),
+                ports=(ExposedPort(80, "http"), ExposedPort(9000, "tcp")),
                 tools=(Tool("Jupyter", 8888, "http"),) if n % 2 else (),
             )
         )
@@ -109,9 +109,9 @@ STATUSES = {
     FaultKind.ERROR_AFTER_COMMIT: [500, 502, 408],
 }
 FAULTS = [
-    Fault(kind, style=style, status=status, endpoints=(*Endpoint,))
+    Fault(kind, style=style, status=status, endpoints=(*ApiEndpoint,))
     for kind in ON_CALLS
-    for style in RULES[kind].styles or ("",)
+    for style in FAULT_KIND_SPECS[kind].styles or ("",)
     for status in STATUSES.get(kind, [None])
 ]
 
@@ -180,7 +180,9 @@ async def test_what_hangs_goes_on_without_the_one_who_waited(world: World):
     world.clock = by_hand
     face = SimulatedCloud(world, timeout_s=30)
     order = await an_order(face)
-    world.faults.add(Fault(FaultKind.HANG, style="before_commit", seconds=100, endpoints=(Endpoint.CREATE,)))
+    world.faults.add(
+        Fault(FaultKind.HANG, style="before_commit", seconds=100, endpoints=(ApiEndpoint.CREATE,))
+    )
     given_up = asyncio.create_task(face.create_machine(order))
     cancelled = asyncio.create_task(face.create_machine(order))
     await by_hand.advance(10)

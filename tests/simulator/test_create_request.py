@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import Port, Tool, read_create_request, read_ports
+from gpuherd.simulator.create_request import ExposedPort, Tool, read_create_request, read_ports
 from gpuherd.simulator.errors import SimulatedError
 from tests.simulator.builders import a_body
 
@@ -29,7 +29,7 @@ def test_a_full_body_is_read() -> None:
             somethingNew={"ignored": True},
         )
     )
-    assert request.ports == (Port(8080, "http"), Port(22, "tcp"))
+    assert request.ports == (ExposedPort(8080, "http"), ExposedPort(22, "tcp"))
     assert request.tools == (Tool("Jupyter", 8888, "http"),)
     assert request.envs == (("A", "1"),)
     assert request.network_storages == (("s1", "/network"),)

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.listing import ListQuery
-from gpuherd.simulator.scenarios import SCENARIOS, play, scenario_names
-from gpuherd.simulator.world import World
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.scenarios import SCENARIOS, apply_scenario, scenario_names
+from gpuherd.simulator.world.listing import ListQuery
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request
 from tests.support.fake_clock import FakeClock
 
@@ -29,15 +29,15 @@ def test_every_scenario_has_a_description_of_one_line() -> None:
 
 def test_an_unknown_scenario_is_refused_with_the_known_ones(world: World) -> None:
     with pytest.raises(ValueError, match="calm"):
-        play(world, "paradise")
+        apply_scenario(world, "paradise")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_client_that_keeps_trying_meets_only_known_ends(name: str) -> None:
     clock = FakeClock(auto=True)
     world = World(clock, Random(11))
-    play(world, name)
-    desk = FrontDesk(world)
+    apply_scenario(world, name)
+    desk = CloudOperations(world)
     for number in range(20):
         for call in (
             lambda number=number: desk.create(a_request(name=f"job-{number}", billing_mode="spot")),
@@ -54,8 +54,8 @@ async def test_a_client_that_keeps_trying_meets_only_known_ends(name: str) -> No
 
 
 async def test_a_scenario_replaces_the_one_before(world: World) -> None:
-    play(world, "sold-out")
-    play(world, "lost-reply")
+    apply_scenario(world, "sold-out")
+    apply_scenario(world, "lost-reply")
     assert [armed.fault for armed in world.faults.armed] == list(SCENARIOS["lost-reply"].faults)
-    play(world, "calm")
+    apply_scenario(world, "calm")
     assert world.faults.armed == []

@@ -8,11 +8,11 @@ from random import Random
 import aiohttp
 import pytest
 
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.listing import ListQuery, Paging, list_machines
-from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.listing import ListQuery, Paging, list_machines
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock
@@ -55,13 +55,13 @@ async def test_a_page_of_many_looks_closely_only_at_its_own_rows(monkeypatch: py
     for number in range(2_000):
         world.create(a_request(name=f"crowd-{number}"))
     looked_at: list[str] = []
-    status = Machine.status
+    status = SimulatedMachine.status
 
-    def counted(machine: Machine, now: float) -> str:
+    def counted(machine: SimulatedMachine, now: float) -> str:
         looked_at.append(machine.id)
         return status(machine, now)
 
-    monkeypatch.setattr(Machine, "status", counted)
+    monkeypatch.setattr(SimulatedMachine, "status", counted)
     page = list_machines(world, ListQuery(Paging(size=100, number=20)))
     assert (len(page.rows), page.total, len(looked_at)) == (100, 2_000, 100)
     assert page.rows[-1].machine.name == "crowd-0"

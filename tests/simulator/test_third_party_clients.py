@@ -30,7 +30,7 @@ from novita_cli.novita_cli import cli
 
 from gpuherd.clock import SystemClock
 from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
 

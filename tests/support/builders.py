@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import CREATED, Event
-from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.sighting import ListRecord, Sighting, Witness
-from gpuherd.domain.tag import Tag, cloud_name
+from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import CREATED, Event
+from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status, Wish
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob, Priority
 from tests.support.fake_clock import START
 
@@ -112,10 +112,10 @@ def a_tagged_machine(n: int = 1, attempt: int = 1, **changes: Any) -> Machine:
     return a_machine(n, **{"name": cloud_name(f"job-{n}", a_tag(n, attempt)), **changes})
 
 
-def a_sighting(machine: Machine, **changes: Any) -> Sighting:
+def a_sighting(machine: Machine, **changes: Any) -> ObservedMachine:
     """Return that a machine was seen, once."""
     fields: dict[str, Any] = {"first_seen_at": START, "changed_at": START}
-    return Sighting(machine, **{**fields, **changes})
+    return ObservedMachine(machine, **{**fields, **changes})
 
 
 def a_list(after: timedelta = timedelta(0), **changes: Any) -> ListRecord:

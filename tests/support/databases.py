@@ -11,25 +11,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.api_keys import SqlApiKeys
-from gpuherd.adapters.sql.audit_log import SqlAuditLog
-from gpuherd.adapters.sql.claims import SqlClaims
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
-from gpuherd.adapters.sql.ended_sessions import SqlEndedSessions
-from gpuherd.adapters.sql.event_log import SqlEventLog
+from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
+from gpuherd.adapters.sql.access.audit import SqlAuditLog
+from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances import SqlInstances
-from gpuherd.adapters.sql.job_book import SqlJobBook
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.adapters.sql.orphans import SqlOrphans
-from gpuherd.adapters.sql.outbox import SqlOutbox
-from gpuherd.adapters.sql.queue_schema import queue
+from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.store import SqlInstances
+from gpuherd.adapters.sql.jobs.store import SqlJobs
+from gpuherd.adapters.sql.orphans.store import SqlOrphans
 from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.schema import metadata
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import SqlTurns
-from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
+from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import metadata
+from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
+from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.clock import Ids
 from tests.support.fake_clock import FakeClock
 
@@ -69,18 +69,18 @@ class Store:
         self.clock = clock
         self.instances = SqlInstances(database, clock)
         self.events = SqlEventLog(database, clock)
-        self.turns = SqlTurns(database, clock, Ids(clock, random.Random(seed)))
-        self.sightings = SqlSightings(database)
+        self.turns = SqlInstanceLeases(database, clock, Ids(clock, random.Random(seed)))
+        self.observations = SqlObservations(database)
         self.outbox = SqlOutbox(database)
         self.deliveries = SqlDeliveryLog(database, clock)
         self.endpoints = SqlWebhookEndpoints(database)
         self.orphans = SqlOrphans(database, clock)
-        self.jobs = SqlJobBook(database, clock)
+        self.jobs = SqlJobs(database, clock)
         self.flags = SqlFlags(database)
         self.keys = SqlApiKeys(database)
         self.audit = SqlAuditLog(database)
-        self.claims = SqlClaims(database, clock)
-        self.ended_sessions = SqlEndedSessions(database)
+        self.claims = SqlIdempotencyStore(database, clock)
+        self.ended_sessions = SqlRevokedSessions(database)
         self.retention = SqlRetention(database)
 
     async def rows(self, table: sa.Table) -> Sequence[sa.Row[Any]]:
@@ -102,7 +102,7 @@ async def all_at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
     return await asyncio.gather(*(call(n) for n in range(count)), return_exceptions=True)
 
 
-async def somebody_waits_for_a_lock(store: Store) -> None:
+async def wait_for_lock_contention(store: Store) -> None:
     """Wait until PostgreSQL has a transaction that waits for another."""
     waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     async with asyncio.timeout(10):

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 
-class OpenReply:
+class StreamedReply:
     """What has come so far of a reply."""
 
     def __init__(self) -> None:
@@ -69,9 +69,9 @@ class OpenReply:
 @asynccontextmanager
 async def asking(
     app: ASGIApp, path: str, headers: Mapping[str, str], query: str = ""
-) -> AsyncIterator[OpenReply]:
+) -> AsyncIterator[StreamedReply]:
     """Ask, and leave at the end."""
-    reply = OpenReply()
+    reply = StreamedReply()
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

@@ -1,9 +1,8 @@
-"""Processes that are born ready: forked from one that has loaded everything, instead of loading it again.
+"""Processes forked from one that has loaded everything (a fork server), instead of loading it again.
 
-Half of what a process of ours costs a test is to load it. Here a parent (`stem.py`, one for each process of
-pytest) does that once; each child is a process of its own, with its own signals, files, environment and end.
-A test that is about the start itself does without (`Process(..., forged=False)`).
-"""
+Half of what a process of ours costs a test is to load it. Here a parent (`fork_server_main.py`, one for each
+process of pytest) does that once; each child is a process of its own, with its own signals, files,
+environment and end. A test that is about the start itself does without (`Process(..., forked=False)`)."""
 
 from __future__ import annotations
 
@@ -19,30 +18,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-STEM = "tests.support.stem"
+FORK_SERVER_MODULE = "tests.support.fork_server_main"
 # Linux has them; elsewhere every process starts from nothing.
-CAN_FORGE = hasattr(os, "pidfd_open")
+CAN_FORK = hasattr(os, "pidfd_open")
 # All that the server, the simulator and the command line load before they are told what to do.
-LOADED = (
-    "gpuherd.bootstrap.demo",
-    "gpuherd.bootstrap.http_server",
-    "gpuherd.bootstrap.serve",
-    "gpuherd.bootstrap.simulate",
+PRELOADED_MODULES = (
+    "gpuherd.ops.demo",
+    "gpuherd.server.http_server",
+    "gpuherd.server.serve",
+    "gpuherd.ops.simulator",
     "gpuherd.adapters.queue.postgres_repository",
-    "gpuherd.adapters.sql.change_listener",
-    "gpuherd.adapters.sql.upgrade",
+    "gpuherd.adapters.sql.postgres.notify",
+    "gpuherd.adapters.sql.schema.run_migrations",
     "gpuherd.entrypoints.cli.app",
-    "gpuherd.entrypoints.cli.backup",
-    "gpuherd.entrypoints.cli.config",
-    "gpuherd.entrypoints.cli.doctor",
-    "gpuherd.entrypoints.cli.listener",
+    "gpuherd.entrypoints.cli.commands.database",
+    "gpuherd.entrypoints.cli.commands.config",
+    "gpuherd.entrypoints.cli.commands.doctor",
+    "gpuherd.entrypoints.cli.runtime.webhook_receiver",
     "gpuherd.entrypoints.web.app",
     "gpuherd.simulator.server",
     "typer.rich_utils",
 )
 
 
-class Forged:
+class ForkedProcess:
     """One child; it answers like a `subprocess.Popen`."""
 
     def __init__(self, pid: int, handle: int, status: int):
@@ -68,10 +67,10 @@ class Forged:
     async def ended(self) -> int:
         """The same, while others go on."""
         while (code := self.poll()) is None:
-            loop, told = asyncio.get_running_loop(), asyncio.Event()
-            loop.add_reader(self._status, told.set)
+            loop, reported = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(self._status, reported.set)
             try:
-                await told.wait()
+                await reported.wait()
             finally:
                 loop.remove_reader(self._status)
         return code
@@ -83,20 +82,20 @@ class Forged:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _end(self, told: bytes) -> None:
+    def _end(self, reported: bytes) -> None:
         # Nothing is told when the parent itself is gone, and takes its children with it.
-        self.returncode = int(told) if told else -signal.SIGKILL
+        self.returncode = int(reported) if reported else -signal.SIGKILL
         os.close(self._status)
         os.close(self._handle)
 
 
-class Forge:
+class ForkServer:
     """The parent of the children of this process, and what it has loaded; started when first asked for."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._line: socket.socket | None = None
-        self._stem: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
     def make(
@@ -106,7 +105,7 @@ class Forge:
         env: Mapping[str, str],
         files: tuple[int, int, int],
         cwd: Path | str = ".",
-    ) -> Forged:
+    ) -> ForkedProcess:
         """Start `python target words…` (a path) or `python -m target words…` (a module), with these files."""
         line = self._started()
         ours, theirs = os.pipe()
@@ -117,14 +116,14 @@ class Forge:
             os.close(theirs)
         # With a handle that was made before the child could be forgotten, however soon it ends.
         pid, (handle,), _, _ = socket.recv_fds(line, 16, 1)
-        return Forged(int(pid), handle, ours)
+        return ForkedProcess(int(pid), handle, ours)
 
     def end(self) -> None:
         """Be rid of the parent, and of all its children."""
-        if self._line is not None and self._stem is not None:
+        if self._line is not None and self._server is not None:
             self._line.close()
-            self._stem.wait()
-        self._line = self._stem = None
+            self._server.wait()
+        self._line = self._server = None
 
     def _started(self) -> socket.socket:
         if self._line is None or self._owner != os.getpid():
@@ -132,8 +131,8 @@ class Forge:
             self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
             with theirs:
-                self._stem = subprocess.Popen(
-                    [sys.executable, "-m", STEM, str(theirs.fileno()), *self._modules],
+                self._server = subprocess.Popen(
+                    [sys.executable, "-m", FORK_SERVER_MODULE, str(theirs.fileno()), *self._modules],
                     stdin=subprocess.DEVNULL,
                     env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONPATH": path},
                     pass_fds=[theirs.fileno()],
@@ -142,4 +141,4 @@ class Forge:
         return self._line
 
 
-FORGE = Forge(*LOADED)
+FORK_SERVER = ForkServer(*PRELOADED_MODULES)

@@ -1,4 +1,4 @@
-"""The process that `forge.py` starts: it loads everything once, and forks a child for each order."""
+"""The process that `fork_server.py` starts: it loads everything once, and forks a child for each order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 ORDER_MAX = 1 << 16
 
 
-class Stem:
+class ForkServerLoop:
     """Waits for orders and for ends of children."""
 
     def __init__(self, line: socket.socket):
@@ -35,7 +35,7 @@ class Stem:
         while True:
             for key, _ in self._waiting.select():
                 if key.fileobj is not self._line:
-                    self._bury(key.fd)
+                    self._reap(key.fd)
                     continue
                 message, files, _, _ = socket.recv_fds(self._line, ORDER_MAX, 4)
                 if not message:
@@ -43,9 +43,9 @@ class Stem:
                 *streams, status = files
                 pid = os.fork()
                 if pid == 0:
-                    self._forget()
+                    self._close_inherited()
                     os.close(status)
-                    _dress(streams)
+                    _redirect_streams(streams)
                     order: dict[str, Any] = json.loads(message)
                     return order
                 for it in streams:
@@ -55,7 +55,7 @@ class Stem:
                 self._waiting.register(handle, selectors.EVENT_READ)
                 socket.send_fds(self._line, [str(pid).encode()], [handle])
 
-    def _bury(self, handle: int) -> None:
+    def _reap(self, handle: int) -> None:
         pid, status = self._children.pop(handle)
         self._waiting.unregister(handle)
         os.close(handle)
@@ -65,7 +65,7 @@ class Stem:
             os.write(status, str(os.waitstatus_to_exitcode(how)).encode())
         os.close(status)
 
-    def _forget(self) -> None:
+    def _close_inherited(self) -> None:
         """Let go of all that a child must not hold."""
         self._waiting.close()
         self._line.close()
@@ -74,7 +74,7 @@ class Stem:
             os.close(status)
 
 
-def _dress(streams: list[int]) -> None:
+def _redirect_streams(streams: list[int]) -> None:
     """Take the given files for one's own, and be the first of a session, as a command in a terminal is."""
     os.setsid()
     for number, it in enumerate(streams):
@@ -95,7 +95,7 @@ def _dress(streams: list[int]) -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _become(order: dict[str, Any]) -> None:
+def _run_order(order: dict[str, Any]) -> None:
     # The parent ends when the tests do, however they end: its line is closed then.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(order["cwd"])
@@ -118,9 +118,9 @@ def main() -> None:
     # What is loaded stays, so nobody need look at it again; and no child copies it by looking.
     gc.collect()
     gc.freeze()
-    order = Stem(line).serve()
+    order = ForkServerLoop(line).serve()
     if order is not None:
-        _become(order)
+        _run_order(order)
 
 
 if __name__ == "__main__":

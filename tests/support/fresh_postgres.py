@@ -1,6 +1,6 @@
 """A migrated, empty PostgreSQL database for each test: one for all of them, wiped clean in between.
 
-In a conftest: `from tests.support.fresh_postgres import fresh_postgres, postgres_slate  # noqa: F401`
+In a conftest: `from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401`
 and the same for `postgres_server`.
 """
 
@@ -35,7 +35,7 @@ TABLES = (
 SEQUENCES = "SELECT setval(seqrelid::regclass, seqstart, false) FROM pg_sequence"
 
 
-class Slate:
+class ReusableDatabase:
     """One database. It costs a tenth of a second to make one, and a hundredth of that to wipe it."""
 
     def __init__(self, server: PostgresServer):
@@ -96,14 +96,14 @@ def _rows(connection: psycopg.Connection, table: str) -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def postgres_slate(postgres_server: PostgresServer) -> Iterator[Slate]:
-    slate = Slate(postgres_server)
-    yield slate
-    slate.drop()
+def reusable_postgres(postgres_server: PostgresServer) -> Iterator[ReusableDatabase]:
+    reusable = ReusableDatabase(postgres_server)
+    yield reusable
+    reusable.drop()
 
 
 @pytest.fixture
-def fresh_postgres(postgres_slate: Slate) -> Iterator[str]:
+def fresh_postgres(reusable_postgres: ReusableDatabase) -> Iterator[str]:
     """The libpq URL of a migrated database that nobody has used."""
-    yield postgres_slate.url
-    postgres_slate.wipe()
+    yield reusable_postgres.url
+    reusable_postgres.wipe()

@@ -16,65 +16,65 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.metrics.metered_turns import MeteredTurns
-from gpuherd.adapters.sql import schema
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.job_book import SqlJobBook
-from gpuherd.adapters.sql.orphans import SqlOrphans
-from gpuherd.adapters.sql.outbox import SqlOutbox
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import job
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import SqlTurns
-from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
+from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.jobs.store import SqlJobs
+from gpuherd.adapters.sql.orphans.store import SqlOrphans
+from gpuherd.adapters.sql.schema import tables as schema
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import job
+from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
+from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.health import EndpointHealth, HealthCategory, HealthCheck
-from gpuherd.domain.instance import Instance, Wish
-from gpuherd.domain.machine import PortMapping
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.sighting import Patience
-from gpuherd.domain.webhook_keys import KeyRing
-from gpuherd.entrypoints.plane import OrphanDesk
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.entrypoints.plane import OrphanServices
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.meter import Meter, SilentMeter
+from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
-from gpuherd.ports.webhooks import WebhookEndpoints
+from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.world import World
-from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
-from gpuherd.usecases.adopt_orphan import AdoptOrphan
-from gpuherd.usecases.advance_instance import AdvanceInstance
-from gpuherd.usecases.carry_out import CarryOut
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.change_goal import ChangeGoal
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.check_health import CheckHealth
-from gpuherd.usecases.chronicle import Chronicle
-from gpuherd.usecases.collect_orphans import CollectOrphans
-from gpuherd.usecases.deliver_webhook import DeliverWebhook
-from gpuherd.usecases.endpoint_directory import EndpointDirectory
-from gpuherd.usecases.find_instance import FindInstance
-from gpuherd.usecases.find_orphan import FindOrphan
-from gpuherd.usecases.keep_ledger import KeepLedger
-from gpuherd.usecases.launch_instance import LaunchInstance, LaunchRequest
-from gpuherd.usecases.list_comprehensive import ListComprehensive
-from gpuherd.usecases.observe_cloud import ObserveCloud
-from gpuherd.usecases.order_orphan import OrderOrphan
-from gpuherd.usecases.orphan_news import OrphanNews
-from gpuherd.usecases.read_instance import ReadInstance
-from gpuherd.usecases.region_rules import RegionRules
-from gpuherd.usecases.rent_machine import UNKNOWN_MAX, RentMachine
-from gpuherd.usecases.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.run_job import RunJob
-from gpuherd.usecases.sweep import Sweep
-from gpuherd.usecases.sync_cloud import SyncCloud
-from gpuherd.usecases.take_step import TakeStep
-from gpuherd.usecases.tend_caches import TendCaches
-from gpuherd.usecases.verify_tag import VerifyTag
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.housekeeping import ManageCaches
+from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.usecases.instances.launch import LaunchInstance, LaunchRequest
+from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
+from gpuherd.usecases.jobs.run import RunJob
+from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.orphans.adopt import AdoptOrphan
+from gpuherd.usecases.orphans.collect import CollectOrphans
+from gpuherd.usecases.orphans.events import OrphanEvents
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.orphans.find import FindOrphan
+from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
+from gpuherd.usecases.orphans.order import OrderOrphan
+from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX, RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
+from gpuherd.usecases.webhooks.deliver import DeliverWebhook
+from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
 from tests.support.no_endpoints import NoEndpoints
@@ -117,7 +117,7 @@ class Receiver:
         return DeliveryResult(True, 200, "ok", "", None, 0.0)
 
 
-class StandInProber:
+class FakeProber:
     """Stands for the applications on the machines: up unless a test says otherwise."""
 
     def __init__(self, clock: Clock) -> None:
@@ -149,10 +149,10 @@ class Herd:
         *,
         seed: int = 1,
         cloud: Cloud | None = None,
-        patience: Patience | None = None,
+        settling: SettlingPolicy | None = None,
         max_wait: timedelta = timedelta(seconds=1200),
         meter: Meter | None = None,
-        unknown_max: int = UNKNOWN_MAX,
+        unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX,
         look_every: timedelta = OBSERVE,
     ):
         self._look_every = look_every
@@ -161,23 +161,23 @@ class Herd:
         self.ids = Ids(clock, self.chance)
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.receiver = Receiver()
-        self.meter = meter or SilentMeter()
-        self.patience = patience or Patience()
+        self.meter = meter or NullMeter()
+        self.settling = settling or SettlingPolicy()
         self.hub = ChangeHub(clock)
         self._open(path)
         self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
-        self.activities = Activities(self.ids, 3)
+        self.job_factory = JobFactory(self.ids, 3)
         self.keys = KeyRing([ROOT_KEY])
-        self.directory = EndpointDirectory(self.endpoints, self.keys, clock)
-        self.chronicle = Chronicle(clock, self.ids, self.activities, self.directory.current)
-        self.catalogue = Catalogue(self.cloud, clock)
+        self.endpoint_cache = EndpointCache(self.endpoints, self.keys, clock)
+        self.event_recorder = EventRecorder(clock, self.ids, self.job_factory, self.endpoint_cache.current)
+        self.catalogue = CatalogueCache(self.cloud, clock)
         self.observer = ObserveCloud(
             self.cloud,
-            self.sightings,
+            self.observations,
             self.book,
-            self.activities,
+            self.job_factory,
             clock,
-            self.patience,
+            self.settling,
             timedelta(seconds=30),
             lambda: self.breaker_state,
         )
@@ -185,37 +185,37 @@ class Herd:
             self.turns,
             self.cloud,
             self.catalogue,
-            self.chronicle,
+            self.event_recorder,
             self.flags,
             clock,
             self.installation,
             "boot",
-            self.observer.has_looked,
-            unknown_max,
+            self.observer.has_listed,
+            unknown_outcomes_max,
         )
-        resolve = ResolveAttempt(self.turns, self.chronicle, rent, clock, self.patience)
-        verify_tag = VerifyTag(self.turns, self.chronicle, self.flags)
-        self.prober = StandInProber(clock)
+        resolve = ResolveAttempt(self.turns, self.event_recorder, rent, clock, self.settling)
+        verify_tag = VerifyTag(self.turns, self.event_recorder, self.flags)
+        self.prober = FakeProber(clock)
         check_health = CheckHealth(self.prober, clock, self.chance)
-        take = TakeStep(
-            self.turns, self.cloud, self.chronicle, rent, resolve, check_health, verify_tag, clock
+        apply_step = ApplyStep(
+            self.turns, self.cloud, self.event_recorder, rent, resolve, check_health, verify_tag, clock
         )
         self.advance = AdvanceInstance(
-            self.turns, self.cloud, self.activities, take, verify_tag, clock, self.patience
+            self.turns, self.cloud, self.job_factory, apply_step, verify_tag, clock, self.settling
         )
         self.gate = HostGate(clock)
         deliver = DeliverWebhook(
             self.outbox,
             self.receiver,
-            self.directory,
+            self.endpoint_cache,
             self.gate,
             self.book,
-            self.activities,
+            self.job_factory,
             clock,
             self.chance,
             self.meter,
         )
-        handlers = {**dict.fromkeys(TURN_KINDS, self.advance), SEND_WEBHOOK: deliver}
+        handlers = {**dict.fromkeys(RECONCILE_KINDS, self.advance), SEND_WEBHOOK: deliver}
         self.run_job = RunJob(self.book, handlers, clock, self.meter)
         self.find_instance = FindInstance(self.instances)
         self.reader = ReadInstance(
@@ -226,24 +226,31 @@ class Herd:
         )
         self.sync_cloud = SyncCloud(self.observer, self.comprehensive.forget)
         caches = (*self.reader.caches, *self.comprehensive.caches, *self.catalogue.caches)
-        self.tend_caches = TendCaches(caches, self.instances)
-        self.sweep = Sweep(self.book, self.activities, clock)
+        self.manage_caches = ManageCaches(caches, self.instances)
+        self.sweep = Sweep(self.book, self.job_factory, clock)
         self.launch_instance = LaunchInstance(
-            self.instances, self.catalogue, self.chronicle, self.activities, RULES, clock, self.ids, max_wait
+            self.instances,
+            self.catalogue,
+            self.event_recorder,
+            self.job_factory,
+            RULES,
+            clock,
+            self.ids,
+            max_wait,
         )
         self.change_goal = ChangeGoal(
             self.instances,
             self.book,
             self.find_instance,
-            self.chronicle,
-            self.activities,
+            self.event_recorder,
+            self.job_factory,
             clock,
             self.ids,
             max_wait,
             lambda: self.breaker_state,
         )
-        self.orphan_desk = self._orphan_desk(max_wait)
-        self.collector = self.orphan_desk.collect
+        self.orphan_services = self._orphan_services(max_wait)
+        self.collector = self.orphan_services.collect
         self._look_at = self._sweep_at = self._collect_at = clock.now()
         self._recover()
 
@@ -253,28 +260,30 @@ class Herd:
         self.database = self.new_database(path)
         self.flags = SqlFlags(self.database)
         self.instances = MeteredInstances(self.database, clock, changed, self.meter)
-        self.sightings = SqlSightings(self.database, changed)
-        sql_turns = SqlTurns(self.database, clock, self.ids, changed)
-        sql_turns.forget_leases()
-        self.turns = MeteredTurns(sql_turns, self.instances, self.meter)
-        self.book = SqlJobBook(self.database, clock)
+        self.observations = SqlObservations(self.database, changed)
+        sql_turns = SqlInstanceLeases(self.database, clock, self.ids, changed)
+        sql_turns.release_all_leases()
+        self.turns = MeteredLeases(sql_turns, self.instances, self.meter)
+        self.book = SqlJobs(self.database, clock)
         self.outbox = SqlOutbox(self.database)
         self.endpoints = SqlWebhookEndpoints(self.database)
         self.orphans = SqlOrphans(self.database, clock, changed)
 
-    def _orphan_desk(self, max_wait: timedelta) -> OrphanDesk:
+    def _orphan_services(self, max_wait: timedelta) -> OrphanServices:
         orphans, cloud, clock, installation = self.orphans, self.cloud, self.clock, self.installation
-        news = OrphanNews(self.chronicle, clock)
-        keep_ledger = KeepLedger(orphans, cloud, self.catalogue, news, clock, self.patience, installation)
-        carry_out = CarryOut(orphans, cloud, clock)
+        orphan_events = OrphanEvents(self.event_recorder, clock)
+        update_ledger = UpdateOrphanLedger(
+            orphans, cloud, self.catalogue, orphan_events, clock, self.settling, installation
+        )
+        execute_order = ExecuteOrphanOrder(orphans, cloud, clock)
         find = FindOrphan(orphans, cloud, clock, installation)
         collect = CollectOrphans(
             orphans,
-            keep_ledger,
-            carry_out,
+            update_ledger,
+            execute_order,
             self.flags,
             clock,
-            self.patience,
+            self.settling,
             lambda: self.observer.latest,
             lambda: self.breaker_state,
         )
@@ -285,14 +294,14 @@ class Herd:
             find,
             cloud,
             self.catalogue,
-            self.chronicle,
-            self.activities,
+            self.event_recorder,
+            self.job_factory,
             clock,
             self.ids,
             max_wait,
             installation,
         )
-        return OrphanDesk(orphans, collect, find, OrderOrphan(orphans, find, carry_out, clock), adopt)
+        return OrphanServices(orphans, collect, find, OrderOrphan(orphans, find, execute_order, clock), adopt)
 
     async def launch(self, name: str = "job", **wish: Any) -> Instance:
         """Accept a wish as the API would."""

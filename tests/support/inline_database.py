@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, event
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.adapters.sql.together import run_together
-from tests.support.shared_sql import share_sql
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.group_commit import run_batch
+from gpuherd.adapters.sql.schema.migrate import migrate
+from tests.support.shared_sql_cache import share_compiled_sql
 
 T = TypeVar("T")
 
@@ -42,19 +42,21 @@ class InlineDatabase(Database):
             migrated_copy(path)
         super().__init__(f"sqlite:///{path}")
         event.listen(self._write_engine, "connect", _no_fsync)
-        share_sql(self)
+        share_compiled_sql(self)
 
     def _start_writer(self) -> None:
         """There is none."""
 
-    async def write(self, work: Callable[[Connection], T], *, rings: bool = False, sure: bool = True) -> T:
+    async def write(
+        self, work: Callable[[Connection], T], *, wakes_workers: bool = False, durable: bool = True
+    ) -> T:
         return self.write_now(work)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         return self._read(work)
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
-        ((result, problem),) = run_together(self._transactions, [work])
+        ((result, problem),) = run_batch(self._transactions, [work])
         if problem is not None:
             raise problem
         return result  # type: ignore[no-any-return]

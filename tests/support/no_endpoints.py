@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from gpuherd.domain.audit import Deed
+from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 
 
 class NoEndpoints:
     """The port `WebhookEndpoints` of an installation that has none."""
 
-    async def everyone(self) -> tuple[WebhookEndpoint, ...]:
+    async def list_all(self) -> tuple[WebhookEndpoint, ...]:
         return ()
 
     async def get(self, endpoint_id: str) -> WebhookEndpoint:
         raise NotFound("there are no endpoints here", code="WEBHOOK_ENDPOINT_NOT_FOUND")
 
-    async def add(self, endpoint: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def add(self, endpoint: WebhookEndpoint, audit_record: AuditRecord | None = None) -> None:
         raise NotImplementedError
 
-    async def change(self, before: WebhookEndpoint, after: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def change(
+        self, before: WebhookEndpoint, after: WebhookEndpoint, audit_record: AuditRecord | None = None
+    ) -> None:
         raise NotImplementedError
 
-    async def remove(self, endpoint_id: str, deed: Deed | None = None) -> None:
+    async def remove(self, endpoint_id: str, audit_record: AuditRecord | None = None) -> None:
         raise NotImplementedError

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tests.support.forge import CAN_FORGE, FORGE, Forged
+from tests.support.fork_server import CAN_FORK, FORK_SERVER, ForkedProcess
 
 KEY = "ghk_test_admin_key_0123456789"
 BOOT_LIMIT_S = 60.0
@@ -30,7 +30,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _die_with_us() -> None:
+def _die_with_parent() -> None:
     """Ask the kernel to end this child when the test run ends, however it ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -39,21 +39,21 @@ def _die_with_us() -> None:
 class Process:
     """One `gpuherd …` process; its output goes to a file, for whoever has to find out why.
 
-    `forged=False` starts it as a shell does, from nothing: for a test of that start.
+    `forked=False` starts it as a shell does, from nothing: for a test of that start.
     """
 
-    def __init__(self, words: list[str], env: Mapping[str, str], log: Path, *, forged: bool = True):
+    def __init__(self, words: list[str], env: Mapping[str, str], log: Path, *, forked: bool = True):
         self._words = words
         self._env = {"PATH": os.environ["PATH"], "HOME": str(log.parent), **env}
         self.log = log
-        self._forged = forged and CAN_FORGE
-        self._process: asyncio.subprocess.Process | Forged | None = None
+        self._forked = forked and CAN_FORK
+        self._process: asyncio.subprocess.Process | ForkedProcess | None = None
 
     async def start(self) -> None:
         with self.log.open("ab") as out, Path(os.devnull).open() as nothing:
-            if self._forged:
+            if self._forked:
                 files = (nothing.fileno(), out.fileno(), out.fileno())
-                self._process = FORGE.make("gpuherd", self._words, self._env, files, self.log.parent)
+                self._process = FORK_SERVER.make("gpuherd", self._words, self._env, files, self.log.parent)
                 return
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -64,7 +64,7 @@ class Process:
                 stdout=out,
                 stderr=out,
                 cwd=self.log.parent,
-                preexec_fn=_die_with_us,
+                preexec_fn=_die_with_parent,
             )
 
     def send(self, number: signal.Signals) -> None:
@@ -80,13 +80,13 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        if isinstance(self._process, Forged):
+        if isinstance(self._process, ForkedProcess):
             return self._process.poll()
         return None if self._process is None else self._process.returncode
 
     async def wait(self) -> int:
         assert self._process is not None
-        if isinstance(self._process, Forged):
+        if isinstance(self._process, ForkedProcess):
             return await self._process.ended()
         return await self._process.wait()
 

@@ -14,9 +14,9 @@ from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.metrics import metrics_page
 from gpuherd.bootstrap.replicas import Membership
-from gpuherd.ports.meter import MetricsPage
+from gpuherd.ports.metrics import MetricsPage
 from gpuherd.resilience.rate_limit import RateLimiter
-from gpuherd.usecases.duty import SoleDuty
+from gpuherd.usecases.replicas.leadership import AlwaysLeader
 from tests.support.herd import Herd
 
 
@@ -63,9 +63,9 @@ def page_of(
     async def close() -> None: ...
 
     limiters = {"novita": RateLimiter(herd.clock, 300), "watch": RateLimiter(herd.clock, 60)}
-    link = CloudLink(herd.cloud, breaker_state, limiters, report_to=lambda _: None, close=close)
-    alone = Membership(SoleDuty(), herd.database)
-    caches = herd.tend_caches.caches
+    link = CloudLink(herd.cloud, breaker_state, limiters, set_meter=lambda _: None, close=close)
+    alone = Membership(AlwaysLeader(), herd.database)
+    caches = herd.manage_caches.caches
     return metrics_page(
         meter, link, herd.book, herd.instances, caches, herd.orphans, alone, herd.database, event_streams
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 
 _first: dict[tuple[str, bool], Engine] = {}
 
 
-def share_sql(database: Database) -> None:
+def share_compiled_sql(database: Database) -> None:
     """Let `database` use what was written for the first one of its kind."""
     for engine, writes in ((database._write_engine, True), (database._read_engine, False)):
         kind = (engine.dialect.name, writes)

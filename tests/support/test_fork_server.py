@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forge import CAN_FORGE, Forge, Forged
+from tests.support.fork_server import CAN_FORK, ForkedProcess, ForkServer
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.skipif(not CAN_FORGE, reason="processes are forged on Linux only"),
+    pytest.mark.skipif(not CAN_FORK, reason="processes are forged on Linux only"),
 ]
 
 TOLD = """
@@ -33,24 +33,24 @@ BROKEN = "raise ValueError('broken')"
 
 
 @pytest.fixture(scope="module")
-def forge() -> Iterator[Forge]:
-    it = Forge()
+def fork_server() -> Iterator[ForkServer]:
+    it = ForkServer()
     yield it
     it.end()
 
 
-class Place:
+class ProgramFolder:
     """Where a program lies, and where its output goes."""
 
-    def __init__(self, folder: Path, forge: Forge):
-        self._folder, self._forge = folder, forge
+    def __init__(self, folder: Path, fork_server: ForkServer):
+        self._folder, self._fork_server = folder, fork_server
 
-    def start(self, program: str, *words: str, **env: str) -> Forged:
+    def start(self, program: str, *words: str, **env: str) -> ForkedProcess:
         path = self._folder / "program.py"
         path.write_text(program)
         with Path(os.devnull).open() as nothing, self.output.open("wb") as out:
             files = (nothing.fileno(), out.fileno(), out.fileno())
-            return self._forge.make(str(path), list(words), env, files, self._folder)
+            return self._fork_server.make(str(path), list(words), env, files, self._folder)
 
     @property
     def output(self) -> Path:
@@ -62,24 +62,24 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, forge: Forge) -> Place:
-    return Place(tmp_path, forge)
+def place(tmp_path: Path, fork_server: ForkServer) -> ProgramFolder:
+    return ProgramFolder(tmp_path, fork_server)
 
 
-def test_it_has_its_words_its_surroundings_and_its_exit_code(place: Place, tmp_path: Path) -> None:
+def test_it_has_its_words_its_surroundings_and_its_exit_code(place: ProgramFolder, tmp_path: Path) -> None:
     process = place.start(TOLD, "one", "two", ONLY="this")
     assert process.wait(30) == process.poll() == process.returncode == 7
     said = place.output.read_text().splitlines()
     assert sorted(said) == sorted([f"['one', 'two'] ['ONLY'] {tmp_path} True ", "wrong"])
 
 
-def test_an_error_ends_it_as_it_ends_any_program(place: Place) -> None:
+def test_an_error_ends_it_as_it_ends_any_program(place: ProgramFolder) -> None:
     assert place.start(BROKEN).wait(30) == 1
     assert place.output.read_text().endswith("ValueError: broken\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_and_is_told(place: Place, number: signal.Signals) -> None:
+async def test_a_signal_ends_it_and_is_told(place: ProgramFolder, number: signal.Signals) -> None:
     process = place.start(ENDLESS)
     place.until_said("here")
     assert process.poll() is None
@@ -91,23 +91,23 @@ async def test_a_signal_ends_it_and_is_told(place: Place, number: signal.Signals
     process.kill()
 
 
-def test_one_does_not_wait_for_another(place: Place, tmp_path: Path, forge: Forge) -> None:
+def test_one_does_not_wait_for_another(place: ProgramFolder, tmp_path: Path, fork_server: ForkServer) -> None:
     first = place.start(ENDLESS)
     other = tmp_path / "other"
     other.mkdir()
-    assert Place(other, forge).start(TOLD).wait(30) == 7
+    assert ProgramFolder(other, fork_server).start(TOLD).wait(30) == 7
     assert first.poll() is None
     first.kill()
     assert first.wait(30) == -signal.SIGKILL
 
 
 def test_with_the_parent_the_children_end(tmp_path: Path) -> None:
-    forge = Forge()
-    place = Place(tmp_path, forge)
+    fork_server = ForkServer()
+    place = ProgramFolder(tmp_path, fork_server)
     child = place.start(ENDLESS)
     place.until_said("here")
     end = os.pidfd_open(child.pid)
-    forge.end()
+    fork_server.end()
     assert child.wait(30) == -signal.SIGKILL
     assert select.select([end], [], [], 30)[0], "it lives on"
     os.close(end)

@@ -1,4 +1,7 @@
-"""The check of webhooks has teeth: of good ones it says nothing, of each kind of bad ones what is wrong."""
+"""The check of webhooks finds what is wrong.
+
+Of good ones it says nothing, of each kind of bad ones what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from tests.support.webhook_promises import Arrival, broken_webhooks
+from tests.support.webhook_checker import Arrival, webhook_violations
 
 SECRET = "whsec_c2VjcmV0LW9mLXRoZS10ZXN0LTAxMjM0NTY3ODk="
 TYPES = ("instance.created", "instance.running", "instance.ready")
@@ -46,7 +49,7 @@ def good_run() -> tuple[list[Arrival], Tables]:
 def found(spoil: Spoil) -> list[str]:
     got, tables = deepcopy(good_run())
     spoil(got, tables)
-    return list(broken_webhooks(got, tables, SECRET))
+    return list(webhook_violations(got, tables, SECRET))
 
 
 def test_of_good_ones_nothing_is_said() -> None:

@@ -1,27 +1,27 @@
-"""Machines that are on the account without an instance: rented past gpuherd, or left over by it."""
+"""Machines on the account without an instance: rented outside gpuherd, or left over by it."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, Status
-from gpuherd.domain.orphan import Orphan
-from gpuherd.domain.tag import Tag, cloud_name
-from gpuherd.ports.store import Change
-from gpuherd.simulator.create_request import CreateRequest, Port
-from gpuherd.simulator.world import World
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Status
+from gpuherd.domain.instance.orphan import Orphan
+from gpuherd.ports.instances import Change
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort
+from gpuherd.simulator.world.world import World
 from tests.support.builders import an_attempt, an_instance, instance_id
 from tests.support.herd import Herd
 
 
-def rent_past_gpuherd(world: World, name: str) -> str:
+def rent_outside_gpuherd(world: World, name: str) -> str:
     """Rent a machine as somebody at the console would, whatever the stock, and return its id."""
     product = next(it for it in world.catalogue.products if it.spot_price)
     cluster_id = product.cluster_ids[0]
     world.stock(product.id, cluster_id, 8)
-    ports = (Port(8888, "http"),)
+    ports = (ExposedPort(8888, "http"),)
     request = CreateRequest(product.id, name=name, cluster_id=cluster_id, billing_mode="spot", ports=ports)
     return world.create(request)
 
@@ -32,7 +32,7 @@ def tag_of(herd: Herd, n: int, attempt: int = 1) -> Tag:
 
 def rent_tagged(herd: Herd, n: int, attempt: int = 1) -> str:
     """Rent a machine that carries the tag of the n-th instance."""
-    return rent_past_gpuherd(herd.world, cloud_name(f"job-{n}", tag_of(herd, n, attempt)))
+    return rent_outside_gpuherd(herd.world, cloud_name(f"job-{n}", tag_of(herd, n, attempt)))
 
 
 async def record(
@@ -45,7 +45,7 @@ async def record(
     return await herd.instances.add(Change(instance, attempt=call))
 
 
-async def a_surplus(herd: Herd, n: int) -> str:
+async def a_surplus_machine(herd: Herd, n: int) -> str:
     """Leave a machine over whose create call was given up."""
     await record(herd, n)
     return rent_tagged(herd, n)

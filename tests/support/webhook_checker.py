@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 Arrival = tuple[str, Mapping[str, str], bytes]
 
 
-def broken_webhooks(
+def webhook_violations(
     got: Sequence[Arrival], tables: Mapping[str, Sequence[Row]], secret: str
 ) -> Iterator[str]:
     """Tell each one that is lost, doubled, changed, forged, out of order, or about nothing."""

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import job
-from gpuherd.domain.secret import Secret
-from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import job
+from gpuherd.domain.access.secret import Secret
+from gpuherd.ports.webhooks import DeliveryResult
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -28,7 +28,7 @@ MISSING = DeliveryResult(False, 404, "http_4xx", "the receiver answered 404", No
 
 
 @dataclass(frozen=True)
-class Visit:
+class DeliveryAttempt:
     """One try, as the receivers saw it."""
 
     at: datetime
@@ -55,7 +55,7 @@ class Hooks:
     clock: FakeClock
     answer: Callable[[str, bytes], DeliveryResult] = lambda _url, _body: OK
     takes_s: Callable[[str], float] = lambda _: 0.0
-    visits: list[Visit] = field(default_factory=list)
+    visits: list[DeliveryAttempt] = field(default_factory=list)
     inside: dict[str, int] = field(default_factory=dict)
     most_inside: dict[str, int] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class Hooks:
             self.inside[host] -= 1
         result = self.answer(url, body)
         keys = None if secrets is None else tuple(secrets)
-        self.visits.append(Visit(self.clock.now(), url, event_id, body, keys, result.accepted))
+        self.visits.append(DeliveryAttempt(self.clock.now(), url, event_id, body, keys, result.accepted))
         return DeliveryResult(
             result.accepted,
             result.status,
@@ -84,15 +84,15 @@ class Hooks:
         )
 
     @property
-    def arrived(self) -> list[Visit]:
+    def arrived(self) -> list[DeliveryAttempt]:
         return [it for it in self.visits if it.accepted]
 
-    def at(self, url: str) -> list[Visit]:
+    def at(self, url: str) -> list[DeliveryAttempt]:
         return [it for it in self.visits if it.url == url]
 
 
-async def send_side_by_side(herd: Herd, span: timedelta, places: int = 16, step_s: float = 0.01) -> int:
-    """Do the webhook jobs that fall due while `span` passes, at most `places` at a time, like the engine.
+async def send_side_by_side(herd: Herd, span: timedelta, slots: int = 16, step_s: float = 0.01) -> int:
+    """Do the webhook jobs that fall due while `span` passes, at most `slots` at a time, like the engine.
 
     Return how many times a job was run.
     """
@@ -101,7 +101,7 @@ async def send_side_by_side(herd: Herd, span: timedelta, places: int = 16, step_
     while herd.clock.now() < end:
         under_way = {key: task for key, task in under_way.items() if not task.done()}
         for row in _due(herd):
-            if len(under_way) < places and row.id not in under_way:
+            if len(under_way) < slots and row.id not in under_way:
                 under_way[row.id] = asyncio.create_task(herd._run(row))
                 runs += 1
         await herd.clock.sleep(step_s)

@@ -63,7 +63,7 @@ def test_what_is_listed_as_bad_is_found_in_that_version_only(tmp_path: Path) -> 
 
 
 def test_our_own_locks_are_good() -> None:
-    assert check(audit.HERE) == []
+    assert check(audit.ROOT) == []
 
 
 def test_without_pip_audit_it_says_so_in_one_line(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.entrypoints.cli.exit_codes import MEANINGS
-from gpuherd.entrypoints.http.access import ACCESS
-from gpuherd.settings import NAMES
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
+from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS
+from gpuherd.settings import SETTING_NAMES
 from tools import reference
 from tools.reference_api import api_page
 from tools.reference_cli import cli_page
@@ -35,7 +35,7 @@ def test_the_same_code_gives_the_same_page(name: str) -> None:
 
 def test_every_route_and_its_scope_is_on_the_page() -> None:
     page = api_page()
-    for (method, path), scope in ACCESS.items():
+    for (method, path), scope in ROUTE_SCOPES.items():
         assert f"### {method} {path}\n" in page
         assert f"| [`{method} {path}`](#" in page
         row = next(line for line in page.splitlines() if line.startswith(f"| [`{method} {path}`]"))
@@ -121,7 +121,7 @@ def codes() -> set[str]:
     files = [path for path in SOURCE.rglob("*.py") if "simulator" not in path.relative_to(SOURCE).parts]
     found = {code for path in files for code in codes_in(ast.parse(path.read_text()))}
     # This one is both.
-    return found - NO_CODES - (NAMES - {"REQUEST_TIMEOUT"})
+    return found - NO_CODES - (SETTING_NAMES - {"REQUEST_TIMEOUT"})
 
 
 def test_codes_are_found_where_they_stand() -> None:

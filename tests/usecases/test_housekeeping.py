@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import cast
 
-from gpuherd.usecases.prune_records import PruneRecords
+import pytest
+
+from gpuherd.adapters.sql.schema.tables import delivery
+from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
+from gpuherd.domain.errors import NotFound
+from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.ports.instances import Change, Instances
+from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries, PruneRecords
+from gpuherd.usecases.instances.read import ENTRIES_MAX
+from tests.support.builders import a_delivery, a_running_instance
 from tests.support.fake_clock import START, FakeClock
+from tests.support.herd import Herd
 
 
 class NotedRetention:
@@ -36,3 +48,69 @@ async def test_each_kind_is_kept_for_its_own_time() -> None:
     assert await PruneRecords(retention, FakeClock())() == 15
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
     assert retention.asked == {"claims": week, "instances": week, "account events": month, "sessions": day}
+
+
+async def test_each_is_forgotten_in_its_time(herd: Herd) -> None:
+    pending = a_delivery(sequence=1, tries=3, tried_at=START)
+    delivered = a_delivery(sequence=2, state=DeliveryState.DELIVERED, tried_at=START)
+    dead = a_delivery(sequence=3, state=DeliveryState.DEAD, tried_at=START)
+    await herd.instances.add(Change(a_running_instance(), deliveries=(pending, delivered, dead)))
+    prune = PruneDeliveries(SqlDeliveryLog(herd.database, herd.clock), herd.clock)
+    left = []
+    for days in (6.9, 0.2, 22.8, 0.2):
+        await herd.clock.sleep(timedelta(days=days).total_seconds())
+        await prune()
+        left.append({row.id for row in herd.rows(delivery)})
+    everything = {pending.id, delivered.id, dead.id}
+    assert left == [everything, {pending.id, dead.id}, {pending.id, dead.id}, {pending.id}]
+
+
+def two_caches(clock: FakeClock) -> tuple[Cache[str | None, int], Cache[str | None, int], ManageCaches]:
+    short = Cache[str | None, int](clock, 10, 5, "short")
+    long = Cache[str | None, int](clock, 100, 5, "long")
+    for cache in (short, long):
+        cache.put("a", 1)
+        cache.put(None, 2)
+    return short, long, ManageCaches((short, long), cast(Instances, None))
+
+
+async def test_cleanup_counts_what_it_throws_out_of_all_caches(clock: FakeClock) -> None:
+    short, long, tend = two_caches(clock)
+    await clock.sleep(10)
+    assert await tend.cleanup() == 2
+    assert (short.keys(), long.keys()) == ((), ("a", None))
+    await clock.sleep(90)
+    assert await tend.cleanup() == 2
+
+
+def test_clearing_an_unknown_cache_clears_none(clock: FakeClock) -> None:
+    short, long, tend = two_caches(clock)
+    with pytest.raises(NotFound) as refused:
+        tend.clear("middle")
+    assert refused.value.code == "CACHE_NOT_FOUND"
+    assert (len(short.keys()), len(long.keys())) == (2, 2)
+    assert tend.clear("long") == ["long"]
+    assert (len(short.keys()), len(long.keys())) == (2, 0)
+
+
+async def test_tracked_are_all_instances_that_are_not_deleted(herd: Herd) -> None:
+    await herd.launch("one")
+    await herd.launch("two")
+    stats = await herd.manage_caches.stats()
+    assert stats["trackedInstances"] == 2
+    # The list of all templates has no id of its own.
+    await herd.catalogue.templates()
+    shown = (await herd.manage_caches.stats())["caches"]["templates"]["cachedIds"]
+    assert shown[0] == "all"
+
+
+async def test_the_caches_of_instances_forget_the_least_used_when_they_are_full(herd: Herd) -> None:
+    instance = await herd.launch()
+    details, states = herd.reader.caches
+    await herd.reader.details(instance.id)
+    for n in range(ENTRIES_MAX):
+        details.put(str(n), b"")
+        states.put(str(n), instance)
+    assert (details.stats.size, details.stats.evictions) == (ENTRIES_MAX, 1)
+    assert (states.stats.size, states.stats.evictions) == (ENTRIES_MAX, 1)
+    assert details.get_stale(instance.id) is None

@@ -16,15 +16,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.kills.campaign import run_plans
-from tests.chaos.kills.mortal_server import ROOT, SOURCE
-from tests.chaos.kills.plan import Plan, draw_plan
-from tests.chaos.kills.points import POINTS
-from tests.chaos.output import tell
+from proof.chaos.kills.campaign import run_plans
+from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
+from proof.chaos.kills.plan import Plan, draw_plan
+from proof.chaos.kills.points import POINTS
+from proof.chaos.output import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos.kills", description=__doc__)
     parser.add_argument("--runs", type=int, default=50, help="how many (50)")
     parser.add_argument("--seed", type=int, help="the first seed; the same seed draws the same run")
     parser.add_argument("--point", choices=["random", *POINTS], help="only this kind of death")
@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = random.SystemRandom().randrange(1, 10**6) if chosen.seed is None else chosen.seed
     plans = draw_plans(first, chosen.runs, chosen.point)
     directory = Path(tempfile.mkdtemp(prefix="gpuherd-kills-"))
-    if SOURCE not in os.environ:
+    if SOURCE_VARIABLE not in os.environ:
         # It takes a while, and somebody may go on working on the service meanwhile.
-        os.environ[SOURCE] = str(shutil.copytree(ROOT / "src", directory / "src"))
+        os.environ[SOURCE_VARIABLE] = str(shutil.copytree(ROOT / "src", directory / "src"))
     tell(f"  seeds {first} to {first + chosen.runs - 1}, {chosen.jobs} side by side, in {directory}")
     # aiohttp complains of connections whose other end was killed, which is what we are here for.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = asyncio.run(run_plans(plans, directory, chosen.jobs, chosen.limit_s))
     tell(report.table(time.monotonic() - begun))
     for plan in dict.fromkeys(plan for plan, _ in report.violations):
-        tell(f"  python -m tests.chaos.kills --runs 1 --seed {plan.seed} --point {plan.point or 'random'}")
+        tell(f"  python -m proof.chaos.kills --runs 1 --seed {plan.seed} --point {plan.point or 'random'}")
     if report.unreached:
         tell(f"never reached: {', '.join(report.unreached)}")
     return int(bool(report.violations or report.unreached))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import aiohttp
 
-from gpuherd.domain.tag import read_tag
-from tests.chaos.kills.checker import check, our_machines
-from tests.chaos.kills.drive import Evidence, play
-from tests.chaos.kills.plan import Plan
-from tests.chaos.kills.report import Report
-from tests.chaos.output import tell
+from gpuherd.domain.cloud.tag import parse_tag
+from proof.chaos.kills.checker import check, our_machines
+from proof.chaos.kills.plan import Plan
+from proof.chaos.kills.report import Report
+from proof.chaos.kills.runner import Evidence, execute_plan
+from proof.chaos.output import tell
 from tests.support.processes import Novita
 
 SPEED = 200.0
@@ -56,7 +56,7 @@ DECOY_WISH = {
 
 async def run_plan(plan: Plan, novita: Novita, directory: Path) -> tuple[Evidence, list[str]]:
     """Play one plan and return what it broke."""
-    run = await play(plan, novita, directory)
+    run = await execute_plan(plan, novita, directory)
     broken = check(run)
     names = {it["name"] for it in run.machines if it["alive"]}
     broken += [f"lost: somebody else's machine {it} is gone" for it in DECOYS if it not in names]
@@ -69,12 +69,12 @@ async def run_plans(
     """Play them, as many as can be begun in time; the directory of one that broke something is kept."""
     report = Report()
     end_s = asyncio.get_running_loop().time() + limit_s
-    places = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(at_once)
     async with shared_cloud(directory) as novita:
 
         async def one(plan: Plan) -> None:
             where = directory / f"{plan.seed}-{plan.label.replace(' ', '-')}"
-            async with places:
+            async with slots:
                 if asyncio.get_running_loop().time() >= end_s:
                     return
                 try:
@@ -103,9 +103,9 @@ async def run_plans(
 
 
 def _installation(run: Evidence, plan: Plan) -> str:
-    names = {plan.name(n) for n in range(len(plan.lives))}
+    names = {plan.name(n) for n in range(len(plan.scripts))}
     for machine in (it for it in run.machines if it["name"] not in DECOYS):
-        tag = read_tag(machine["name"])
+        tag = parse_tag(machine["name"])
         if tag is not None and machine["name"].partition("--")[0] in names:
             return tag.installation
     return ""

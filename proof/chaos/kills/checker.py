@@ -9,22 +9,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
-from gpuherd.domain.tag import Tag, read_tag
-from tests.chaos.kills.drive import Evidence
-from tests.chaos.kills.plan import Life
+from gpuherd.domain.cloud.tag import Tag, parse_tag
+from proof.chaos.kills.plan import UserScript
+from proof.chaos.kills.runner import Evidence
 from tests.support.processes import KEY
-from tests.support.webhook_promises import broken_webhooks
+from tests.support.webhook_checker import webhook_violations
 
 SECRETS = ("sk_test_canary_novita_key", "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3", KEY)
 WEBHOOK_SECRET = f"whsec_{SECRETS[1]}"
-LAST_WORDS = {
-    Life.KEEP: ("instance.created", "instance.ready"),
-    Life.STOP: ("instance.created", "instance.ready", "instance.exited"),
-    Life.RESTART: ("instance.created", "instance.ready", "instance.exited"),
-    Life.DELETE: ("instance.created", "instance.ready", "instance.deleted"),
-    Life.DELETE_AT_ONCE: ("instance.created", "instance.deleted"),
+EXPECTED_WEBHOOKS = {
+    UserScript.KEEP: ("instance.created", "instance.ready"),
+    UserScript.STOP: ("instance.created", "instance.ready", "instance.exited"),
+    UserScript.RESTART: ("instance.created", "instance.ready", "instance.exited"),
+    UserScript.DELETE: ("instance.created", "instance.ready", "instance.deleted"),
+    UserScript.DELETE_AT_ONCE: ("instance.created", "instance.deleted"),
 }
-GONE = (Life.DELETE, Life.DELETE_AT_ONCE)
+GONE = (UserScript.DELETE, UserScript.DELETE_AT_ONCE)
 
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def check(run: Evidence) -> list[str]:
 
 def our_machines(run: Evidence, installation: str) -> list[tuple[Tag, Row]]:
     """Return what this run has ever rented, by the tag in its name."""
-    tagged = [(read_tag(it["name"]), it) for it in run.machines]
+    tagged = [(parse_tag(it["name"]), it) for it in run.machines]
     return [(tag, it) for tag, it in tagged if tag is not None and tag.installation == installation]
 
 
@@ -71,7 +71,7 @@ def _machines(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
     known = Counter(it["name"] for it in tables["instance"])
-    wanted = {run.plan.name(n) for n in range(len(run.plan.lives))}
+    wanted = {run.plan.name(n) for n in range(len(run.plan.scripts))}
     for name in sorted(wanted):
         if known[name] != 1:
             yield f"duplicate: one request made {known[name]} instances"
@@ -82,27 +82,27 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
         if it["state"] in ("sent", "unknown"):
             yield f"unended: {it['tag']} is {it['state']}"
     statuses = {it["id"]: it["status"] for it in tables["instance"]}
-    for n, life in enumerate(run.plan.lives):
+    for n, script in enumerate(run.plan.scripts):
         status = statuses.get(run.instance_ids[n])
-        expected = "deleted" if life in GONE else "exited" if life is Life.STOP else "running"
+        expected = "deleted" if script in GONE else "exited" if script is UserScript.STOP else "running"
         if status != expected:
             yield f"unended: {run.plan.name(n)} is {status} in the end, not {expected}"
 
 
 def _webhooks(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
-    yield from (f"webhook: {it}" for it in broken_webhooks(run.hooks.got, tables, WEBHOOK_SECRET))
-    yield from _last_words(run)
+    yield from (f"webhook: {it}" for it in webhook_violations(run.hooks.got, tables, WEBHOOK_SECRET))
+    yield from _missing_webhooks(run)
 
 
-def _last_words(run: Evidence) -> Iterator[str]:
-    for n, life in enumerate(run.plan.lives):
+def _missing_webhooks(run: Evidence) -> Iterator[str]:
+    for n, script in enumerate(run.plan.scripts):
         if not (instance_id := run.instance_ids[n]):
             continue
         came = run.hooks.types(instance_id)
-        missing = [it for it in LAST_WORDS[life] if it not in came]
+        missing = [it for it in EXPECTED_WEBHOOKS[script] if it not in came]
         if missing:
             yield f"webhook: nobody heard {', '.join(missing)} of {run.plan.name(n)}"
-        if life is Life.RESTART and _count(run, instance_id, "instance.ready") != 2:
+        if script is UserScript.RESTART and _count(run, instance_id, "instance.ready") != 2:
             yield f"webhook: {run.plan.name(n)} was ready twice, and said so another number of times"
 
 

@@ -18,20 +18,21 @@ import sqlalchemy as sa
 
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
-from gpuherd.adapters.sql import changes, instances, together
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.transactions import FileTransactions, ServerTransactions
+from gpuherd.adapters.sql.engine import group_commit
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
+from gpuherd.adapters.sql.instances import store, write
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain import lifecycle
-from gpuherd.domain.attempt import Attempt, AttemptState
-from tests.chaos.kills.points import MID_BATCH, MID_MIGRATION, POINTS, VARIABLE
+from gpuherd.domain.instance import lifecycle
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from proof.chaos.kills.points import CRASH_AT_VARIABLE, MID_BATCH, MID_MIGRATION, POINTS
 
 ATTEMPTS = {AttemptState.SENT: "intent", AttemptState.BOUND: "bind"}
 REPEAT = timedelta(seconds=3)
 DDL = ("CREATE", "ALTER", "DROP")
 
 
-class Fate:
+class CrashPoint:
     """Counts how often the one point is reached, and knows when it was often enough."""
 
     def __init__(self, word: str):
@@ -50,7 +51,7 @@ class Fate:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def wrap_calls(fate: Fate) -> None:
+def wrap_calls(crash_point: CrashPoint) -> None:
     """Watch the calls to the outside."""
     for owner, method, name in (
         (NovitaCloud, "create_machine", "post"),
@@ -59,36 +60,36 @@ def wrap_calls(fate: Fate) -> None:
         (NovitaCloud, "start_machine", "start"),
         (HttpWebhookSender, "send", "webhook"),
     ):
-        setattr(owner, method, _around(getattr(owner, method), name, fate))
+        setattr(owner, method, _around(getattr(owner, method), name, crash_point))
 
 
-def _around(call: Callable[..., Any], name: str, fate: Fate) -> Callable[..., Any]:
+def _around(call: Callable[..., Any], name: str, crash_point: CrashPoint) -> Callable[..., Any]:
     @wraps(call)
     async def wrapped(*args: Any, **kwargs: Any) -> Any:
-        fate.reached(f"before_{name}")
+        crash_point.reached(f"before_{name}")
         answer = await call(*args, **kwargs)
-        fate.reached(f"after_{name}")
+        crash_point.reached(f"after_{name}")
         return answer
 
     return wrapped
 
 
-def wrap_commits(fate: Fate) -> None:
+def wrap_commits(crash_point: CrashPoint) -> None:
     """Watch what the writer's transactions hold, and their ends."""
     marks: list[str] = []
-    add_instance, update_instance = instances.add_instance, instances.update_instance
-    write_attempt, run = changes._write_attempt, together._run
+    add_instance, update_instance = store.add_instance, store.update_instance
+    write_attempt, run = write._write_attempt, group_commit._run
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
-        def transaction(self: Any, *, sure: bool = True) -> Iterator[sa.Connection]:
+        def transaction(self: Any, *, durable: bool = True) -> Iterator[sa.Connection]:
             marks.clear()
-            with begun(self, sure=sure) as connection:
+            with begun(self, durable=durable) as connection:
                 yield connection
                 for mark in marks:
-                    fate.reached(f"before_{mark}_commit")
+                    crash_point.reached(f"before_{mark}_commit")
             for mark in marks:
-                fate.reached(f"after_{mark}_commit")
+                crash_point.reached(f"after_{mark}_commit")
 
         return transaction
 
@@ -106,34 +107,34 @@ def wrap_commits(fate: Fate) -> None:
         if it.state in ATTEMPTS:
             marks.append(ATTEMPTS[it.state])
 
-    def run_one(connection: sa.Connection, work: together.Work) -> Any:
+    def run_one(connection: sa.Connection, work: group_commit.Work) -> Any:
         result = run(connection, work)
         marks.append("work")
         if marks.count("work") == 2:
             # Two are written, none is committed, and both callers wait.
-            fate.reached(MID_BATCH)
+            crash_point.reached(MID_BATCH)
         return result
 
     # The update that comes from here, and not from a turn, is what somebody asked for.
     for owner, name, wrapped in (
         (FileTransactions, "open", watched(FileTransactions.open)),
         (ServerTransactions, "open", watched(ServerTransactions.open)),
-        (instances, "add_instance", add),
-        (instances, "update_instance", update),
-        (changes, "_write_attempt", attempt),
-        (together, "_run", run_one),
+        (store, "add_instance", add),
+        (store, "update_instance", update),
+        (write, "_write_attempt", attempt),
+        (group_commit, "_run", run_one),
     ):
         setattr(owner, name, wrapped)
 
 
-def wrap_migration(fate: Fate) -> None:
+def wrap_migration(crash_point: CrashPoint) -> None:
     """Watch each statement that changes the schema."""
     migrate_with = Database.migrate_with
 
     def watched(self: Database, upgrade: Callable[[sa.Connection], None]) -> None:
         def note(_: Any, __: Any, statement: str, *___: Any) -> None:
             if statement.lstrip().upper().startswith(DDL):
-                fate.reached(MID_MIGRATION)
+                crash_point.reached(MID_MIGRATION)
 
         sa.event.listen(self._write_engine, "after_cursor_execute", note)
         migrate_with(self, upgrade)
@@ -142,17 +143,17 @@ def wrap_migration(fate: Fate) -> None:
     setattr(Database, "migrate_with", watched)  # noqa: B010  a method cannot be assigned in typed code
 
 
-def hurry() -> None:
+def shorten_repeat_intervals() -> None:
     """Ask the cloud again after seconds, not after a minute, when a stop or a delete had no effect."""
-    lifecycle.REPEAT_ASK = lifecycle.REPEAT_DELETE = REPEAT
+    lifecycle.REPEAT_REQUEST_AFTER = lifecycle.REPEAT_DELETE_AFTER = REPEAT
 
 
 def main() -> None:
-    hurry()
-    fate = Fate(os.environ.get(VARIABLE, ""))
-    wrap_calls(fate)
-    wrap_commits(fate)
-    wrap_migration(fate)
+    shorten_repeat_intervals()
+    crash_point = CrashPoint(os.environ.get(CRASH_AT_VARIABLE, ""))
+    wrap_calls(crash_point)
+    wrap_commits(crash_point)
+    wrap_migration(crash_point)
     gpuherd.main()
 
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.chaos.kills.points import VARIABLE, Kill
-from tests.support.processes import BOOT_LIMIT_S, Novita, Process, Server, _die_with_us
+from proof.chaos.kills.points import CRASH_AT_VARIABLE, Kill
+from tests.support.processes import BOOT_LIMIT_S, Novita, Process, Server, _die_with_parent
 
 ROOT = Path(__file__).parents[3]
 # Names another service to be put to the test, for example one without a guard.
-SOURCE = "GPUHERD_SRC"
-MODULE = "tests.chaos.kills.serve_and_die"
+SOURCE_VARIABLE = "GPUHERD_SRC"
+MODULE = "proof.chaos.kills.crashing_server"
 # The service reaches its points within a few seconds of being ready, or not at all.
-PATIENCE_S = 15.0
+POINT_LIMIT_S = 15.0
 
 
-class MortalProcess(Process):
+class KillableProcess(Process):
     """The same command, with the wrapping around it that can kill it."""
 
     def __init__(self, ordinary: Process):
@@ -32,20 +32,20 @@ class MortalProcess(Process):
 
     async def start(self) -> None:
         words = [sys.executable, "-m", MODULE, *self._words]
-        source = os.environ.get(SOURCE, str(ROOT / "src"))
+        source = os.environ.get(SOURCE_VARIABLE, str(ROOT / "src"))
         env = {**self._env, "PYTHONPATH": os.pathsep.join((source, str(ROOT)))}
         with self.log.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
-                env={**env, VARIABLE: self.crash_at},
+                env={**env, CRASH_AT_VARIABLE: self.crash_at},
                 stdout=out,
                 stderr=out,
                 cwd=self.log.parent,
-                preexec_fn=_die_with_us,
+                preexec_fn=_die_with_parent,
             )
 
 
-class MortalServer(Server):
+class KillableServer(Server):
     """The service with fast settings, and a list of how long each start took."""
 
     def __init__(self, directory: Path, novita: Novita, **env: str):
@@ -56,7 +56,7 @@ class MortalServer(Server):
             "REQUEST_TIMEOUT": "2",
         }
         super().__init__(directory, novita, **{**fast, **env})
-        self.process: MortalProcess = MortalProcess(self.process)
+        self.process: KillableProcess = KillableProcess(self.process)
         self.boots_s: list[float] = []
 
     async def start(self) -> None:
@@ -66,25 +66,25 @@ class MortalServer(Server):
         await super().start()
         self.boots_s.append(time.monotonic() - begun)
 
-    async def live_and_die(self, kill: Kill) -> bool:
+    async def run_until_killed(self, kill: Kill) -> bool:
         """Start, and die as planned; tell whether it died at the point, if it was to."""
         self.process.crash_at = kill.word
         await self.process.start()
-        patience = asyncio.create_task(self._patience(kill))
-        death = asyncio.create_task(self.process.wait())
-        await asyncio.wait((patience, death), return_when=asyncio.FIRST_COMPLETED)
-        patience.cancel()
-        if not death.done():
+        waiting = asyncio.create_task(self._wait_for_point(kill))
+        exit_task = asyncio.create_task(self.process.wait())
+        await asyncio.wait((waiting, exit_task), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not exit_task.done():
             await self.process.end(signal.SIGKILL)
             return not kill.point
         # Whoever ended by himself did not die, and somebody should know why.
         assert self.process.exit_code == -signal.SIGKILL, self.process.log.read_text()[-2000:]
         return bool(kill.point)
 
-    async def _patience(self, kill: Kill) -> None:
+    async def _wait_for_point(self, kill: Kill) -> None:
         if kill.point or kill.when_ready:
             await self._answering()
-        await asyncio.sleep(PATIENCE_S if kill.point else kill.after_s)
+        await asyncio.sleep(POINT_LIMIT_S if kill.point else kill.after_s)
 
     async def _answering(self) -> None:
         async with asyncio.timeout(BOOT_LIMIT_S), aiohttp.ClientSession() as session:

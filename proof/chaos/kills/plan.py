@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tests.chaos.kills.points import MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
+from proof.chaos.kills.points import MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
 
-CREATE_TROUBLES = ("lost_reply_after_commit", "error_after_commit", "garbage", "lost_reply_before_commit")
+CREATE_FAULTS = ("lost_reply_after_commit", "error_after_commit", "garbage", "lost_reply_before_commit")
 
 
-class Life(StrEnum):
+class UserScript(StrEnum):
     """What a user does with one instance."""
 
     KEEP = "keep"
@@ -30,7 +30,7 @@ class Plan:
     seed: int
     # Where the first death is; empty for any moment.
     point: str
-    lives: tuple[Life, ...]
+    scripts: tuple[UserScript, ...]
     kills: tuple[Kill, ...]
     faults: tuple[dict[str, Any], ...] = field(default=(), hash=False)
 
@@ -50,13 +50,13 @@ def draw_plan(seed: int, point: str = "") -> Plan:
     kills = [first]
     if not point:
         kills += [_any_kill(chance) for _ in range(chance.randint(0, 2))]
-    lives = [*_needed_for(point), *chance.choices(list(Life), k=2)]
-    chance.shuffle(lives)
+    scripts = [*_needed_for(point), *chance.choices(list(UserScript), k=2)]
+    chance.shuffle(scripts)
     faults: tuple[dict[str, Any], ...] = ()
     if chance.random() < 0.4:
-        kind = chance.choice(CREATE_TROUBLES)
+        kind = chance.choice(CREATE_FAULTS)
         faults = ({"kind": kind, "count": 1, "nameContains": f"k{seed}-", "endpoints": ["create"]},)
-    return Plan(seed, point, tuple(lives), tuple(kills), faults)
+    return Plan(seed, point, tuple(scripts), tuple(kills), faults)
 
 
 def _any_kill(chance: random.Random) -> Kill:
@@ -76,13 +76,13 @@ def _times(point: str, chance: random.Random) -> int:
     return chance.randint(1, MIGRATION_STEPS if point == MID_MIGRATION else 1)
 
 
-def _needed_for(point: str) -> list[Life]:
+def _needed_for(point: str) -> list[UserScript]:
     """Return lives that come past a point."""
     if point == MID_BATCH:
         # Many at once, so that some share a commit.
-        return [Life.KEEP] * 6
+        return [UserScript.KEEP] * 6
     if "goal" in point or "_st" in point:
-        return [Life.RESTART]
+        return [UserScript.RESTART]
     if point.endswith("_delete"):
-        return [Life.DELETE]
-    return [Life.KEEP]
+        return [UserScript.DELETE]
+    return [UserScript.KEEP]

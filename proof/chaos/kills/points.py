@@ -20,7 +20,7 @@ POINTS = (
 # How many statements change the schema on the way from nothing to now; any of them may be the last.
 MIGRATION_STEPS = 20
 
-VARIABLE = "GPUHERD_CRASH_AT"
+CRASH_AT_VARIABLE = "GPUHERD_CRASH_AT"
 
 
 @dataclass(frozen=True)

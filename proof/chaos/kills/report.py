@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.chaos.kills.plan import Plan
+from proof.chaos.kills.plan import Plan
 
 KINDS = ("orphan", "duplicate", "lost", "integrity", "unended", "webhook", "secret")
 
@@ -41,7 +41,7 @@ class Report:
         line.broken.update(it.partition(":")[0] for it in broken)
         self.violations += [(plan, it) for it in broken]
         self.boots_s += boots_s
-        self.requests += len(plan.lives)
+        self.requests += len(plan.scripts)
         self.machines += machines
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.chaos.kills.mortal_server import MortalServer
-from tests.chaos.kills.plan import Life, Plan
+from proof.chaos.kills.killable_server import KillableServer
+from proof.chaos.kills.plan import Plan, UserScript
 from tests.support.processes import Novita, Receiver, receiver
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
@@ -45,18 +45,21 @@ class Evidence:
     problems: list[str] = field(default_factory=list)
 
 
-async def play(plan: Plan, novita: Novita, directory: Path) -> Evidence:
+async def execute_plan(plan: Plan, novita: Novita, directory: Path) -> Evidence:
     """Play a plan to its peaceful end."""
     directory.mkdir(parents=True, exist_ok=True)
-    server = MortalServer(directory, novita)
+    server = KillableServer(directory, novita)
     problems: list[str] = []
-    ids = [""] * len(plan.lives)
+    ids = [""] * len(plan.scripts)
     for fault in plan.faults:
         await novita.control("POST", "faults", fault)
     async with receiver() as hooks:
-        users = [asyncio.create_task(_live(server, plan, n, hooks.url, ids)) for n in range(len(plan.lives))]
+        users = [
+            asyncio.create_task(_run_script(server, plan, n, hooks.url, ids))
+            for n in range(len(plan.scripts))
+        ]
         try:
-            reached = [await server.live_and_die(kill) for kill in plan.kills]
+            reached = [await server.run_until_killed(kill) for kill in plan.kills]
             await server.start()
             problems += await _ends(users)
             problems += await _quiet(server)
@@ -88,7 +91,7 @@ async def _ends(users: list[asyncio.Task[None]]) -> list[str]:
     return failed + ["a request never came to its end"] * len(waiting)
 
 
-async def _quiet(server: MortalServer) -> list[str]:
+async def _quiet(server: KillableServer) -> list[str]:
     """Wait until nothing is left to do: no live job, nothing in the outbox."""
     left: tuple[int, int] = (0, 0)
     with contextlib.suppress(TimeoutError):
@@ -108,23 +111,23 @@ def _undone(path: Path) -> tuple[int, int]:
     return int(jobs), int(sends)
 
 
-async def _live(server: MortalServer, plan: Plan, n: int, hook: str, ids: list[str]) -> None:
+async def _run_script(server: KillableServer, plan: Plan, n: int, hook: str, ids: list[str]) -> None:
     """One user with one instance."""
-    life, name = plan.lives[n], plan.name(n)
+    script, name = plan.scripts[n], plan.name(n)
     user = _User(server, asyncio.get_running_loop().time)
     wish = {**WISH, "name": name, "webhookUrl": hook}
     made = await user.insist("POST", "/api/instances", wish, **{"Idempotency-Key": name})
     ids[n] = instance_id = str(made["id"])
     path = f"/api/instances/{instance_id}"
-    if life is not Life.DELETE_AT_ONCE:
+    if script is not UserScript.DELETE_AT_ONCE:
         await user.until(path, lambda it: bool(it["usable"]))
-    if life in (Life.STOP, Life.RESTART):
+    if script in (UserScript.STOP, UserScript.RESTART):
         await user.insist("POST", f"{path}/stop")
         await user.until(path, lambda it: it["status"] == "exited")
-    if life is Life.RESTART:
+    if script is UserScript.RESTART:
         await user.insist("POST", f"{path}/start")
         await user.until(path, lambda it: bool(it["usable"]))
-    if life in (Life.DELETE, Life.DELETE_AT_ONCE):
+    if script in (UserScript.DELETE, UserScript.DELETE_AT_ONCE):
         await user.insist("DELETE", path)
         await user.until(path, lambda it: it["status"] == "deleted")
 
@@ -133,7 +136,7 @@ async def _live(server: MortalServer, plan: Plan, n: int, hook: str, ids: list[s
 class _User:
     """Asks again until there is an answer, as a client that has read our documentation."""
 
-    server: MortalServer
+    server: KillableServer
     now: Callable[[], float]
 
     async def insist(self, method: str, path: str, body: Any = None, **headers: str) -> Body:

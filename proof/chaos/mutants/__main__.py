@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.mutants.guards import GUARDS, Guard
-from tests.chaos.mutants.runner import Verdict, try_without
-from tests.chaos.output import tell
+from proof.chaos.mutants.guards import GUARDS, Safeguard
+from proof.chaos.mutants.runner import Verdict, run_mutant
+from proof.chaos.output import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos.mutants", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="those whose name contains this")
     parser.add_argument("--from", dest="first", type=int, default=1, help="begin with this number (1)")
     parser.add_argument("--to", dest="last", type=int, default=len(GUARDS), help="end with this number")
@@ -30,13 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return report(guards, verbose=chosen.verbose)
 
 
-def report(guards: Sequence[tuple[int, Guard]], *, verbose: bool) -> int:
+def report(guards: Sequence[tuple[int, Safeguard]], *, verbose: bool) -> int:
     verdicts: Counter[Verdict] = Counter()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpuherd-mutants-") as scratch:
         for n, guard in guards:
             since = time.monotonic()
-            verdict, said = try_without(guard, Path(scratch))
+            verdict, said = run_mutant(guard, Path(scratch))
             verdicts[verdict] += 1
             tell(f"  {n:>3}  {verdict:<9} {time.monotonic() - since:>5.1f} s  {guard.name}")
             if verbose or verdict is Verdict.BROKEN:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Guard:
+class Safeguard:
     """An exact text in one file of the service, and what takes its place."""
 
     name: str
@@ -17,326 +17,334 @@ class Guard:
     tests: tuple[str, ...]
 
 
-EXACTLY_ONCE = "tests/usecases/test_exactly_once.py"
-UNKNOWN = "tests/usecases/test_unknown_outcomes.py"
-SIGHTING = "tests/domain/test_sighting.py"
-TURNS = "tests/contracts/test_store_turns_contract.py"
-COLLECT = "tests/usecases/test_collect_orphans.py"
+EXACTLY_ONCE = "tests/usecases/reconcile/test_exactly_once.py"
+UNKNOWN = "tests/usecases/reconcile/test_unknown_outcomes.py"
+SIGHTING = "tests/domain/cloud/test_observation.py"
+TURNS = "tests/contracts/instances/test_leases_contract.py"
+COLLECT = "tests/usecases/orphans/test_collect.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
-DUTY = "tests/usecases/test_duty.py"
-DUTIES = "tests/contracts/test_duties_contract.py"
-DOOR_TARGETS = "tests/adapters/outbound/test_guarded_door_targets.py"
+DUTY = "tests/usecases/replicas/test_leadership.py"
+DUTIES = "tests/contracts/replicas/test_leadership_contract.py"
+DOOR_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
-    Guard(
+    Safeguard(
         "intent before the call",
-        "usecases/rent_machine.py",
-        "        turn, attempt = await self._intend(turn, ranking.accepted[0], template, ranking)\n"
+        "usecases/reconcile/rent.py",
+        "        turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)\n"
         "        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)\n",
         "        before = turn\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
-        "            async def save(self, turn: Turn, change: Any) -> Turn:\n"
+        "            async def save(self, turn: LeasedInstance, change: Any) -> LeasedInstance:\n"
         "                saved.append(change)\n"
         "                return turn\n"
         "        lazy = replace(self, turns=Later())\n"
-        "        _, attempt = await lazy._intend(turn, ranking.accepted[0], template, ranking)\n"
+        "        _, attempt = await lazy._record_intent(turn, ranking.accepted[0], template, ranking)\n"
         "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
     ),
-    Guard(
+    Safeguard(
         "one open attempt, in the database",
-        "adapters/sql/migrations/versions/0001_first_schema.py",
+        "adapters/sql/schema/migrations/versions/0001_first_schema.py",
         '"one_open_attempt",\n        "attempt",\n        ["instance_id"],\n        unique=True,',
         '"one_open_attempt",\n        "attempt",\n        ["instance_id"],\n        unique=False,',
         (f"{TURNS}::TestOneOpenAttempt",),
     ),
-    Guard(
+    Safeguard(
         "no call for an attempt that was not taken down",
-        "adapters/sql/changes.py",
+        "adapters/sql/instances/write.py",
         '        raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")\n',
         "        pass\n",
         (f"{TURNS}::TestOneOpenAttempt",),
     ),
-    Guard(
+    Safeguard(
         "settling time",
-        "domain/sighting.py",
-        "    needed = patience.settle if witnessed else patience.settle_without_witness\n",
-        "    needed = patience.list_spacing\n",
+        "domain/cloud/observation.py",
+        "    needed = settling.settle if witnessed else settling.settle_without_witness\n",
+        "    needed = settling.list_spacing\n",
         (
             f"{EXACTLY_ONCE}::test_a_create_that_had_no_effect_is_repeated_only_after_the_settling_time",
             SIGHTING,
         ),
     ),
-    Guard(
+    Safeguard(
         "settling time without a witness",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "        return self.settle * 5\n",
         "        return self.settle\n",
         (SIGHTING,),
     ),
-    Guard(
+    Safeguard(
         "three clean lists",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "CLEAN_LISTS_NEEDED = 3\n",
         "CLEAN_LISTS_NEEDED = 1\n",
         (SIGHTING,),
     ),
-    Guard(
+    Safeguard(
         "a list without any witness is not believed",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "        return self.complete and self.witness is not Witness.MISSING\n",
         "        return self.complete\n",
         (f"{EXACTLY_ONCE}::test_an_outage_that_answers_with_empty_lists_is_not_believed", SIGHTING),
     ),
-    Guard(
+    Safeguard(
         "the count begins anew when a witness appears",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "        if clean and clean[-1].witness is not record.witness:\n            clean.clear()\n",
         "",
         (f"{SIGHTING}::test_a_create_is_given_up_only_on_good_evidence",),
     ),
-    Guard(
+    Safeguard(
         "an incomplete list proves no absence",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "        return self.complete and self.witness is not Witness.MISSING\n",
         "        return self.witness is not Witness.MISSING\n",
         (f"{EXACTLY_ONCE}::test_a_list_whose_pages_do_not_fit_together_proves_no_absence", SIGHTING),
     ),
-    Guard(
+    Safeguard(
         "a total that does not fit makes a list incomplete",
         "adapters/novita/pages.py",
-        "        return not self.flawed and self.rows == self.total\n",
+        "        return not self.inconsistent and self.rows == self.total\n",
         "        return True\n",
         ("tests/adapters/novita/test_pages.py",),
     ),
-    Guard(
+    Safeguard(
         "a clock that jumps is not time that was watched",
-        "domain/sighting.py",
-        "            waited += min(record.started_at - before, patience.list_spacing)\n",
+        "domain/cloud/observation.py",
+        "            waited += min(record.started_at - before, settling.list_spacing)\n",
         "            waited += record.started_at - before\n",
         (f"{SIGHTING}::test_a_clock_that_jumps_ahead_is_not_time_that_was_watched",),
     ),
-    Guard(
+    Safeguard(
         "exact tag",
-        "usecases/resolve_attempt.py",
-        "        if tag_on(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT\n",
+        "usecases/reconcile/resolve_attempt.py",
+        "        if machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT\n",
         "        if it.machine.phase is not Phase.ABSENT\n",
         (f"{UNKNOWN}::test_the_machine_of_an_earlier_call_is_not_taken_for_that_of_a_later_one",),
     ),
-    Guard(
+    Safeguard(
         "the tag stands at the end of a name",
-        "domain/tag.py",
-        '_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\\Z")\n',
-        '_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))")\n',
-        ("tests/domain/test_tag.py",),
+        "domain/cloud/tag.py",
+        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\\Z")\n',
+        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))")\n',
+        ("tests/domain/cloud/test_tag.py",),
     ),
-    Guard(
+    Safeguard(
         "an open attempt is resolved before anything else",
-        "domain/lifecycle.py",
+        "domain/instance/lifecycle.py",
         "    if attempt is not None and attempt.is_open:\n        return _resolve(instance, now)\n",
         "",
-        ("tests/domain/test_lifecycle_properties.py::test_an_open_attempt_is_resolved_whatever_the_goal",),
+        (
+            "tests/domain/instance/test_lifecycle_properties.py::test_an_open_attempt_is_resolved_whatever_the_goal",
+        ),
     ),
-    Guard(
+    Safeguard(
         "no create before the first look",
-        "usecases/rent_machine.py",
-        "        if not await self.has_looked():\n",
+        "usecases/reconcile/rent.py",
+        "        if not await self.has_listed():\n",
         "        if False:\n",
-        ("tests/usecases/test_restored_database.py::test_nothing_is_rented_before_the_cloud_was_seen",),
+        (
+            "tests/usecases/reconcile/test_restored_database.py::test_nothing_is_rented_before_the_cloud_was_seen",
+        ),
     ),
-    Guard(
+    Safeguard(
         "a lost tag stops creates",
-        "usecases/verify_tag.py",
+        "usecases/reconcile/verify_tag.py",
         "        await self.flags.put(CREATES_BLOCKED, reason)\n",
         "",
-        ("tests/usecases/test_advance_instance.py::test_creates_stop_when_the_cloud_does_not_keep_our_tag",),
+        ("tests/usecases/reconcile/test_advance.py::test_creates_stop_when_the_cloud_does_not_keep_our_tag",),
     ),
-    Guard(
+    Safeguard(
         "a machine that vanished is not rented again",
-        "domain/lifecycle.py",
+        "domain/instance/lifecycle.py",
         '            return Fail(VANISHED, "the machine vanished from the cloud before it was usable")\n',
         "            return Rent()\n",
-        ("tests/domain/test_lifecycle.py", "tests/domain/test_lifecycle_model.py"),
+        ("tests/domain/instance/test_lifecycle.py", "tests/domain/instance/test_lifecycle_model.py"),
     ),
-    Guard(
+    Safeguard(
         "a few unknown outcomes are enough",
-        "usecases/rent_machine.py",
-        "UNKNOWN_MAX = 3\n",
-        "UNKNOWN_MAX = 10**6\n",
+        "usecases/reconcile/rent.py",
+        "UNKNOWN_OUTCOMES_MAX = 3\n",
+        "UNKNOWN_OUTCOMES_MAX = 10**6\n",
         (f"{UNKNOWN}::test_three_creates_without_answer_and_effect_are_the_end",),
     ),
-    Guard(
+    Safeguard(
         "a key with a limit pays no more than was counted",
-        "usecases/launch_instance.py",
+        "usecases/instances/launch.py",
         "            wish = replace(wish, hourly_usd_max=hourly_usd)\n",
         "            pass\n",
-        ("tests/entrypoints/http/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
+        ("tests/entrypoints/http/routes/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
     ),
 )
 
 STORE = (
-    Guard(
+    Safeguard(
         "lease token in a save",
-        "adapters/sql/changes.py",
+        "adapters/sql/instances/write.py",
         '    instance.c.lease_token == sa.bindparam("its_token"),\n',
         "",
         (f"{TURNS}::TestSave",),
     ),
-    Guard(
+    Safeguard(
         "a commit is kept whatever the server was told",
-        "adapters/sql/server/engine.py",
-        "{**BOUNDS, **SURE}.items()",
-        "BOUNDS.items()",
+        "adapters/sql/postgres/engine.py",
+        "{**SESSION_TIMEOUTS, **DURABLE_COMMIT}.items()",
+        "SESSION_TIMEOUTS.items()",
         (
-            "tests/adapters/sql/server/test_engine.py::test_commits_are_sure_unless_the_url_itself_wants_it_otherwise",
+            "tests/adapters/sql/postgres/test_engine.py::test_commits_are_sure_unless_the_url_itself_wants_it_otherwise",
         ),
     ),
-    Guard(
+    Safeguard(
         "version in a save",
-        "adapters/sql/changes.py",
+        "adapters/sql/instances/write.py",
         '    instance.c.version == sa.bindparam("its_version"),\n',
         "",
         (f"{TURNS}::TestSave",),
     ),
-    Guard(
+    Safeguard(
         "one turn at a time",
-        "adapters/sql/turns.py",
+        "adapters/sql/instances/leases.py",
         '            instance.c.lease_until <= sa.bindparam("now", type_=instance.c.lease_until.type),\n',
         "            sa.true(),\n",
         (f"{TURNS}::TestLease",),
     ),
-    Guard(
+    Safeguard(
         "webhooks in the transaction of what they tell",
-        "adapters/sql/changes.py",
-        "        _INSERT_DELIVERY.run_later(connection, delivery_row(told))\n",
+        "adapters/sql/instances/write.py",
+        "        _INSERT_DELIVERY.defer(connection, delivery_row(told))\n",
         "        pass\n",
-        ("tests/contracts/test_store_instances_contract.py",),
+        ("tests/contracts/instances/test_instances_contract.py",),
     ),
-    Guard(
+    Safeguard(
         "rows that wait go in before anything else is asked",
-        "adapters/sql/engines.py",
-        '        event.listen(engine, "before_cursor_execute", '
-        "lambda connection, *_: insert_waiting(connection))\n",
+        "adapters/sql/engine/database.py",
+        '        event.listen(engine, "before_cursor_execute", lambda connection, *_: flush(connection))\n',
         "        pass\n",
-        ("tests/adapters/sql/test_prepared.py::test_whoever_asks_next_finds_them",),
+        ("tests/adapters/sql/engine/test_batched_inserts.py::test_whoever_asks_next_finds_them",),
     ),
-    Guard(
+    Safeguard(
         "rows of a transaction that came to nothing are forgotten",
-        "adapters/sql/transactions.py",
-        "        forget_waiting(connection)\n",
+        "adapters/sql/engine/transactions.py",
+        "        discard_pending(connection)\n",
         "",
-        ("tests/adapters/sql/test_prepared.py::test_nothing_of_what_failed_comes_later",),
+        ("tests/adapters/sql/engine/test_batched_inserts.py::test_nothing_of_what_failed_comes_later",),
     ),
-    Guard(
+    Safeguard(
         "one claim, one instance",
-        "adapters/sql/instances.py",
+        "adapters/sql/instances/store.py",
         "                claim_instance(connection, claim, change.instance.id, now)\n",
         "                pass\n",
-        ("tests/contracts/test_store_claims_contract.py",),
+        ("tests/contracts/access/test_idempotency_contract.py",),
     ),
-    Guard(
+    Safeguard(
         "a damaged file is refused",
-        "adapters/sql/file_check.py",
+        "adapters/sql/schema/integrity_check.py",
         '    if verdict != "ok":\n        return str(verdict)\n',
         "",
-        ("tests/adapters/sql/test_read_through.py",),
+        ("tests/adapters/sql/schema/test_find_damage.py",),
     ),
-    Guard(
+    Safeguard(
         "one process on one file",
         "bootstrap/data_dir.py",
         "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
-        ("tests/bootstrap/test_backup.py::TestRestore::test_a_running_server_is_not_disturbed",),
+        ("tests/ops/test_backup.py::TestRestore::test_a_running_server_is_not_disturbed",),
     ),
-    Guard(
+    Safeguard(
         "a copy is read through",
         "adapters/sql/backup.py",
-        "        if (problem := read_through(here)) is not None:\n",
+        "        if (problem := find_damage(here)) is not None:\n",
         "        if (problem := None) is not None:\n",
-        ("tests/bootstrap/test_backup.py::TestBackup",),
+        ("tests/ops/test_backup.py::TestBackup",),
     ),
-    Guard(
+    Safeguard(
         "writes begin as writes",
-        "adapters/sql/engines.py",
+        "adapters/sql/engine/database.py",
         '    begin = "BEGIN IMMEDIATE" if writer else "BEGIN"\n',
         '    begin = "BEGIN"\n',
-        ("tests/adapters/sql/test_database.py", "tests/adapters/sql/test_unavailable.py"),
+        ("tests/adapters/sql/engine/test_database.py", "tests/adapters/sql/engine/test_unavailable.py"),
     ),
-    Guard(
+    Safeguard(
         "every commit is on the disk",
-        "adapters/sql/engines.py",
+        "adapters/sql/engine/database.py",
         '        "synchronous=FULL",\n',
         '        "synchronous=OFF",\n',
-        ("tests/adapters/sql/test_database_file.py", "tests/adapters/sql/test_database.py"),
+        ("tests/adapters/sql/engine/test_database_file.py", "tests/adapters/sql/engine/test_database.py"),
     ),
 )
 
 REMOVAL = (
-    Guard(
+    Safeguard(
         "absence takes two lists",
-        "domain/sighting.py",
+        "domain/cloud/observation.py",
         "            and sighting.missing_lists >= 2\n",
         "",
         (SIGHTING,),
     ),
-    Guard(
+    Safeguard(
         "a delete lasts until the absence is proven",
-        "domain/lifecycle.py",
-        "    if instance.cloud_id is None or sight.phase is Phase.ABSENT:\n"
+        "domain/instance/lifecycle.py",
+        "    if instance.cloud_id is None or observation.phase is Phase.ABSENT:\n"
         "        return Become(Status.DELETED)\n",
-        "    if instance.cloud_id is None or sight.phase in (Phase.ABSENT, Phase.UNKNOWN):\n"
+        "    if instance.cloud_id is None or observation.phase in (Phase.ABSENT, Phase.UNKNOWN):\n"
         "        return Become(Status.DELETED)\n",
-        ("tests/domain/test_lifecycle_goals.py::test_not_seen_is_no_proof_that_a_delete_is_done",),
+        ("tests/domain/instance/test_lifecycle_goals.py::test_not_seen_is_no_proof_that_a_delete_is_done",),
     ),
-    Guard(
+    Safeguard(
         "two sightings of a surplus machine",
-        "domain/orphan.py",
-        "    return seen_at - judged_at >= patience.second_sighting\n",
+        "domain/instance/orphan.py",
+        "    return seen_at - judged_at >= settling.second_observation\n",
         "    return True\n",
-        ("tests/domain/test_orphan.py::test_the_second_sighting_counts_after_a_sixth_of_the_settling_time",),
+        (
+            "tests/domain/instance/test_orphan.py::test_the_second_sighting_counts_after_a_sixth_of_the_settling_time",
+        ),
     ),
-    Guard(
+    Safeguard(
         "the brake",
-        "domain/orphan.py",
+        "domain/instance/orphan.py",
         "    if due + lately <= allowed:\n        return None\n",
         "    if due >= 0:\n        return None\n",
-        ("tests/domain/test_orphan.py::test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves",),
+        (
+            "tests/domain/instance/test_orphan.py::test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves",
+        ),
     ),
-    Guard(
+    Safeguard(
         "what others own is never ours",
-        "domain/orphan.py",
+        "domain/instance/orphan.py",
         "    if tag.installation != installation:\n",
         "    if False:\n",
-        ("tests/domain/test_orphan.py",),
+        ("tests/domain/instance/test_orphan.py",),
     ),
-    Guard(
+    Safeguard(
         "the machine of an open call is no orphan",
-        "domain/orphan.py",
+        "domain/instance/orphan.py",
         "    if records.attempt.is_open:\n        return None\n",
         "",
-        ("tests/domain/test_orphan.py",),
+        ("tests/domain/instance/test_orphan.py",),
     ),
-    Guard(
+    Safeguard(
         "the ledger goes by the records as they are now",
-        "usecases/keep_ledger.py",
-        "        strays = await self.orphans.strays()\n        if not strays:\n            return ()\n",
-        "        strays = getattr(self.orphans, '_kept', None) or await self.orphans.strays()\n"
-        "        self.orphans._kept = await self.orphans.strays()\n"
-        "        if not strays:\n            return ()\n",
+        "usecases/orphans/ledger.py",
+        "        candidates = await self.orphans.candidates()\n"
+        "        if not candidates:\n            return ()\n",
+        "        candidates = getattr(self.orphans, '_kept', None) or await self.orphans.candidates()\n"
+        "        self.orphans._kept = await self.orphans.candidates()\n"
+        "        if not candidates:\n            return ()\n",
         (COLLECT,),
     ),
-    Guard(
+    Safeguard(
         "nothing is collected while the cloud is in trouble",
-        "usecases/collect_orphans.py",
+        "usecases/orphans/collect.py",
         '        if not record.believable or self.breaker_state() != "CLOSED":\n',
         "        if not record.believable:\n",
         (f"{COLLECT}::test_while_the_cloud_is_in_trouble_nothing_is_collected",),
     ),
-    Guard(
+    Safeguard(
         "nothing is collected by a list that is not believed",
-        "usecases/collect_orphans.py",
+        "usecases/orphans/collect.py",
         '        if not record.believable or self.breaker_state() != "CLOSED":\n',
         '        if self.breaker_state() != "CLOSED":\n',
         (f"{COLLECT}::test_a_list_that_is_not_believed_changes_nothing",),
@@ -344,143 +352,143 @@ REMOVAL = (
 )
 
 WIRE = (
-    Guard(
+    Safeguard(
         "nothing is written twice by the library below",
         "adapters/novita/exchange.py",
-        "    if progress.written:\n        raise _SentAlready\n",
+        "    if progress.written:\n        raise _AlreadySent\n",
         "",
         (f"{EXCHANGE}::test_nothing_is_ever_written_twice_by_the_library_below",),
     ),
-    Guard(
+    Safeguard(
         "a change goes out once",
         "adapters/novita/transport.py",
-        "            return await self._make(_Call(path, send, turns, may_probe))\n",
+        "            return await self._attempt(_Call(path, send, turns, may_probe))\n",
         "            try:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe))\n"
+        "                return await self._attempt(_Call(path, send, turns, may_probe))\n"
         "            except NoReply:\n"
-        "                return await self._make(_Call(path, send, turns, may_probe))\n",
+        "                return await self._attempt(_Call(path, send, turns, may_probe))\n",
         (EXCHANGE, "tests/adapters/novita/test_transport.py"),
     ),
-    Guard(
+    Safeguard(
         "no redirects from the cloud",
         "adapters/novita/exchange.py",
         "method, self._root + path, allow_redirects=False,",
         "method, self._root + path, allow_redirects=True,",
         (f"{EXCHANGE}::test_redirects_are_not_followed",),
     ),
-    Guard(
+    Safeguard(
         "a server error is no clear no",
         "adapters/novita/failures.py",
-        "CLEAR_NO = frozenset({400, 401, 402, 403, 404, 409, 422})\n",
-        "CLEAR_NO = frozenset({400, 401, 402, 403, 404, 408, 409, 422, 500, 502, 503, 504})\n",
+        "REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 409, 422})\n",
+        "REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 408, 409, 422, 500, 502, 503, 504})\n",
         (f"{FAILURES}::test_anything_else_leaves_it_open_whether_a_machine_was_rented",),
     ),
-    Guard(
+    Safeguard(
         "a lost reply is no refusal",
         "adapters/novita/transport.py",
         "            error = failures.lost_reply(str(failed))\n",
         "            error = failures.not_sent(str(failed))\n",
         (f"{EXCHANGE}::test_a_reset_after_the_request_has_an_unknown_outcome_for_every_change",),
     ),
-    Guard(
+    Safeguard(
         "a body without an id is no refusal",
         "adapters/novita/cloud.py",
-        "        if not cloud_id:\n            raise failures.unclear(reply)\n",
+        "        if not cloud_id:\n            raise failures.outcome_unknown(reply)\n",
         "        if not cloud_id:\n            raise failures.unreadable()\n",
         (
             "tests/adapters/novita/test_cloud.py::test_a_create_answered_with_garbage_may_have_rented_a_machine",
         ),
     ),
-    Guard(
+    Safeguard(
         "a create is no probe",
         "adapters/novita/cloud.py",
         "may_probe=False",
         "may_probe=True",
         ("tests/adapters/novita/test_transport.py", "tests/adapters/novita/test_cloud.py"),
     ),
-    Guard(
+    Safeguard(
         "no redirects from receivers",
-        "adapters/outbound/guarded_door.py",
+        "adapters/egress/client.py",
         "data=body, allow_redirects=False\n",
         "data=body, allow_redirects=True\n",
-        ("tests/adapters/outbound/test_guarded_door_replies.py",),
+        ("tests/adapters/egress/test_client_replies.py",),
     ),
-    Guard(
+    Safeguard(
         "private targets are refused after they were resolved",
-        "adapters/outbound/guarded_door.py",
-        "        return check_answers(answers, self._policy)\n",
+        "adapters/egress/client.py",
+        "        return check_dns_answers(answers, self._policy)\n",
         "        return tuple(answers)\n",
         (DOOR_TARGETS,),
     ),
-    Guard(
+    Safeguard(
         "private targets are refused in the URL",
-        "adapters/outbound/guarded_door.py",
+        "adapters/egress/client.py",
         "            target = check_url(url, self._policy)\n",
         '            target = check_url(url, type(self._policy).parse("0.0.0.0/0,::/0"))\n',
         (DOOR_TARGETS,),
     ),
-    Guard(
+    Safeguard(
         "the signature is over the bytes that are sent",
-        "domain/signing.py",
+        "domain/webhooks/signing.py",
         '    content = f"{event_id}.{timestamp}.".encode("utf-8", "replace") + body\n',
         '    content = f"{event_id}.{timestamp}.".encode("utf-8", "replace") + body.strip()\n',
-        ("tests/domain/test_signing.py",),
+        ("tests/domain/webhooks/test_signing.py",),
     ),
-    Guard(
+    Safeguard(
         "the bytes of a webhook never change",
-        "adapters/sql/outbox.py",
+        "adapters/sql/webhooks/outbox.py",
         'if key not in ("id", "body")}',
         'if key not in ("id",)}',
-        ("tests/contracts/test_store_outbox_contract.py::TestOutbox",),
+        ("tests/contracts/webhooks/test_outbox_contract.py::TestOutbox",),
     ),
 )
 
 REPLICAS = (
-    Guard(
+    Safeguard(
         "the fence of the watch",
-        "adapters/sql/fenced.py",
+        "adapters/sql/replicas/leadership.py",
         "            if current != fence:\n",
         "            if False:\n",
         (f"{DUTY}::test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down",),
     ),
-    Guard(
+    Safeguard(
         "a term that ended and came back is another one",
-        "usecases/observe_cloud.py",
-        "        if self.duty.fence != self._known_in:\n",
+        "usecases/cloud/observe.py",
+        "        if self.leadership.fencing_token != self._known_token:\n",
         "        if False:\n",
         (f"{DUTY}::test_a_look_during_which_the_duty_went_and_came_back_is_not_written_down_either",),
     ),
-    Guard(
+    Safeguard(
         "only the one on duty looks",
-        "usecases/observe_cloud.py",
-        "        if not self.duty.is_held():\n",
+        "usecases/cloud/observe.py",
+        "        if not self.leadership.is_leader():\n",
         "        if False:\n",
         (f"{DUTY}::test_only_the_one_on_duty_looks_and_the_other_learns_from_it",),
     ),
-    Guard(
+    Safeguard(
         "a create is made promptly or not at all",
-        "usecases/rent_machine.py",
-        "            refuse_late(self.clock, decided_s)\n",
+        "usecases/reconcile/rent.py",
+        "            check_send_deadline(self.clock, decided_s)\n",
         "",
         (f"{DUTY}::test_a_create_call_is_made_promptly_or_not_at_all",),
     ),
-    Guard(
+    Safeguard(
         "a removal is made promptly or not at all",
-        "usecases/take_step.py",
-        "            refuse_late(self.clock, decided_s)\n",
+        "usecases/reconcile/apply_step.py",
+        "            check_send_deadline(self.clock, decided_s)\n",
         "",
         (f"{DUTY}::test_neither_is_a_removal",),
     ),
-    Guard(
+    Safeguard(
         "a call that was held up at the door is not sent",
         "adapters/novita/exchange.py",
         "    if progress.is_late():\n",
         "    if False:\n",
         ("tests/adapters/novita/test_transport.py",),
     ),
-    Guard(
+    Safeguard(
         "a turn that kills its process is given up",
-        "adapters/sql/turns.py",
+        "adapters/sql/instances/leases.py",
         "row.takeovers >= CRASHES_MAX",
         "False",
         (f"{DUTIES}::test_a_turn_that_ends_one_process_after_the_other_is_given_up",),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
-from tests.chaos.mutants.guards import Guard
+from proof.chaos.mutants.guards import Safeguard
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0
@@ -29,24 +29,24 @@ class Verdict(StrEnum):
     BROKEN = "BROKEN"
 
 
-def place_of(guard: Guard, src: Path = ROOT / "src") -> Path:
+def path_of(guard: Safeguard, src: Path = ROOT / "src") -> Path:
     return src / "gpuherd" / guard.file
 
 
-def applies(guard: Guard) -> bool:
+def applies(guard: Safeguard) -> bool:
     """Tell whether the text of a guard is in its file, once."""
-    path = place_of(guard)
+    path = path_of(guard)
     return path.exists() and path.read_text().count(guard.text) == 1
 
 
-def try_without(guard: Guard, scratch: Path) -> tuple[Verdict, str]:
+def run_mutant(guard: Safeguard, scratch: Path) -> tuple[Verdict, str]:
     """Run the tests of a guard on a copy of the service without it; return the verdict and what was said."""
     if not applies(guard):
         return Verdict.STALE, ""
     src = scratch / "src"
     shutil.rmtree(src, ignore_errors=True)
     shutil.copytree(ROOT / "src", src, ignore=shutil.ignore_patterns("__pycache__"))
-    path = place_of(guard, src)
+    path = path_of(guard, src)
     path.write_text(path.read_text().replace(guard.text, guard.without))
     compile(path.read_text(), str(path), "exec")
     code, said = _run_tests(guard.tests, src)

@@ -1,7 +1,6 @@
-"""How log events leave: a line each on standard error, JSON unless a person looks, secrets blotted out.
+"""How log events leave: a line each on standard error, JSON unless a person looks, secrets redacted.
 
-Lines that nobody waits for are written together, some milliseconds later; a warning brings them all out.
-"""
+Lines that nobody waits for are flushed together, some milliseconds later; a warning flushes them all."""
 
 from __future__ import annotations
 
@@ -21,22 +20,22 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import HIDDEN, Secret
+from gpuherd.domain.access.secret import HIDDEN, Secret
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Shorter values would blot out innocent words.
-BLOT_MIN = 6
+REDACT_MIN_CHARS = 6
 # As long as a line may wait for others. A process that is killed takes at most so much of its log along.
-GATHER_S = 0.05
+FLUSH_INTERVAL_S = 0.05
 
 
 def configure_logs(
     level: str, secrets: Iterable[Secret | None], stream: TextIO | None = None
-) -> RequestLines | None:
+) -> RequestLogLines | None:
     """Set up logging for the whole process; return the fast way for lines about requests, if there is one."""
     out = stream or sys.stderr
     secrets = tuple(secrets)
-    requests: RequestLines | None = None
+    requests: RequestLogLines | None = None
     render: Processor
     make_logger: Callable[..., WrappedLogger]
     if out.isatty():
@@ -44,17 +43,17 @@ def configure_logs(
         make_logger = structlog.WriteLoggerFactory(file=out)
     else:
         render = json_line
-        gathered = GatheredLines(out)
-        requests = RequestLines(gathered, Blotter(secrets), enabled=LEVELS[level] <= LEVELS["info"])
-        atexit.register(gathered.write_out)
-        make_logger = lambda *_: gathered  # noqa: E731
+        buffered = BufferedLines(out)
+        requests = RequestLogLines(buffered, Redactor(secrets), enabled=LEVELS[level] <= LEVELS["info"])
+        atexit.register(buffered.flush_lines)
+        make_logger = lambda *_: buffered  # noqa: E731
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             _stamp,
             structlog.processors.format_exc_info,
-            _blotted(render, Blotter(secrets)),
+            _redacted(render, Redactor(secrets)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=make_logger,
@@ -64,39 +63,39 @@ def configure_logs(
     logging.basicConfig(
         stream=out, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", force=True
     )
-    logging.getLogger().handlers[0].addFilter(_LibraryBlotter(secrets))
+    logging.getLogger().handlers[0].addFilter(_LibraryRedactor(secrets))
     return requests
 
 
-class GatheredLines:
+class BufferedLines:
     """The end of structlog's chain: takes finished lines, and writes many with one call."""
 
-    def __init__(self, stream: TextIO, gather_s: float = GATHER_S):
+    def __init__(self, stream: TextIO, flush_interval_s: float = FLUSH_INTERVAL_S):
         self._stream = stream
-        self._gather_s = gather_s
+        self._flush_interval_s = flush_interval_s
         # Appended to and taken from by several threads, so it is never exchanged for a new one.
         self._lines: deque[str] = deque()
         self._writing = threading.Lock()
-        self._some = threading.Event()
-        self._never = threading.Event()
+        self._has_lines = threading.Event()
+        self._pause = threading.Event()
         threading.Thread(target=self._run, name="gpuherd-log", daemon=True).start()
 
     def info(self, line: str) -> None:
         """Take a line that can wait."""
         self._lines.append(line)
-        if not self._some.is_set():
-            self._some.set()
+        if not self._has_lines.is_set():
+            self._has_lines.set()
 
     debug = info
 
     def warning(self, line: str) -> None:
         """Take a line that somebody may need to understand a crash: it is out before this returns."""
         self._lines.append(line)
-        self.write_out()
+        self.flush_lines()
 
     warn = error = critical = fatal = exception = msg = warning
 
-    def write_out(self) -> None:
+    def flush_lines(self) -> None:
         """Write all that was taken so far.
 
         Whoever logs is in the middle of something, often of trouble, and must not stumble over a log that
@@ -109,19 +108,19 @@ class GatheredLines:
 
     def _run(self) -> None:
         while True:
-            self._some.wait()
-            self._never.wait(self._gather_s)
+            self._has_lines.wait()
+            self._pause.wait(self._flush_interval_s)
             # Before the lines are taken, so that a line which comes meanwhile is not forgotten.
-            self._some.clear()
-            self.write_out()
+            self._has_lines.clear()
+            self.flush_lines()
 
 
-class RequestLines:
+class RequestLogLines:
     """The line of each request, past structlog: it is most of all lines, and always has the same members."""
 
-    def __init__(self, lines: GatheredLines, blotter: Blotter, *, enabled: bool):
+    def __init__(self, lines: BufferedLines, redactor: Redactor, *, enabled: bool):
         self._lines = lines
-        self._blotter = blotter
+        self._redactor = redactor
         self._enabled = enabled
 
     def __call__(
@@ -142,7 +141,7 @@ class RequestLines:
             f'"correlation_id":"{correlation_id}","status":{"null" if status is None else status},'
             f'"duration_ms":{duration_ms},"method":{_encode(method)},"path":{_encode(path)}}}'
         )
-        self._lines.info(self._blotter.clean(line))
+        self._lines.info(self._redactor.redact(line))
 
 
 # `json.dumps` with any option makes a new encoder at each call, which costs more than the encoding.
@@ -164,22 +163,22 @@ def json_line(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     return _encode(event)
 
 
-def _blotted(render: Processor, blotter: Blotter) -> Processor:
-    return lambda logger, method, event: blotter.clean(str(render(logger, method, event)))
+def _redacted(render: Processor, redactor: Redactor) -> Processor:
+    return lambda logger, method, event: redactor.redact(str(render(logger, method, event)))
 
 
-class Blotter:
+class Redactor:
     """Removes the values of secrets from a finished line, however they got there."""
 
     def __init__(self, secrets: Iterable[Secret | None]):
-        values = {s.reveal() for s in secrets if s is not None and len(s.reveal()) >= BLOT_MIN}
+        values = {s.reveal() for s in secrets if s is not None and len(s.reveal()) >= REDACT_MIN_CHARS}
         # In a line of JSON some characters look different.
         values |= {_encode(value)[1:-1] for value in values}
         # The longest first: one may be a part of another, and no rest of it shall stay.
         self._values = sorted(values, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._values)))
 
-    def clean(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without any secret in it."""
         # To look for each of them is ten times faster than the pattern, and nearly always enough.
         if any(value in text for value in self._values):
@@ -187,12 +186,12 @@ class Blotter:
         return text
 
 
-class _LibraryBlotter(logging.Filter):
+class _LibraryRedactor(logging.Filter):
     def __init__(self, secrets: Iterable[Secret | None]):
         super().__init__()
-        self._blotter = Blotter(secrets)
+        self._redactor = Redactor(secrets)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = self._blotter.clean(record.getMessage())
+        record.msg = self._redactor.redact(record.getMessage())
         record.args = ()
         return True

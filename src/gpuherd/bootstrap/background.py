@@ -1,4 +1,4 @@
-"""The work: which use case does which job, and what each of them needs for it."""
+"""Background work: the handler of each job kind, the observer, the sweep, and what each of them needs."""
 
 from __future__ import annotations
 
@@ -6,129 +6,129 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
-from gpuherd.adapters.outbound.resolver import SystemResolver
-from gpuherd.adapters.probes.prober import GuardedProber
+from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.adapters.egress.resolver import SystemResolver
+from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.orphans import lay_out_orphans
+from gpuherd.bootstrap.orphans import build_orphans
 from gpuherd.bootstrap.stores import Stores
-from gpuherd.bootstrap.webhooks import WebhookWork, lay_out_webhooks
-from gpuherd.clock import Chance, Clock, Ids
-from gpuherd.domain.sighting import Patience
-from gpuherd.entrypoints.plane import OrphanDesk
-from gpuherd.ports.meter import Meter
+from gpuherd.bootstrap.webhooks import WebhookPipeline, build_webhooks
+from gpuherd.clock import Clock, Ids, Random
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.entrypoints.plane import OrphanServices
+from gpuherd.ports.metrics import Meter
 from gpuherd.settings import Settings
-from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS, Activities
-from gpuherd.usecases.advance_instance import AdvanceInstance
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.check_health import CheckHealth
-from gpuherd.usecases.chronicle import Chronicle
-from gpuherd.usecases.observe_cloud import ObserveCloud
-from gpuherd.usecases.rent_machine import UNKNOWN_MAX, RentMachine
-from gpuherd.usecases.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.run_job import Handler, RunJob
-from gpuherd.usecases.sweep import Sweep
-from gpuherd.usecases.take_step import TakeStep
-from gpuherd.usecases.verify_tag import VerifyTag
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
+from gpuherd.usecases.jobs.run import Handler, RunJob
+from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX, RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 
 @dataclass(frozen=True)
-class Work:
+class BackgroundWork:
     """Everything that goes on in the background, and what the foreground shares with it."""
 
-    activities: Activities
-    chronicle: Chronicle
-    catalogue: Catalogue
+    job_factory: JobFactory
+    event_recorder: EventRecorder
+    catalogue: CatalogueCache
     run_job: RunJob
     observer: ObserveCloud
     sweep: Sweep
-    webhooks: WebhookWork
-    orphans: OrphanDesk
+    webhooks: WebhookPipeline
+    orphans: OrphanServices
     closers: tuple[Callable[[], object], ...]
 
 
-def lay_out_work(
-    settings: Settings, stores: Stores, link: CloudLink, clock: Clock, chance: Chance, ids: Ids, meter: Meter
-) -> Work:
+def build_background(
+    settings: Settings, stores: Stores, link: CloudLink, clock: Clock, chance: Random, ids: Ids, meter: Meter
+) -> BackgroundWork:
     """Return the background work, ready to be run."""
-    patience = Patience(timedelta(seconds=settings.create_settle_s))
-    activities = Activities(ids, settings.max_retry_attempts)
-    webhooks = lay_out_webhooks(settings, stores, activities, clock, chance, ids, meter)
-    chronicle = Chronicle(clock, ids, activities, webhooks.directory.current)
-    catalogue = Catalogue(link.cloud, clock)
-    probe_door = GuardedDoor(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
+    settling = SettlingPolicy(timedelta(seconds=settings.create_settle_s))
+    job_factory = JobFactory(ids, settings.max_retry_attempts)
+    webhooks = build_webhooks(settings, stores, job_factory, clock, chance, ids, meter)
+    event_recorder = EventRecorder(clock, ids, job_factory, webhooks.endpoint_cache.current)
+    catalogue = CatalogueCache(link.cloud, clock)
+    probe_egress = SsrfSafeClient(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
     observer = ObserveCloud(
         link.cloud,
-        stores.sightings,
+        stores.observations,
         stores.book,
-        activities,
+        job_factory,
         clock,
-        patience,
+        settling,
         timedelta(seconds=settings.instance_poll_interval_s),
         link.breaker_state,
-        stores.membership.watch,
+        stores.membership.leadership,
         None if stores.database.is_sqlite else stores.flags,
     )
-    advance = _advance(
+    advance = _advance_instance(
         settings,
         stores,
         link,
         observer,
-        chronicle,
+        event_recorder,
         catalogue,
-        activities,
-        probe_door,
+        job_factory,
+        probe_egress,
         clock,
         chance,
         ids,
-        patience,
+        settling,
     )
-    orphans = lay_out_orphans(
-        settings, stores, link, observer, chronicle, catalogue, activities, clock, ids, patience
+    orphans = build_orphans(
+        settings, stores, link, observer, event_recorder, catalogue, job_factory, clock, ids, settling
     )
-    handlers: dict[str, Handler] = {**dict.fromkeys(TURN_KINDS, advance), SEND_WEBHOOK: webhooks.deliver}
-    return Work(
-        activities=activities,
-        chronicle=chronicle,
+    handlers: dict[str, Handler] = {**dict.fromkeys(RECONCILE_KINDS, advance), SEND_WEBHOOK: webhooks.deliver}
+    return BackgroundWork(
+        job_factory=job_factory,
+        event_recorder=event_recorder,
         catalogue=catalogue,
         run_job=RunJob(stores.book, handlers, clock, meter),
         observer=observer,
-        sweep=Sweep(stores.book, activities, clock),
+        sweep=Sweep(stores.book, job_factory, clock),
         webhooks=webhooks,
         orphans=orphans,
-        closers=(probe_door.close, webhooks.close),
+        closers=(probe_egress.close, webhooks.close),
     )
 
 
-def _advance(
+def _advance_instance(
     settings: Settings,
     stores: Stores,
     link: CloudLink,
     observer: ObserveCloud,
-    chronicle: Chronicle,
-    catalogue: Catalogue,
-    activities: Activities,
-    probe_door: GuardedDoor,
+    event_recorder: EventRecorder,
+    catalogue: CatalogueCache,
+    job_factory: JobFactory,
+    probe_egress: SsrfSafeClient,
     clock: Clock,
-    chance: Chance,
+    chance: Random,
     ids: Ids,
-    patience: Patience,
+    settling: SettlingPolicy,
 ) -> AdvanceInstance:
     turns, cloud = stores.turns, link.cloud
     rent = RentMachine(
         turns,
         cloud,
         catalogue,
-        chronicle,
+        event_recorder,
         stores.flags,
         clock,
         stores.installation,
         boot_id=ids.new("boot_"),
-        has_looked=observer.has_looked,
-        unknown_max=UNKNOWN_MAX if settings.on_unknown == "retry" else 1,
+        has_listed=observer.has_listed,
+        unknown_outcomes_max=UNKNOWN_OUTCOMES_MAX if settings.on_unknown == "retry" else 1,
     )
-    resolve = ResolveAttempt(turns, chronicle, rent, clock, patience)
-    check_health = CheckHealth(GuardedProber(probe_door, probe_door, clock), clock, chance)
-    verify_tag = VerifyTag(turns, chronicle, stores.flags)
-    take = TakeStep(turns, cloud, chronicle, rent, resolve, check_health, verify_tag, clock)
-    return AdvanceInstance(turns, cloud, activities, take, verify_tag, clock, patience)
+    resolve = ResolveAttempt(turns, event_recorder, rent, clock, settling)
+    check_health = CheckHealth(EgressProber(probe_egress, probe_egress, clock), clock, chance)
+    verify_tag = VerifyTag(turns, event_recorder, stores.flags)
+    apply_step = ApplyStep(turns, cloud, event_recorder, rent, resolve, check_health, verify_tag, clock)
+    return AdvanceInstance(turns, cloud, job_factory, apply_step, verify_tag, clock, settling)

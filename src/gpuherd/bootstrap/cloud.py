@@ -1,4 +1,4 @@
-"""The way to Novita, or to a simulated one, with its limiter and breaker."""
+"""The connection to Novita, or to a simulated one, with its rate limiters and circuit breaker."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import structlog
 
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
-from gpuherd.clock import Chance, Clock
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.domain.secret import Secret
+from gpuherd.clock import Clock, Random
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.meter import Meter, SilentMeter
+from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.lending_bucket import Limit
 from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.token_lease_bucket import Limit
 from gpuherd.settings import Settings
 
 log = structlog.get_logger()
 
-BURST = 60
+NOVITA_BURST = 60
 # One replica borrows a tenth of the burst at once.
-BATCHES = 10
+LEASES_PER_BURST = 10
 
 
 @dataclass(frozen=True)
@@ -33,33 +33,33 @@ class CloudLink:
     cloud: Cloud
     breaker_state: Callable[[], str]
     limiters: Mapping[str, RateLimiter]
-    # Whoever is told of each call from now on.
-    report_to: Callable[[Meter], None]
+    # Sets the meter that counts each call from now on.
+    set_meter: Callable[[Meter], None]
     close: Callable[[], Awaitable[None]]
     # The machines of a simulated cloud are on this very host, so probes must be let through to it.
-    machines_are_here: bool = False
+    machines_on_loopback: bool = False
     # What replicas share, with the limits behind each limiter; none where there is no limit of our own.
     breaker: CircuitBreaker | None = None
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
-    def probe_targets(self, configured: TargetPolicy) -> TargetPolicy:
+    def probe_targets(self, configured: EgressPolicy) -> EgressPolicy:
         """Return where health checks may go."""
-        if not self.machines_are_here:
+        if not self.machines_on_loopback:
             return configured
-        return TargetPolicy((*configured.allow, *TargetPolicy.parse("127.0.0.0/8").allow))
+        return EgressPolicy((*configured.allow, *EgressPolicy.parse("127.0.0.0/8").allow))
 
 
 def novita_link(
-    settings: Settings, base_url: str, api_key: Secret, clock: Clock, chance: Chance
+    settings: Settings, base_url: str, api_key: Secret, clock: Clock, chance: Random
 ) -> CloudLink:
     """Return the link to whatever speaks Novita's API at `base_url`."""
     breaker = CircuitBreaker(
         clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
     )
-    limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=BURST)}
+    limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=NOVITA_BURST)}
     if budget := settings.watch_budget_per_minute:
         limiters["watch"] = RateLimiter(clock, budget, burst=_watch_burst(budget))
-    calls = _Calls()
+    calls = _CallRecorder()
     transport = NovitaTransport(
         base_url,
         api_key,
@@ -68,7 +68,7 @@ def novita_link(
         limiter=limiters["novita"],
         breaker=breaker,
         watch_budget=limiters.get("watch"),
-        observe=calls.note,
+        observe=calls.record,
         request_timeout_s=settings.request_timeout_s,
     )
     cloud = NovitaCloud(transport, clock=clock)
@@ -76,7 +76,7 @@ def novita_link(
         cloud,
         lambda: breaker.state.value,
         limiters,
-        calls.report_to,
+        calls.set_meter,
         cloud.close,
         breaker=breaker,
         limits=_limits(settings),
@@ -90,22 +90,22 @@ def _watch_burst(budget: int) -> int:
 def _limits(settings: Settings) -> dict[str, Limit]:
     limits = {}
     if per_minute := settings.novita_rate_limit_per_minute:
-        limits["novita"] = Limit(per_minute, BURST, batch=BURST // BATCHES)
+        limits["novita"] = Limit(per_minute, NOVITA_BURST, batch=NOVITA_BURST // LEASES_PER_BURST)
     if budget := settings.watch_budget_per_minute:
         burst = _watch_burst(budget)
-        limits["watch"] = Limit(budget, burst, batch=burst // BATCHES)
+        limits["watch"] = Limit(budget, burst, batch=burst // LEASES_PER_BURST)
     return limits
 
 
 @dataclass
-class _Calls:
+class _CallRecorder:
     """Takes note of every call that goes over the link."""
 
-    meter: Meter = field(default_factory=SilentMeter)
+    meter: Meter = field(default_factory=NullMeter)
 
-    def report_to(self, meter: Meter) -> None:
+    def set_meter(self, meter: Meter) -> None:
         self.meter = meter
 
-    def note(self, call: CallRecord) -> None:
+    def record(self, call: CallRecord) -> None:
         self.meter.upstream_call(call.endpoint, call.outcome, call.duration_s)
         log.debug("novita.call", **vars(call))

@@ -9,8 +9,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.secret import Secret
 
 ADMIN_KEY_FILE = "admin.key"
 WEBHOOK_KEY_FILE = "webhook.key"
@@ -27,7 +27,7 @@ class ProcessLock:
     """Held as long as the process lives: two processes on one SQLite file would each think they are alone."""
 
     def __init__(self, directory: Path):
-        _make(directory)
+        _make_directory(directory)
         try:
             self._file = (directory / LOCK_FILE).open("a")
         except OSError as error:
@@ -47,46 +47,46 @@ class ProcessLock:
 
 def admin_key(directory: Path, configured: Secret | None) -> Secret:
     """Return the admin key: the configured one, else the stored one, else a new one that is stored."""
-    return configured if configured is not None else _kept(directory, ADMIN_KEY_FILE, "ghk_")
+    return configured if configured is not None else _load_or_create_key(directory, ADMIN_KEY_FILE, "ghk_")
 
 
 def webhook_key(directory: Path) -> Secret:
     """Return the key from which the secrets of webhook endpoints are derived; made at the first call."""
-    return _kept(directory, WEBHOOK_KEY_FILE, "ghw_")
+    return _load_or_create_key(directory, WEBHOOK_KEY_FILE, "ghw_")
 
 
 def stored_admin_key(directory: Path) -> Secret | None:
     """Return the key that a server on this machine has made, if this user may read it."""
-    return _stored(directory / ADMIN_KEY_FILE)
+    return _load_key(directory / ADMIN_KEY_FILE)
 
 
 def stored_webhook_key(directory: Path) -> Secret | None:
     """Return the key from which secrets of webhook endpoints may have been derived here."""
-    return _stored(directory / WEBHOOK_KEY_FILE)
+    return _load_key(directory / WEBHOOK_KEY_FILE)
 
 
-def _kept(directory: Path, name: str, prefix: str) -> Secret:
-    _make(directory)
+def _load_or_create_key(directory: Path, name: str, prefix: str) -> Secret:
+    _make_directory(directory)
     path = directory / name
-    if (known := _stored(path)) is not None:
+    if (known := _load_key(path)) is not None:
         return known
     # Written aside and linked when it is whole: of two processes that start together, one has its way.
-    aside = directory / f".{name}.{secrets.token_hex(4)}"
+    temporary = directory / f".{name}.{secrets.token_hex(4)}"
     try:
-        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(f"{prefix}{secrets.token_urlsafe(32)}\n")
         with contextlib.suppress(FileExistsError):
-            path.hardlink_to(aside)
-        aside.unlink()
+            path.hardlink_to(temporary)
+        temporary.unlink()
     except OSError as error:
         raise _unwritable(directory, error) from error
-    if (kept := _stored(path)) is None:
+    if (stored := _load_key(path)) is None:
         raise CannotStart(f"{path} belongs to somebody else and cannot be read")
-    return kept
+    return stored
 
 
-def _stored(path: Path) -> Secret | None:
+def _load_key(path: Path) -> Secret | None:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise CannotStart(f"{path} can be read by others; run: chmod 600 {path}")
@@ -99,7 +99,7 @@ def _stored(path: Path) -> Secret | None:
     return Secret(key)
 
 
-def _make(directory: Path) -> None:
+def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

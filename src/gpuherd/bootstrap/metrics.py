@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpuherd.adapters.metrics.page import PrometheusPage
+from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.adapters.metrics.readings import Sources
 from gpuherd.adapters.metrics.status_times import StatusTimes
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.instances import SqlInstances
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.replicas import Membership
 from gpuherd.clock import Clock
-from gpuherd.domain.instance import Instance
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.meter import Meter
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.instances import Change, IdempotencyClaim, Instances
+from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Change, Claim, Instances
 from gpuherd.resilience.cache import Cache
 
 
@@ -31,7 +30,7 @@ class MeteredInstances(SqlInstances):
         super().__init__(database, clock, announce)
         self._times = StatusTimes(self, meter)
 
-    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         updated = await super().update(change, claim)
         await self._times.saved(change)
         return updated
@@ -40,7 +39,7 @@ class MeteredInstances(SqlInstances):
 def metrics_page(
     meter: PrometheusMeter,
     link: CloudLink,
-    book: JobBook,
+    book: Jobs,
     instances: Instances,
     caches: Sequence[Cache[Any, Any]],
     orphans: Orphans,
@@ -53,15 +52,15 @@ def metrics_page(
     async def by_status() -> dict[str, int]:
         return {status.value: count for status, count in (await instances.count_by_status()).items()}
 
-    sources = Sources(
+    sources = MetricSources(
         job_stats=book.stats,
         instances_by_status=by_status,
         breaker_state=link.breaker_state,
         caches=lambda: [it.stats for it in caches],
         limiters=link.limiters,
         orphans=orphans.open,
-        replicas=membership.present,
-        watching=membership.watch.is_held,
+        replicas=membership.live_replicas,
+        is_leader=membership.leadership.is_leader,
         waiting_writes=lambda: database.waiting_writes,
         event_streams=event_streams,
     )

@@ -1,59 +1,61 @@
-"""Orphans: who keeps the ledger, who collects, and what the foreground may order."""
+"""Orphans: the ledger, the collector, and the orders an operator may give."""
 
 from __future__ import annotations
 
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.stores import Stores
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.sighting import Patience
-from gpuherd.entrypoints.plane import OrphanDesk
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.entrypoints.plane import OrphanServices
 from gpuherd.settings import Settings
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.adopt_orphan import AdoptOrphan
-from gpuherd.usecases.carry_out import CarryOut
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.chronicle import Chronicle
-from gpuherd.usecases.collect_orphans import CollectOrphans
-from gpuherd.usecases.find_orphan import FindOrphan
-from gpuherd.usecases.keep_ledger import KeepLedger
-from gpuherd.usecases.observe_cloud import ObserveCloud
-from gpuherd.usecases.order_orphan import OrderOrphan
-from gpuherd.usecases.orphan_news import OrphanNews
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.orphans.adopt import AdoptOrphan
+from gpuherd.usecases.orphans.collect import CollectOrphans
+from gpuherd.usecases.orphans.events import OrphanEvents
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.orphans.find import FindOrphan
+from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
+from gpuherd.usecases.orphans.order import OrderOrphan
 
 
-def lay_out_orphans(
+def build_orphans(
     settings: Settings,
     stores: Stores,
     link: CloudLink,
     observer: ObserveCloud,
-    chronicle: Chronicle,
-    catalogue: Catalogue,
-    activities: Activities,
+    event_recorder: EventRecorder,
+    catalogue: CatalogueCache,
+    job_factory: JobFactory,
     clock: Clock,
     ids: Ids,
-    patience: Patience,
-) -> OrphanDesk:
+    settling: SettlingPolicy,
+) -> OrphanServices:
     """Return everything about orphans, ready to be run and asked."""
     orphans, cloud, installation = stores.orphans, link.cloud, stores.installation
-    news = OrphanNews(chronicle, clock)
-    carry_out = CarryOut(orphans, cloud, clock)
+    orphan_events = OrphanEvents(event_recorder, clock)
+    execute_order = ExecuteOrphanOrder(orphans, cloud, clock)
     find = FindOrphan(orphans, cloud, clock, installation)
-    return OrphanDesk(
+    return OrphanServices(
         ledger=orphans,
         collect=CollectOrphans(
-            stores.collected,
-            KeepLedger(stores.collected, cloud, catalogue, news, clock, patience, installation),
-            CarryOut(stores.collected, cloud, clock),
+            stores.collector_orphans,
+            UpdateOrphanLedger(
+                stores.collector_orphans, cloud, catalogue, orphan_events, clock, settling, installation
+            ),
+            ExecuteOrphanOrder(stores.collector_orphans, cloud, clock),
             stores.flags,
             clock,
-            patience,
+            settling,
             lambda: observer.latest,
             link.breaker_state,
-            deletes=settings.collect == "delete",
-            duty=stores.membership.watch,
+            auto_delete=settings.collect == "delete",
+            leadership=stores.membership.leadership,
         ),
         find=find,
-        order=OrderOrphan(orphans, find, carry_out, clock),
+        order=OrderOrphan(orphans, find, execute_order, clock),
         adopt=AdoptOrphan(
             orphans,
             stores.instances,
@@ -61,8 +63,8 @@ def lay_out_orphans(
             find,
             cloud,
             catalogue,
-            chronicle,
-            activities,
+            event_recorder,
+            job_factory,
             clock,
             ids,
             settings.instance_max_wait,

@@ -1,26 +1,44 @@
-"""Replicas: what this process shares with others on the same database, and what it must renew for that."""
+"""Replicas on one PostgreSQL.
+
+Registration and leadership, limits and breaker for the whole installation, and change notifications.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import structlog
 
 from gpuherd import __version__
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.duties import SqlDuties, SqlReplicas
-from gpuherd.adapters.sql.fenced import FencedDatabase
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore, SqlSharedLimits
+from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.worker.loops import Loop
-from gpuherd.ports.duties import Replica
-from gpuherd.usecases.duty import RENEW_S, WATCH, Duty, SharedDuty, SoleDuty
-from gpuherd.usecases.roster import API, SIGN_S, Roster
+from gpuherd.ports.replicas import Replica
+from gpuherd.resilience.shared_limiter import SharedLimiter
+from gpuherd.settings import Settings
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.replicas.leadership import (
+    LEADER_LEASE_NAME,
+    LEASE_RENEW_S,
+    AlwaysLeader,
+    LeaderLease,
+    Leadership,
+)
+from gpuherd.usecases.replicas.registry import API, HEARTBEAT_INTERVAL_S, ReplicaRegistry
+from gpuherd.usecases.replicas.shared_breaker import SharedBreaker
 
 
-async def _nothing() -> None:
+async def _no_replicas() -> None:
     """Of one who is alone."""
 
 
@@ -28,62 +46,152 @@ async def _nothing() -> None:
 class Membership:
     """One process's place among the replicas; of one who is alone by default."""
 
-    # The duty to watch the cloud, and whatever else only one replica may do.
-    watch: Duty
-    # A database that refuses what is written without that duty.
+    # The leader watches the cloud, and does whatever else only one replica may do.
+    leadership: Leadership
+    # A database that refuses writes without the leader's fencing token.
     fenced: Database | FencedDatabase
     # Counts those who take turns.
     workers: Callable[[], int] = lambda: 1
-    present: Callable[[], Sequence[Replica]] = tuple
+    live_replicas: Callable[[], Sequence[Replica]] = tuple
     # To be renewed for as long as work is taken.
     loops: tuple[Loop, ...] = ()
     # To be renewed until the last turn has ended.
-    keepers: tuple[Loop, ...] = ()
-    join: Callable[[], Awaitable[None]] = _nothing
-    # Hands the duty over.
-    step_back: Callable[[], Awaitable[None]] = _nothing
-    sign_off: Callable[[], Awaitable[None]] = _nothing
+    renewal_loops: tuple[Loop, ...] = ()
+    join: Callable[[], Awaitable[None]] = _no_replicas
+    # Gives leadership up.
+    resign: Callable[[], Awaitable[None]] = _no_replicas
+    deregister: Callable[[], Awaitable[None]] = _no_replicas
 
-    def on_duty(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
-        """Return the same work, left undone by whoever is not on duty."""
+    def leader_only(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        """Return the same work, skipped unless this replica is the leader."""
 
-        async def if_on_duty() -> object:
-            return await work() if self.watch.is_held() else None
+        async def if_leader() -> object:
+            return await work() if self.leadership.is_leader() else None
 
-        return if_on_duty
+        return if_leader
 
 
 def join_replicas(database: Database, role: str, clock: Clock, ids: Ids) -> Membership:
     """Return this process's place. A file of our own is locked, so there we are alone."""
     if database.is_sqlite:
-        return Membership(SoleDuty(), database)
-    now, its_id = clock.now(), ids.new("rep_")
-    me = Replica(its_id, role, __version__, f"{socket.gethostname()}:{os.getpid()}", now, now)
-    roster = Roster(SqlReplicas(database), me, clock)
-    watch = SharedDuty(SqlDuties(database, clock), WATCH, its_id, clock)
+        return Membership(AlwaysLeader(), database)
+    now, replica_id = clock.now(), ids.new("rep_")
+    this_replica = Replica(replica_id, role, __version__, f"{socket.gethostname()}:{os.getpid()}", now, now)
+    replica_registry = ReplicaRegistry(SqlReplicas(database), this_replica, clock)
+    leadership = LeaderLease(SqlLeaderLeases(database, clock), LEADER_LEASE_NAME, replica_id, clock)
 
     async def join() -> None:
-        await roster.sign()
+        await replica_registry.heartbeat()
         if role != API:
-            await watch.renew()
+            await leadership.renew()
 
-    async def step_back() -> None:
+    async def resign() -> None:
         # Should it fail, the term ends by itself.
         with contextlib.suppress(StoreUnavailable):
-            await watch.lay_down()
+            await leadership.release()
 
-    async def sign_off() -> None:
+    async def deregister() -> None:
         with contextlib.suppress(StoreUnavailable):
-            await roster.sign_off()
+            await replica_registry.deregister()
 
     return Membership(
-        watch=watch,
-        fenced=FencedDatabase(database, WATCH, lambda: watch.fence),
-        workers=roster.workers,
-        present=roster.present,
-        loops=() if role == API else (Loop("watch", RENEW_S, watch.renew, clock),),
-        keepers=(Loop("roster", SIGN_S, roster.sign, clock),),
+        leadership=leadership,
+        fenced=FencedDatabase(database, LEADER_LEASE_NAME, lambda: leadership.fencing_token),
+        workers=replica_registry.workers,
+        live_replicas=replica_registry.live_replicas,
+        loops=() if role == API else (Loop("watch", LEASE_RENEW_S, leadership.renew, clock),),
+        renewal_loops=(Loop("roster", HEARTBEAT_INTERVAL_S, replica_registry.heartbeat, clock),),
         join=join,
-        step_back=step_back,
-        sign_off=sign_off,
+        resign=resign,
+        deregister=deregister,
     )
+
+
+log = structlog.get_logger()
+
+# So long another replica may still make calls that one has found to be in vain.
+BREAKER_SYNC_INTERVAL_S = 1.0
+# So late the metrics of one who makes no calls show that all were told to slow down.
+RATE_REFRESH_INTERVAL_S = 5.0
+
+
+def share_limits(
+    link: CloudLink,
+    database: Database,
+    clock: Clock,
+    workers: Callable[[], int],
+    may_probe: Callable[[], bool],
+) -> list[Loop]:
+    """Make the link's limits those of all replicas; return the loops that this needs. Alone, it needs none.
+
+    `workers` says how many replicas make calls now, `may_probe` whether this one may find out how a cloud is
+    that was found sick.
+    """
+    if database.is_sqlite:
+        return []
+    return [*_share_rates(link, database, clock), *_share_breaker(link, database, clock, workers, may_probe)]
+
+
+def _share_rates(link: CloudLink, database: Database, clock: Clock) -> list[Loop]:
+    budgets, loops = SqlSharedLimits(database), []
+    for name, limit in link.limits.items():
+        limiter = SharedLimiter(
+            clock,
+            limit,
+            partial(budgets.lease, name, limit),
+            partial(budgets.throttle, name, limit),
+            partial(budgets.look, name, limit),
+            partial(_log_unavailable, name),
+        )
+        link.limiters[name].share_limit(limiter)
+        loops.append(Loop(f"rate-{name}", RATE_REFRESH_INTERVAL_S, limiter.look, clock))
+    return loops
+
+
+def _log_unavailable(name: str, error: Exception) -> None:
+    log.warning("shared_limit.unavailable", budget=name, error=type(error).__name__)
+
+
+def _share_breaker(
+    link: CloudLink,
+    database: Database,
+    clock: Clock,
+    workers: Callable[[], int],
+    may_probe: Callable[[], bool],
+) -> list[Loop]:
+    if link.breaker is None:
+        return []
+    share = SharedBreaker(link.breaker, SqlBreakerStore(database))
+    link.breaker.share(workers, may_probe, share.changed)
+    return [Loop("breaker", BREAKER_SYNC_INTERVAL_S, share, clock)]
+
+
+def listen_for_changes(
+    settings: Settings, database: Database, hub: ChangeHub, clock: Clock
+) -> Callable[[], Awaitable[None]]:
+    """Begin to listen; return how to end it. On a file of our own there is nobody to hear."""
+    if database.is_sqlite:
+        return _not_listening
+    # Its driver takes a while to load, and few need it.
+    import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    from gpuherd.adapters.queue.postgres_connect import (  # noqa: PLC0415
+        asyncpg_arguments,
+        with_timeouts,
+    )
+    from gpuherd.adapters.sql.postgres.notify import ChangeListener  # noqa: PLC0415
+
+    listener = ChangeListener(
+        partial(asyncpg.connect, **with_timeouts(asyncpg_arguments(settings.database_url))),
+        database.sender,
+        hub.changed,
+        hub.everything_changed,
+        clock,
+        random.SystemRandom(),
+    )
+    listener.start()
+    return listener.stop
+
+
+async def _not_listening() -> None:
+    """Nobody listens, so nobody ends."""

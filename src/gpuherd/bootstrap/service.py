@@ -10,55 +10,52 @@ from prometheus_client import CollectorRegistry
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.queue.engine import Engine
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.file_check import FileCheck
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
+from gpuherd.bootstrap.access import build_keys
+from gpuherd.bootstrap.background import BackgroundWork, build_background
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.keys import lay_out_keys
 from gpuherd.bootstrap.metrics import metrics_page
-from gpuherd.bootstrap.replicas import Membership
-from gpuherd.bootstrap.sharing import share_limits
+from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
-from gpuherd.bootstrap.work import Work, lay_out_work
-from gpuherd.clock import Chance, Clock, Ids, SystemChance
-from gpuherd.entrypoints.plane import EventDesk, KeyDesk, Plane
+from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random
+from gpuherd.entrypoints.plane import EventServices, KeyServices, Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
-from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS
-from gpuherd.usecases.change_goal import ChangeGoal
-from gpuherd.usecases.event_feed import EventFeed
-from gpuherd.usecases.find_instance import FindInstance
-from gpuherd.usecases.launch_instance import LaunchInstance
-from gpuherd.usecases.list_comprehensive import ListComprehensive
-from gpuherd.usecases.list_instances import ListInstances
-from gpuherd.usecases.look_up import LookUp
-from gpuherd.usecases.observe_cloud import ObserveCloud
-from gpuherd.usecases.plan_launch import PlanLaunch
-from gpuherd.usecases.prune_records import PruneRecords
-from gpuherd.usecases.read_instance import ReadInstance
-from gpuherd.usecases.region_rules import RegionRules
-from gpuherd.usecases.retry_job import RetryJob
-from gpuherd.usecases.roster import ALL, API
-from gpuherd.usecases.sweep import Sweep
-from gpuherd.usecases.sync_cloud import SyncCloud
-from gpuherd.usecases.tell_why import TellWhy
-from gpuherd.usecases.tend_caches import TendCaches
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.housekeeping import ManageCaches, PruneRecords
+from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
+from gpuherd.usecases.instances.launch import LaunchInstance
+from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK
+from gpuherd.usecases.jobs.retry import RetryJob
+from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.replicas.registry import ALL, API
 
 log = structlog.get_logger()
 
-SWEEP_S = 5.0
-COLLECT_MIN_S, COLLECT_MAX_S = 0.25, 10.0
-PRUNE_S = 600.0
+SWEEP_INTERVAL_S = 5.0
+COLLECT_INTERVAL_MIN_S, COLLECT_INTERVAL_MAX_S = 0.25, 10.0
+PRUNE_INTERVAL_S = 600.0
 # So long another replica may not know of an endpoint that was made here.
-ENDPOINTS_S = 2.0
+ENDPOINT_REFRESH_INTERVAL_S = 2.0
 # So long another replica may still accept a key that was revoked here.
-KEYS_S = 2.0
-KEYS_USED_S = 60.0
-CLEANUP_S = 60.0
+KEY_REFRESH_INTERVAL_S = 2.0
+KEY_USAGE_FLUSH_INTERVAL_S = 60.0
+CACHE_CLEANUP_INTERVAL_S = 60.0
 # Receivers may be slow; they must not take the places of turns.
-WEBHOOKS_AT_ONCE = 16
+WEBHOOK_CONCURRENCY = 16
 # A create call may take this long, and should not be cut off.
-STOP_LIMIT_S = 35.0
+SHUTDOWN_LIMIT_S = 35.0
 
 
 @dataclass
@@ -73,7 +70,7 @@ class Service:
     loops: Sequence[Loop]
     membership: Membership
     # What must go on until the last turn has ended.
-    keepers: Sequence[Loop]
+    renewal_loops: Sequence[Loop]
     closers: Sequence[Callable[[], object]]
     _running: bool = field(default=False, init=False)
 
@@ -84,8 +81,8 @@ class Service:
     async def start(self) -> None:
         """Begin to work: first what an earlier process left, then everything new."""
         await self.membership.join()
-        for keeper in self.keepers:
-            keeper.start()
+        for renewal_loop in self.renewal_loops:
+            renewal_loop.start()
         if self.engines:
             await self.sweep()
         for engine in self.engines:
@@ -95,18 +92,18 @@ class Service:
         self._running = True
         log.info("service.started")
 
-    async def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
+    async def stop(self, limit_s: float = SHUTDOWN_LIMIT_S) -> None:
         """End gracefully: running turns get `limit_s`; what does not finish goes on at the next start."""
         self._running = False
         for loop in self.loops:
             await loop.stop()
         # Others need not wait until our last turn has ended.
-        await self.membership.step_back()
+        await self.membership.resign()
         for engine in self.engines:
             await engine.stop(limit_s)
-        for keeper in self.keepers:
-            await keeper.stop()
-        await self.membership.sign_off()
+        for renewal_loop in self.renewal_loops:
+            await renewal_loop.stop()
+        await self.membership.deregister()
         for close in self.closers:
             result = close()
             if hasattr(result, "__await__"):
@@ -118,21 +115,21 @@ async def build_service(
     settings: Settings,
     link: CloudLink,
     clock: Clock,
-    chance: Chance | None = None,
-    check: FileCheck | None = None,
+    chance: Random | None = None,
+    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
-    chance = chance or SystemChance()
+    chance = chance or BufferedSystemRandom()
     ids = Ids(clock, chance)
     meter = PrometheusMeter(CollectorRegistry())
-    link.report_to(meter)
+    link.set_meter(meter)
     stores = await open_stores(settings, clock, ids, meter, check, role)
-    work = lay_out_work(settings, stores, link, clock, chance, ids, meter)
+    work = build_background(settings, stores, link, clock, chance, ids, meter)
     # Before anything can happen that somebody wants to hear of.
-    await work.webhooks.directory.refresh()
-    keys = lay_out_keys(settings, stores, clock, chance, ids)
-    await keys.registry.refresh()
+    await work.webhooks.endpoint_cache.refresh()
+    keys = build_keys(settings, stores, clock, chance, ids)
+    await keys.key_cache.refresh()
     plane = _plane(settings, stores, work, link, clock, ids, meter, keys, lambda: service.running)
     service = Service(
         plane=plane,
@@ -143,17 +140,21 @@ async def build_service(
         loops=[
             *stores.membership.loops,
             *share_limits(
-                link, stores.database, clock, stores.membership.workers, stores.membership.watch.is_held
+                link,
+                stores.database,
+                clock,
+                stores.membership.workers,
+                stores.membership.leadership.is_leader,
             ),
-            # Where it is not our duty, it learns what the lists of others have shown.
+            # A follower learns what the leader's lists have shown.
             Loop("observe", settings.fast_poll_interval_s, work.observer.tick, clock),
-            *_learning(stores, work, keys, clock),
-            Loop("keys-used", KEYS_USED_S, keys.registry.write_down_use, clock),
-            Loop("cleanup", CLEANUP_S, plane.tend_caches.cleanup, clock),
-            *([] if role == API else _watching(settings, stores, work, clock)),
+            *_refresh_loops(stores, work, keys, clock),
+            Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, keys.key_cache.flush_last_used, clock),
+            Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, plane.manage_caches.cleanup, clock),
+            *([] if role == API else _leader_loops(settings, stores, work, clock)),
         ],
         membership=stores.membership,
-        keepers=[*stores.membership.keepers, *stores.keepers],
+        renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
         closers=[plane.events.feed.close, *work.closers, link.close, *stores.closers],
     )
     return service
@@ -161,49 +162,49 @@ async def build_service(
 
 def _collect_interval_s(settings: Settings) -> float:
     """Return how often to look for something to collect; like all waits it scales with the settling time."""
-    return min(COLLECT_MAX_S, max(COLLECT_MIN_S, settings.create_settle_s / 18))
+    return min(COLLECT_INTERVAL_MAX_S, max(COLLECT_INTERVAL_MIN_S, settings.create_settle_s / 18))
 
 
-def _engines(settings: Settings, stores: Stores, work: Work, clock: Clock) -> list[Engine]:
+def _engines(settings: Settings, stores: Stores, work: BackgroundWork, clock: Clock) -> list[Engine]:
     return [
-        _engine(stores, work, TURN_KINDS, settings.max_concurrent_jobs, clock, "turns"),
-        _engine(stores, work, (SEND_WEBHOOK,), WEBHOOKS_AT_ONCE, clock, "webhooks"),
+        _engine(stores, work, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
+        _engine(stores, work, (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY, clock, "webhooks"),
     ]
 
 
-def _watching(settings: Settings, stores: Stores, work: Work, clock: Clock) -> list[Loop]:
+def _leader_loops(settings: Settings, stores: Stores, work: BackgroundWork, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
-    collect, on_duty = work.orphans.collect, stores.membership.on_duty
+    collect, leader_only = work.orphans.collect, stores.membership.leader_only
     return [
-        Loop("sweep", SWEEP_S, on_duty(work.sweep), clock),
-        Loop("collect", _collect_interval_s(settings), on_duty(collect.tick), clock),
-        Loop("prune-orphans", PRUNE_S, on_duty(collect.forget), clock),
-        Loop("prune", PRUNE_S, on_duty(work.sweep.prune), clock),
-        Loop("prune-deliveries", PRUNE_S, on_duty(work.webhooks.prune), clock),
-        Loop("prune-records", PRUNE_S, on_duty(PruneRecords(stores.retention, clock)), clock),
-        Loop("prune-queue-log", PRUNE_S, on_duty(stores.prune_queue_log), clock),
+        Loop("sweep", SWEEP_INTERVAL_S, leader_only(work.sweep), clock),
+        Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
+        Loop("prune-orphans", PRUNE_INTERVAL_S, leader_only(collect.forget), clock),
+        Loop("prune", PRUNE_INTERVAL_S, leader_only(work.sweep.prune), clock),
+        Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(work.webhooks.prune), clock),
+        Loop("prune-records", PRUNE_INTERVAL_S, leader_only(PruneRecords(stores.retention, clock)), clock),
+        Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
     ]
 
 
-def _learning(stores: Stores, work: Work, keys: KeyDesk, clock: Clock) -> list[Loop]:
+def _refresh_loops(stores: Stores, work: BackgroundWork, keys: KeyServices, clock: Clock) -> list[Loop]:
     """Return the loops that learn what other replicas have changed; on a file of our own there are none."""
     if stores.database.is_sqlite:
         return []
     return [
-        Loop("endpoints", ENDPOINTS_S, work.webhooks.directory.refresh, clock),
-        Loop("keys", KEYS_S, keys.registry.refresh, clock),
+        Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, work.webhooks.endpoint_cache.refresh, clock),
+        Loop("keys", KEY_REFRESH_INTERVAL_S, keys.key_cache.refresh, clock),
     ]
 
 
 def _plane(
     settings: Settings,
     stores: Stores,
-    work: Work,
+    work: BackgroundWork,
     link: CloudLink,
     clock: Clock,
     ids: Ids,
     meter: PrometheusMeter,
-    keys: KeyDesk,
+    keys: KeyServices,
     is_ready: Callable[[], bool],
 ) -> Plane:
     instances, catalogue, max_wait = stores.instances, work.catalogue, settings.instance_max_wait
@@ -215,45 +216,45 @@ def _plane(
     feed = EventFeed(stores.events, stores.hub, clock)
     return Plane(
         launch_instance=LaunchInstance(
-            instances, catalogue, work.chronicle, work.activities, rules, clock, ids, max_wait
+            instances, catalogue, work.event_recorder, work.job_factory, rules, clock, ids, max_wait
         ),
         plan_launch=PlanLaunch(
             instances, catalogue, link.cloud, stores.flags, rules, settings.request_timeout_s
         ),
-        tell_why=TellWhy(instances, stores.book),
+        explain_instance=ExplainInstance(instances, stores.book),
         find_instance=find,
         change_goal=ChangeGoal(
             instances,
             stores.book,
             find,
-            work.chronicle,
-            work.activities,
+            work.event_recorder,
+            work.job_factory,
             clock,
             ids,
             max_wait,
             link.breaker_state,
         ),
         retry_job=RetryJob(stores.book, stores.outbox, clock),
-        webhooks=work.webhooks.plane,
+        webhooks=work.webhooks.services,
         orphans=work.orphans,
-        events=EventDesk(stores.events, feed),
+        events=EventServices(stores.events, feed),
         read_instance=reader,
         list_instances=ListInstances(instances, clock),
         list_comprehensive=comprehensive,
         sync_cloud=SyncCloud(work.observer, comprehensive.forget),
-        tend_caches=TendCaches(caches, instances),
+        manage_caches=ManageCaches(caches, instances),
         instances=instances,
-        sightings=stores.sightings,
+        observations=stores.observations,
         jobs=stores.book,
         flags=stores.flags,
         catalogue=catalogue,
         targets=settings.allow_private_targets,
-        look_up=LookUp(instances, stores.book, stores.outbox),
+        lookup=AuthorizedLookup(instances, stores.book, stores.outbox),
         keys=keys,
         clock=clock,
         ids=ids,
         breaker_state=link.breaker_state,
-        cloud_trouble=lambda: work.observer.trouble,
+        cloud_trouble=lambda: work.observer.error_code,
         meter=meter,
         metrics=metrics_page(
             meter,
@@ -267,24 +268,24 @@ def _plane(
             lambda: feed.streams,
         ),
         is_ready=is_ready,
-        replicas=stores.membership.present,
+        replicas=stores.membership.live_replicas,
         settings_shown=lambda: shown_settings(settings),
     )
 
 
 def _engine(
-    stores: Stores, work: Work, kinds: Sequence[str], at_once: int, clock: Clock, name: str
+    stores: Stores, work: BackgroundWork, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
 ) -> Engine:
     return Engine(
         stores.repository,
         kinds=kinds,
         run=work.run_job,
-        on_error=_report,
-        concurrency=at_once,
+        on_error=_log_escaped_error,
+        concurrency=concurrency,
         clock=clock,
         name=name,
     )
 
 
-def _report(job_id: str, error: BaseException) -> None:
+def _log_escaped_error(job_id: str, error: BaseException) -> None:
     log.error("job.escaped", job_id=job_id, error=type(error).__name__)

@@ -1,4 +1,4 @@
-"""Our memory: the database with everything that is kept in it, opened for one process."""
+"""The database of one process: every port of the store, opened, migrated and locked."""
 
 from __future__ import annotations
 
@@ -12,49 +12,53 @@ from pathlib import Path
 import structlog
 from sqlalchemy import make_url
 
-from gpuherd.adapters.metrics.metered_turns import MeteredTurns
-from gpuherd.adapters.queue.patient_manager import Repository
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.adapters.queue.queue_manager import Repository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql.api_keys import SqlApiKeys
-from gpuherd.adapters.sql.audit_log import SqlAuditLog
-from gpuherd.adapters.sql.claims import SqlClaims
-from gpuherd.adapters.sql.crash_count import count_crashes
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.delivery_log import SqlDeliveryLog
-from gpuherd.adapters.sql.ended_sessions import SqlEndedSessions
-from gpuherd.adapters.sql.event_log import SqlEventLog
-from gpuherd.adapters.sql.file_check import FileCheck
+from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
+from gpuherd.adapters.sql.access.audit import SqlAuditLog
+from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.job_book import SqlJobBook
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.adapters.sql.orphans import SqlOrphans
-from gpuherd.adapters.sql.outbox import SqlOutbox
+from gpuherd.adapters.sql.instances.leases import (
+    LEASE_RENEW_S,
+    LEASE_TERM,
+    SHORT_LEASE_TERM,
+    SqlInstanceLeases,
+)
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.jobs.crash_count import count_crashes
+from gpuherd.adapters.sql.jobs.store import SqlJobs
+from gpuherd.adapters.sql.orphans.store import SqlOrphans
+from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock, database_time
 from gpuherd.adapters.sql.retention import SqlRetention
-from gpuherd.adapters.sql.server.agreed_clock import AgreedClock, database_time
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import LEASE, RENEW_S, SHORT_LEASE, SqlTurns
-from gpuherd.adapters.sql.webhook_endpoints import SqlWebhookEndpoints
-from gpuherd.bootstrap.changes import listen_to_replicas
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
+from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
+from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
+from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.bootstrap.metrics import MeteredInstances
-from gpuherd.bootstrap.replicas import Membership, join_replicas
+from gpuherd.bootstrap.replicas import Membership, join_replicas, listen_for_changes
 from gpuherd.clock import Clock, Ids
 from gpuherd.entrypoints.worker.loops import Loop
+from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, Retention, RevokedSessions
 from gpuherd.ports.events import EventLog
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.keys import ApiKeys, AuditLog, Claims, EndedSessions, Retention
-from gpuherd.ports.meter import Meter
+from gpuherd.ports.instances import Flags, InstanceLeases, Instances, Observations, Outbox
+from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Flags, Instances, Outbox, Sightings, Turns
 from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints
 from gpuherd.settings import Settings
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.roster import ALL
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.replicas.registry import ALL
 
 log = structlog.get_logger()
 
-LOG_KEPT = timedelta(hours=24)
-ADJUST_S = 10.0
+QUEUE_LOG_RETENTION = timedelta(hours=24)
+CLOCK_SYNC_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -69,22 +73,22 @@ class Stores:
     flags: Flags
     instances: Instances
     events: EventLog
-    # For whoever watches the cloud: what is written without that duty is refused.
-    sightings: Sightings
-    turns: Turns
+    # For the leader: writes without its fencing token are refused.
+    observations: Observations
+    turns: InstanceLeases
     # What must go on until the last turn has ended.
-    keepers: tuple[Loop, ...]
-    book: JobBook
+    renewal_loops: tuple[Loop, ...]
+    book: Jobs
     outbox: Outbox
     deliveries: DeliveryLog
     endpoints: WebhookEndpoints
     orphans: Orphans
     # The same ledger, for the collector.
-    collected: Orphans
+    collector_orphans: Orphans
     keys: ApiKeys
     audit: AuditLog
-    claims: Claims
-    ended_sessions: EndedSessions
+    claims: IdempotencyStore
+    ended_sessions: RevokedSessions
     retention: Retention
     # PGQueuer's own log would grow for ever.
     prune_queue_log: Callable[[], Awaitable[object]]
@@ -97,24 +101,26 @@ async def open_stores(
     clock: Clock,
     ids: Ids,
     meter: Meter,
-    check: FileCheck | None = None,
+    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Stores:
     """Open and migrate the database, and take over what an earlier process left in it."""
-    lock = _lock(settings)
+    lock = _lock_data_dir(settings)
     database = Database(settings.database, readers=settings.database_connections)
     migrate(database, check)
-    keepers = await _agree_on_time(database, clock)
+    renewal_loops = await _follow_database_clock(database, clock)
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
     instances = MeteredInstances(database, clock, hub.changed, meter)
-    alone = database.is_sqlite
-    turns = SqlTurns(database, clock, ids, hub.changed, LEASE if alone else SHORT_LEASE)
+    is_sole_process = database.is_sqlite
+    turns = SqlInstanceLeases(
+        database, clock, ids, hub.changed, LEASE_TERM if is_sole_process else SHORT_LEASE_TERM
+    )
     membership = join_replicas(database, role, clock, ids)
-    if alone:
+    if is_sole_process:
         # We hold the lock, so nobody can be in the middle of a turn.
-        turns.forget_leases()
+        turns.release_all_leases()
     return Stores(
         database=database,
         repository=repository,
@@ -124,23 +130,25 @@ async def open_stores(
         flags=flags,
         instances=instances,
         events=SqlEventLog(database, clock),
-        sightings=SqlSightings(membership.fenced, hub.changed),
-        turns=MeteredTurns(turns, instances, meter),
-        keepers=keepers if alone else (*keepers, Loop("turn-leases", RENEW_S, turns.renew, clock)),
-        book=SqlJobBook(database, clock),
+        observations=SqlObservations(membership.fenced, hub.changed),
+        turns=MeteredLeases(turns, instances, meter),
+        renewal_loops=renewal_loops
+        if is_sole_process
+        else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, turns.renew, clock)),
+        book=SqlJobs(database, clock),
         outbox=SqlOutbox(database),
         deliveries=SqlDeliveryLog(database, clock),
         endpoints=SqlWebhookEndpoints(database),
         orphans=SqlOrphans(database, clock, hub.changed),
-        collected=SqlOrphans(membership.fenced, clock, hub.changed),
+        collector_orphans=SqlOrphans(membership.fenced, clock, hub.changed),
         keys=SqlApiKeys(database),
         audit=SqlAuditLog(database),
-        claims=SqlClaims(database, clock),
-        ended_sessions=SqlEndedSessions(database, hub.changed),
+        claims=SqlIdempotencyStore(database, clock),
+        ended_sessions=SqlRevokedSessions(database, hub.changed),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,
         closers=(
-            listen_to_replicas(settings, database, hub, clock),
+            listen_for_changes(settings, database, hub, clock),
             close_repository,
             database.close,
             lock,
@@ -148,16 +156,16 @@ async def open_stores(
     )
 
 
-async def _agree_on_time(database: Database, clock: Clock) -> tuple[Loop, ...]:
+async def _follow_database_clock(database: Database, clock: Clock) -> tuple[Loop, ...]:
     """Go by the database's time from now on, where the clock can; return what keeps it so."""
-    if database.is_sqlite or not isinstance(clock, AgreedClock):
+    if database.is_sqlite or not isinstance(clock, DatabaseClock):
         return ()
     clock.follow(partial(database_time, database))
     await clock.adjust()
-    return (Loop("time", ADJUST_S, clock.adjust, clock),)
+    return (Loop("time", CLOCK_SYNC_INTERVAL_S, clock.adjust, clock),)
 
 
-def _lock(settings: Settings) -> Callable[[], None]:
+def _lock_data_dir(settings: Settings) -> Callable[[], None]:
     """Make sure that no other process uses the same SQLite file; return how to let go of it."""
     url = make_url(settings.database)
     if url.get_backend_name() != "sqlite":
@@ -170,18 +178,18 @@ async def _repository(
 ) -> tuple[Repository, Callable[[], Awaitable[object]], Callable[[], object]]:
     if database.is_sqlite:
         embedded = SqliteRepository(database, clock)
-        database.doorbell = embedded.driver.ring
+        database.on_commit_wake = embedded.driver.wake_listeners
         for job_id in database.write_now(lambda c: count_crashes(c, clock.now())):
-            log.error("job.ends_the_process", job_id=job_id)
+            log.error("job.crashes_the_process", job_id=job_id)
         await embedded.recover()
-        return embedded, _nothing, lambda: None
+        return embedded, _no_queue_log, lambda: None
     # Its driver takes a while to load, and few need it.
     from gpuherd.adapters.queue.postgres_repository import PostgresRepository  # noqa: PLC0415
 
     shared = await PostgresRepository.open(settings.database_url, clock)
     await shared.ensure_schema()
-    return shared, partial(shared.prune_log, LOG_KEPT), shared.close
+    return shared, partial(shared.prune_log, QUEUE_LOG_RETENTION), shared.close
 
 
-async def _nothing() -> None:
+async def _no_queue_log() -> None:
     """SQLite keeps no log of the queue: the job book is the history."""

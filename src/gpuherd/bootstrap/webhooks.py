@@ -1,4 +1,4 @@
-"""Webhooks: who hears of what, who signs with what, and the one way out to them all."""
+"""Webhooks: endpoint cache, delivery, signing keys, and the one egress client."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
-from gpuherd.adapters.outbound.resolver import SystemResolver
+from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.adapters.egress.resolver import SystemResolver
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.bootstrap.data_dir import stored_webhook_key, webhook_key
 from gpuherd.bootstrap.stores import Stores
-from gpuherd.clock import Chance, Clock, Ids
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import KEY_PREFIX, Signer
-from gpuherd.domain.webhook_keys import KeyRing
-from gpuherd.entrypoints.plane import Webhooks
-from gpuherd.ports.meter import Meter
+from gpuherd.clock import Clock, Ids, Random
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.domain.webhooks.signing import KEY_PREFIX, Signer
+from gpuherd.entrypoints.plane import WebhookServices
+from gpuherd.ports.metrics import Meter
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.settings import Settings
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.deliver_webhook import DeliverWebhook
-from gpuherd.usecases.endpoint_directory import EndpointDirectory
-from gpuherd.usecases.manage_endpoints import ManageEndpoints
-from gpuherd.usecases.prune_deliveries import PruneDeliveries
-from gpuherd.usecases.replay_webhooks import ReplayWebhooks
-from gpuherd.usecases.try_webhook import TryWebhook
+from gpuherd.usecases.housekeeping import PruneDeliveries
+from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.webhooks.deliver import DeliverWebhook
+from gpuherd.usecases.webhooks.endpoints import EndpointCache, ManageEndpoints
+from gpuherd.usecases.webhooks.replay import ReplayWebhooks
+from gpuherd.usecases.webhooks.send_test import SendTestWebhook
 
 # A passphrase may be short, and the database holds a fingerprint of what is derived from it.
 STRETCHING_ROUNDS = 200_000
@@ -33,60 +32,68 @@ STRETCHING_SALT = b"gpuherd webhook root"
 
 
 @dataclass(frozen=True)
-class WebhookWork:
+class WebhookPipeline:
     """What the background does about webhooks, and what the foreground may ask of it."""
 
-    directory: EndpointDirectory
+    endpoint_cache: EndpointCache
     deliver: DeliverWebhook
     prune: PruneDeliveries
-    plane: Webhooks
+    services: WebhookServices
     close: Callable[[], object]
 
 
-def lay_out_webhooks(
+def build_webhooks(
     settings: Settings,
     stores: Stores,
-    activities: Activities,
+    job_factory: JobFactory,
     clock: Clock,
-    chance: Chance,
+    chance: Random,
     ids: Ids,
     meter: Meter,
-) -> WebhookWork:
+) -> WebhookPipeline:
     """Return everything about webhooks, ready to be run."""
-    door = GuardedDoor(settings.allow_private_targets, SystemResolver(), clock)
+    egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock)
     secrets = [it for it in (settings.webhook_secret, settings.webhook_secret_previous) if it is not None]
-    sender = HttpWebhookSender(door, clock, Signer(secrets) if secrets else None)
-    keys = KeyRing(_roots(settings, secrets))
-    directory = EndpointDirectory(stores.endpoints, keys, clock)
-    return WebhookWork(
-        directory=directory,
+    sender = HttpWebhookSender(egress, clock, Signer(secrets) if secrets else None)
+    keys = KeyRing(_root_keys(settings, secrets))
+    endpoint_cache = EndpointCache(stores.endpoints, keys, clock)
+    return WebhookPipeline(
+        endpoint_cache=endpoint_cache,
         deliver=DeliverWebhook(
-            stores.outbox, sender, directory, HostGate(clock), stores.book, activities, clock, chance, meter
+            stores.outbox,
+            sender,
+            endpoint_cache,
+            HostGate(clock),
+            stores.book,
+            job_factory,
+            clock,
+            chance,
+            meter,
         ),
         prune=PruneDeliveries(stores.deliveries, clock),
-        plane=Webhooks(
-            endpoints=ManageEndpoints(stores.endpoints, directory, keys, clock, ids),
+        services=WebhookServices(
+            endpoints=ManageEndpoints(stores.endpoints, endpoint_cache, keys, clock, ids),
             outbox=stores.outbox,
             log=stores.deliveries,
-            replay=ReplayWebhooks(stores.outbox, stores.deliveries, activities, clock),
-            test=TryWebhook(sender, stores.endpoints, directory, clock, ids),
+            replay=ReplayWebhooks(stores.outbox, stores.deliveries, job_factory, clock),
+            test=SendTestWebhook(sender, stores.endpoints, endpoint_cache, clock, ids),
         ),
-        close=door.close,
+        close=egress.close,
     )
 
 
-def _roots(settings: Settings, secrets: list[Secret]) -> list[Secret]:
+def _root_keys(settings: Settings, secrets: list[Secret]) -> list[Secret]:
     """Return the root keys, the one for new secrets first.
 
     A file that was used before WEBHOOK_SECRET was set keeps the secrets valid that were derived from it.
     """
     if not secrets:
         return [webhook_key(settings.data_dir)]
-    kept = stored_webhook_key(settings.data_dir)
-    return [*map(_stretched, secrets), *([kept] if kept else [])]
+    stored = stored_webhook_key(settings.data_dir)
+    return [*map(_stretched_key, secrets), *([stored] if stored else [])]
 
 
-def _stretched(secret: Secret) -> Secret:
+def _stretched_key(secret: Secret) -> Secret:
     text = secret.reveal()
     if text.startswith(KEY_PREFIX):
         return secret

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpuherd.client.blocking import Gpuherd
 from gpuherd.client.errors import (
     ApiError,
     BadConfiguration,
@@ -47,23 +46,24 @@ from gpuherd.client.models.instance import (
     Instance,
     Job,
     JobStats,
+    LiveEvent,
     Operation,
     PortMapping,
 )
-from gpuherd.client.models.live import LiveEvent
 from gpuherd.client.models.plan import Plan, PlannedOffer, PlanReason, RefusedOffer
 from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusPhase, Waiting, Why
+from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
 from gpuherd.client.wish import HealthCheck, Wish
 
 if TYPE_CHECKING:
-    from gpuherd.client.awaiting import AsyncGpuherd
+    from gpuherd.client.async_client import AsyncGpuherd
 else:
 
     def __getattr__(name: str) -> Any:
         # aiohttp takes longer to load than everything else here, and only the asynchronous client needs it.
         if name == "AsyncGpuherd":
-            return import_module("gpuherd.client.awaiting").AsyncGpuherd
+            return import_module("gpuherd.client.async_client").AsyncGpuherd
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuherd.client.errors import BadConfiguration
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 DATA_DIR = "~/.local/share/gpuherd"
 ADMIN_KEY_FILE = "admin.key"
@@ -36,7 +36,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that open the door; made for each request and kept nowhere."""
+        """Return the authentication headers; made for each request and kept nowhere."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key.reveal()}"}
 
 

@@ -9,27 +9,26 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from gpuherd.client.address import find_server
-from gpuherd.client.aiohttp_link import AiohttpLink
-from gpuherd.client.asking import Asker
 from gpuherd.client.clock import Clock, SystemClock
-from gpuherd.client.following import AsyncStream, Following, Hear, Listen, each_async
-from gpuherd.client.models.instance import Instance
-from gpuherd.client.models.live import LiveEvent
+from gpuherd.client.effects import Effect, Effects, Pause, Send, run_async
+from gpuherd.client.event_stream import AsyncStream, EventEffects, OpenStream, ReadChunk, run_stream_async
+from gpuherd.client.methods import AsyncExecutor, AsyncResource
+from gpuherd.client.models.instance import Instance, LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import DeliveryVerbs, EndpointVerbs, KeyVerbs, WebhookVerbs
-from gpuherd.client.resources.account import AccountVerbs, OrphanVerbs
-from gpuherd.client.resources.instances import WAIT_S, InstanceVerbs, JobVerbs, OperationVerbs
-from gpuherd.client.steps import Effect, Pause, Send, Steps, run_async
-from gpuherd.client.verbs import AsyncDesk, Awaiting
+from gpuherd.client.resources.access import DeliveryMethods, EndpointMethods, KeyMethods, WebhookMethods
+from gpuherd.client.resources.account import AccountMethods, OrphanMethods
+from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.transport.async_transport import AiohttpTransport
 from gpuherd.client.waiting import OnProgress
 from gpuherd.client.wire import Reply, Request
 from gpuherd.client.wish import Wish
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 T = TypeVar("T")
 
 
-class AsyncLink(Protocol):
+class AsyncTransport(Protocol):
     """Carries requests to the server."""
 
     async def send(self, request: Request) -> Reply: ...
@@ -39,44 +38,44 @@ class AsyncLink(Protocol):
     async def close(self) -> None: ...
 
 
-class AsyncInstances(InstanceVerbs, Awaiting):
+class AsyncInstances(InstanceMethods, AsyncResource):
     """`herd.instances`."""
 
 
-class AsyncOperations(OperationVerbs, Awaiting):
+class AsyncOperations(OperationMethods, AsyncResource):
     """`herd.operations`."""
 
 
-class AsyncJobs(JobVerbs, Awaiting):
+class AsyncJobs(JobMethods, AsyncResource):
     """`herd.jobs`."""
 
 
-class AsyncOrphanLedger(OrphanVerbs, Awaiting):
+class AsyncOrphanLedger(OrphanMethods, AsyncResource):
     """`herd.orphans`."""
 
 
-class AsyncKeys(KeyVerbs, Awaiting):
+class AsyncKeys(KeyMethods, AsyncResource):
     """`herd.keys`."""
 
 
-class AsyncEndpoints(EndpointVerbs, Awaiting):
+class AsyncEndpoints(EndpointMethods, AsyncResource):
     """`herd.webhooks.endpoints`."""
 
 
-class AsyncDeliveries(DeliveryVerbs, Awaiting):
+class AsyncDeliveries(DeliveryMethods, AsyncResource):
     """`herd.webhooks.deliveries`."""
 
 
-class AsyncWebhooks(WebhookVerbs, Awaiting):
+class AsyncWebhooks(WebhookMethods, AsyncResource):
     """`herd.webhooks`."""
 
-    def __init__(self, asker: Asker, desk: AsyncDesk) -> None:
-        super().__init__(asker, desk)
-        self.endpoints = AsyncEndpoints(asker, desk)
-        self.deliveries = AsyncDeliveries(asker, desk)
+    def __init__(self, caller: RetryingCaller, executor: AsyncExecutor) -> None:
+        super().__init__(caller, executor)
+        self.endpoints = AsyncEndpoints(caller, executor)
+        self.deliveries = AsyncDeliveries(caller, executor)
 
 
-class AsyncGpuherd(AccountVerbs, Awaiting):
+class AsyncGpuherd(AccountMethods, AsyncResource):
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
     Belongs to one event loop. Close it, or use it as a context manager.
@@ -88,23 +87,23 @@ class AsyncGpuherd(AccountVerbs, Awaiting):
         key: str | Secret | None = None,
         timeout_s: float = 30,
         *,
-        link: AsyncLink | None = None,
+        transport: AsyncTransport | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
         address = find_server(url, key)
         self.url = address.url
-        self._link = link or AiohttpLink(address)
-        asker = Asker(clock, chance or random.SystemRandom(), timeout_s)
-        desk = _Desk(self._link, clock)
-        super().__init__(asker, desk)
-        self.instances = AsyncInstances(asker, desk)
-        self.operations = AsyncOperations(asker, desk)
-        self.jobs = AsyncJobs(asker, desk)
-        self.orphans = AsyncOrphanLedger(asker, desk)
-        self.keys = AsyncKeys(asker, desk)
-        self.webhooks = AsyncWebhooks(asker, desk)
+        self._transport = transport or AiohttpTransport(address)
+        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s)
+        executor = _Executor(self._transport, clock)
+        super().__init__(caller, executor)
+        self.instances = AsyncInstances(caller, executor)
+        self.operations = AsyncOperations(caller, executor)
+        self.jobs = AsyncJobs(caller, executor)
+        self.orphans = AsyncOrphanLedger(caller, executor)
+        self.keys = AsyncKeys(caller, executor)
+        self.webhooks = AsyncWebhooks(caller, executor)
 
     def rent(
         self,
@@ -123,7 +122,7 @@ class AsyncGpuherd(AccountVerbs, Awaiting):
         `keep_on_error` leaves it running when an `Exception` ends the block; a cancellation releases it.
         """
         terms = terms_of(
-            self._asker,
+            self._caller,
             name,
             product_name,
             template_id,
@@ -133,11 +132,11 @@ class AsyncGpuherd(AccountVerbs, Awaiting):
             release=release,
             keep_on_error=keep_on_error,
         )
-        return AsyncRented(Rental(self._asker, terms), self._desk)
+        return AsyncRented(Rental(self._caller, terms), self._executor)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._link.close()
+        await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,24 +151,24 @@ class AsyncGpuherd(AccountVerbs, Awaiting):
 class AsyncRented:
     """An instance for the length of an `async with`."""
 
-    def __init__(self, rental: Rental, desk: AsyncDesk) -> None:
+    def __init__(self, rental: Rental, executor: AsyncExecutor) -> None:
         self._rental = rental
-        self._desk = desk
+        self._executor = executor
 
     async def __aenter__(self) -> Instance:
         try:
-            return await self._desk.run(self._rental.begin())
+            return await self._executor.run(self._rental.begin())
         except BaseException as error:
-            await _surely(self._desk.run(self._rental.end(error)))
+            await _shielded(self._executor.run(self._rental.end(error)))
             raise
 
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _surely(self._desk.run(self._rental.end(error)))
+        await _shielded(self._executor.run(self._rental.end(error)))
 
 
-async def _surely(work: Coroutine[Any, Any, None]) -> None:
+async def _shielded(work: Coroutine[Any, Any, None]) -> None:
     """Do `work` to its end, even if this task is cancelled meanwhile; the cancellation comes after it."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -183,48 +182,50 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-class _Desk:
-    """Does steps in the running task."""
+class _Executor:
+    """Performs effects in the running task."""
 
-    def __init__(self, link: AsyncLink, clock: Clock) -> None:
-        self._link = link
+    def __init__(self, transport: AsyncTransport, clock: Clock) -> None:
+        self._transport = transport
         self._clock = clock
 
-    async def run(self, steps: Steps[T]) -> T:
-        return await run_async(steps, self._perform)
+    async def run(self, effects: Effects[T]) -> T:
+        return await run_async(effects, self._perform)
 
-    async def follow(self, steps: Following) -> AsyncIterator[LiveEvent]:
-        ear = _Ear(self._link, self._perform)
+    async def follow(self, effects: EventEffects) -> AsyncIterator[LiveEvent]:
+        reader = _StreamReader(self._transport, self._perform)
         try:
-            async for event in each_async(steps, ear.perform):
+            async for event in run_stream_async(effects, reader.perform):
                 yield event
         finally:
-            ear.close()
+            reader.close()
 
     async def _perform(self, effect: Effect) -> Reply | None:
         match effect:
             case Send(request):
-                return await self._link.send(request)
+                return await self._transport.send(request)
             case Pause(seconds):
                 await self._clock.sleep(seconds)
         return None
 
 
-class _Ear:
+class _StreamReader:
     """Listens to one stream at a time."""
 
-    def __init__(self, link: AsyncLink, perform: Callable[[Effect], Awaitable[Reply | None]]) -> None:
-        self._link = link
+    def __init__(
+        self, transport: AsyncTransport, perform: Callable[[Effect], Awaitable[Reply | None]]
+    ) -> None:
+        self._transport = transport
         self._perform = perform
         self._stream: AsyncStream | None = None
 
-    async def perform(self, step: Effect | Listen | Hear) -> Reply | bytes | None:
+    async def perform(self, step: Effect | OpenStream | ReadChunk) -> Reply | bytes | None:
         match step:
-            case Listen(request):
+            case OpenStream(request):
                 self.close()
-                self._stream = await self._link.listen(request)
+                self._stream = await self._transport.listen(request)
                 return self._stream.reply
-            case Hear():
+            case ReadChunk():
                 return b"" if self._stream is None else await self._stream.read()
             case _:
                 return await self._perform(step)

@@ -1,8 +1,8 @@
-"""Conversations without a network: generators that say what to do next, and two ways to do it.
+"""Conversations without a network: generators that yield effects, and two ways to perform them.
 
-A verb is written once, as a generator that yields `Send` and `Pause` and is given what came of them. `run`
-does them in the calling thread, `run_async` in the running task: so there is one source for both clients.
-"""
+A method is written once, as a generator that yields `Send` and `Pause` and is given what came of them. `run`
+performs them in the calling thread, `run_async` in the running task: so there is one source for both
+clients."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Pause:
 
 
 Effect = Send | Pause
-Steps = Generator[Effect, Any, T]
+Effects = Generator[Effect, Any, T]
 
 
-def send(request: Request) -> Steps[Reply]:
+def send(request: Request) -> Effects[Reply]:
     """Send, with the type that `yield` cannot tell."""
     reply: Reply = yield Send(request)
     return reply
 
 
-def pause(seconds: float) -> Steps[None]:
+def pause(seconds: float) -> Effects[None]:
     """Let time pass."""
     yield Pause(seconds)
 
 
-def run(steps: Steps[T], perform: Callable[[Effect], Reply | None]) -> T:
-    """Do one step after the other, and return what they lead to."""
-    resume: Callable[[], Effect] = partial(next, steps)
+def run(effects: Effects[T], perform: Callable[[Effect], Reply | None]) -> T:
+    """Perform one effect after the other, and return the result."""
+    resume: Callable[[], Effect] = partial(next, effects)
     while True:
         try:
             effect = resume()
@@ -56,15 +56,15 @@ def run(steps: Steps[T], perform: Callable[[Effect], Reply | None]) -> T:
             return result
         try:
             outcome = perform(effect)
-        except BaseException as error:  # an interrupt, too, belongs to whoever waits for the reply
-            resume = partial(steps.throw, error)
+        except BaseException as error:  # an interrupt, too, is raised where the reply is awaited
+            resume = partial(effects.throw, error)
         else:
-            resume = partial(steps.send, outcome)
+            resume = partial(effects.send, outcome)
 
 
-async def run_async(steps: Steps[T], perform: Callable[[Effect], Awaitable[Reply | None]]) -> T:
-    """Do one step after the other, and return what they lead to."""
-    resume: Callable[[], Effect] = partial(next, steps)
+async def run_async(effects: Effects[T], perform: Callable[[Effect], Awaitable[Reply | None]]) -> T:
+    """Perform one effect after the other, and return the result."""
+    resume: Callable[[], Effect] = partial(next, effects)
     while True:
         try:
             effect = resume()
@@ -73,7 +73,7 @@ async def run_async(steps: Steps[T], perform: Callable[[Effect], Awaitable[Reply
             return result
         try:
             outcome = await perform(effect)
-        except BaseException as error:  # a cancellation, too, belongs to whoever waits for the reply
-            resume = partial(steps.throw, error)
+        except BaseException as error:  # a cancellation, too, is raised where the reply is awaited
+            resume = partial(effects.throw, error)
         else:
-            resume = partial(steps.send, outcome)
+            resume = partial(effects.send, outcome)

@@ -1,8 +1,8 @@
-"""Following what happens, without a network: which stream to open, what it says, how to go on after a break.
+"""Following the event stream, without a network: which stream to open, what it says, how to resume after a
+break.
 
-Written once, as steps, for both clients. What is new to a conversation here: `Listen` opens a reply that does
-not end, `Hear` returns the next of it, and an event that is yielded is for whoever listens.
-"""
+Written once, as effects, for both clients. Two effects are new here: `OpenStream` opens a reply that does
+not end, `ReadChunk` returns the next bytes of it; an event that is yielded is for the caller."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from gpuherd.client.asking import FIRST_DELAY_S, PATIENT, Asker
+from gpuherd.client.effects import Effect, pause
 from gpuherd.client.errors import GpuherdError, UnexpectedReply
-from gpuherd.client.models.live import LiveEvent
-from gpuherd.client.sse import Messages, NoEventStream
-from gpuherd.client.steps import Effect, pause
-from gpuherd.client.wire import Reply, Request, get, refusal
+from gpuherd.client.models.instance import LiveEvent
+from gpuherd.client.retrying import DEFAULT_RETRIES, FIRST_DELAY_S, RetryingCaller
+from gpuherd.client.sse import NotAnEventStream, SseParser
+from gpuherd.client.wire import Reply, Request, api_error, get
 
 # The server gives a sign of life every 15 seconds.
 SILENCE_MAX_S = 45.0
 
 
 @dataclass(frozen=True)
-class Listen:
+class OpenStream:
     """Open a reply that comes bit by bit; what it begins with comes back, or all of it if it is a refusal."""
 
     request: Request
 
 
 @dataclass(frozen=True)
-class Hear:
+class ReadChunk:
     """Wait for the next bytes; none at the end."""
 
 
-Following = Generator[Effect | Listen | Hear | LiveEvent, Any, None]
+EventEffects = Generator[Effect | OpenStream | ReadChunk | LiveEvent, Any, None]
 
 
 class Stream(Protocol):
@@ -58,78 +58,81 @@ class AsyncStream(Protocol):
     def close(self) -> None: ...
 
 
-def follow(asker: Asker, instance: str | None, type_: str | None, since: int | None) -> Following:
+def follow(
+    caller: RetryingCaller, instance: str | None, type_: str | None, since: int | None
+) -> EventEffects:
     """Tell what happens, for ever; after a break on from the last event."""
-    last = (yield from _now(asker, instance, type_)) if since is None else str(since)
+    last = (yield from _now(caller, instance, type_)) if since is None else str(since)
     question = get("/api/events", instance=instance, type=type_)
     failures = 0
     while True:
         try:
-            begun = yield Listen(replace(question, last_event_id=last, timeout_s=SILENCE_MAX_S))
+            begun = yield OpenStream(replace(question, last_event_id=last, timeout_s=SILENCE_MAX_S))
             if begun.status != 200:
-                raise refusal(question, begun, begun.json or {})
-            messages = Messages()
-            while chunk := (yield Hear()):
+                raise api_error(question, begun, begun.json or {})
+            messages = SseParser()
+            while chunk := (yield ReadChunk()):
                 failures = 0
                 for message in messages.feed(chunk):
                     yield LiveEvent.of(json.loads(message.data))
                     last = message.id
             yield from pause(FIRST_DELAY_S)
-        except (NoEventStream, json.JSONDecodeError) as odd:
+        except (NotAnEventStream, json.JSONDecodeError) as odd:
             raise UnexpectedReply(f"the stream of events cannot be read: {odd}") from None
         except GpuherdError as trouble:
             failures += 1
-            delay_s = asker.delay_s(trouble, failures, PATIENT)
+            delay_s = caller.delay_s(trouble, failures, DEFAULT_RETRIES)
             if delay_s is None:
                 raise
             yield from pause(delay_s)
 
 
 def _now(
-    asker: Asker, instance: str | None, type_: str | None
-) -> Generator[Effect | Listen | Hear | LiveEvent, Any, str]:
+    caller: RetryingCaller, instance: str | None, type_: str | None
+) -> Generator[Effect | OpenStream | ReadChunk | LiveEvent, Any, str]:
     """Return where the log ends, so that also a break before the first event leaves no gap."""
     latest = get("/api/events/history", limit=1, instance=instance, type=type_)
-    answer = yield from asker.ask(latest)
+    answer = yield from caller.call(latest)
     last = answer.get("lastEventId")
     if not isinstance(last, str):
         raise UnexpectedReply("the server does not say where its events end; is it as new as this client?")
     return last
 
 
-def each(
-    steps: Following, perform: Callable[[Effect | Listen | Hear], Reply | bytes | None]
+def run_stream(
+    effects: EventEffects, perform: Callable[[Effect | OpenStream | ReadChunk], Reply | bytes | None]
 ) -> Iterator[LiveEvent]:
-    """Do one step after the other, and give the events that they lead to."""
-    resume: Callable[[], Effect | Listen | Hear | LiveEvent] = partial(next, steps)
+    """Perform one effect after the other, and yield the events."""
+    resume: Callable[[], Effect | OpenStream | ReadChunk | LiveEvent] = partial(next, effects)
     while True:
         step = resume()
         if isinstance(step, LiveEvent):
             yield step
-            resume = partial(next, steps)
+            resume = partial(next, effects)
             continue
         try:
             outcome = perform(step)
-        except BaseException as error:  # an interrupt, too, belongs to whoever waits for the reply
-            resume = partial(steps.throw, error)
+        except BaseException as error:  # an interrupt, too, is raised where the reply is awaited
+            resume = partial(effects.throw, error)
         else:
-            resume = partial(steps.send, outcome)
+            resume = partial(effects.send, outcome)
 
 
-async def each_async(
-    steps: Following, perform: Callable[[Effect | Listen | Hear], Awaitable[Reply | bytes | None]]
+async def run_stream_async(
+    effects: EventEffects,
+    perform: Callable[[Effect | OpenStream | ReadChunk], Awaitable[Reply | bytes | None]],
 ) -> AsyncIterator[LiveEvent]:
-    """Do one step after the other, and give the events that they lead to."""
-    resume: Callable[[], Effect | Listen | Hear | LiveEvent] = partial(next, steps)
+    """Perform one effect after the other, and yield the events."""
+    resume: Callable[[], Effect | OpenStream | ReadChunk | LiveEvent] = partial(next, effects)
     while True:
         step = resume()
         if isinstance(step, LiveEvent):
             yield step
-            resume = partial(next, steps)
+            resume = partial(next, effects)
             continue
         try:
             outcome = await perform(step)
-        except BaseException as error:  # a cancellation, too, belongs to whoever waits for the reply
-            resume = partial(steps.throw, error)
+        except BaseException as error:  # a cancellation, too, is raised where the reply is awaited
+            resume = partial(effects.throw, error)
         else:
-            resume = partial(steps.send, outcome)
+            resume = partial(effects.send, outcome)

@@ -11,11 +11,11 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuherd.client.asking import Asker, Patience
+from gpuherd.client.effects import Effects
 from gpuherd.client.errors import ApiError, Conflict, GpuherdError, NotFound, NotReleased
 from gpuherd.client.models.instance import Instance
 from gpuherd.client.resources.instances import create_request, order_request
-from gpuherd.client.steps import Steps
+from gpuherd.client.retrying import RetryingCaller, RetryPolicy
 from gpuherd.client.waiting import OnProgress, follow
 from gpuherd.client.wire import Request
 from gpuherd.client.wish import Wish
@@ -23,13 +23,13 @@ from gpuherd.client.wish import Wish
 Release = Literal["delete", "stop"]
 
 # Long enough for a server to be restarted; every second of a forgotten machine costs money.
-STUBBORN = Patience(tries=1000, span_s=120.0, temporary=frozenset({429, 500, 502, 503, 504}))
+RELEASE_RETRIES = RetryPolicy(tries=1000, span_s=120.0, retry_statuses=frozenset({429, 500, 502, 503, 504}))
 # One answer must not use up the whole time.
 RELEASE_TIMEOUT_S = 15.0
 # To these there is nothing that could have been made.
-NOTHING_MADE = frozenset({400, 404, 409, 413, 422})
+NOT_CREATED_STATUSES = frozenset({400, 404, 409, 413, 422})
 # A machine in these states needs no stop.
-DOWN = frozenset({"exited", "deleting", "deleted"})
+STOPPED_STATUSES = frozenset({"exited", "deleting", "deleted"})
 
 log = logging.getLogger("gpuherd.client")
 
@@ -49,36 +49,36 @@ class Terms:
 class Rental:
     """The steps of one rental, and what is known of it in between."""
 
-    def __init__(self, asker: Asker, terms: Terms) -> None:
-        self._asker = asker
+    def __init__(self, caller: RetryingCaller, terms: Terms) -> None:
+        self._caller = caller
         self._terms = terms
         self._instance: Instance | None = None
         # A create has been sent, or may have been, and nobody knows what came of it.
         self._unanswered = False
         self._was_usable = False
 
-    def begin(self) -> Steps[Instance]:
+    def begin(self) -> Effects[Instance]:
         """Rent, and return the instance when it can be used."""
         terms, self._unanswered = self._terms, True
         try:
-            answer = yield from self._asker.ask(terms.create)
+            answer = yield from self._caller.call(terms.create)
             made = Instance.of(answer)
         except GpuherdError as trouble:
             self._unanswered = trouble.may_have_happened
             raise
         self._instance = made
-        self._instance = yield from follow(self._asker, made, "ready", terms.timeout_s, terms.on_progress)
+        self._instance = yield from follow(self._caller, made, "ready", terms.timeout_s, terms.on_progress)
         self._was_usable = True
         return self._instance
 
-    def end(self, error: BaseException | None) -> Steps[None]:
+    def end(self, error: BaseException | None) -> Effects[None]:
         """Release it, or say loudly that it could not be released."""
         if self._is_kept(error):
             return
         try:
             yield from self._release()
         except BaseException as trouble:
-            message = self._alarm(trouble)
+            message = self._not_released_message(trouble)
             log.critical(message)
             if not isinstance(trouble, Exception):
                 # Somebody insists on leaving: say it once more on the way out.
@@ -99,33 +99,33 @@ class Rental:
         error.add_note(message)
         return True
 
-    def _release(self) -> Steps[None]:
+    def _release(self) -> Effects[None]:
         if self._instance is None and self._unanswered:
             self._instance = yield from self._identify()
         if self._instance is None:
             return
         # What never was usable holds nothing worth keeping.
         what: Release = self._terms.release if self._was_usable else "delete"
-        request = order_request(self._asker, what, self._instance.id, None)
+        request = order_request(self._caller, what, self._instance.id, None)
         try:
-            yield from self._asker.ask(replace(request, timeout_s=RELEASE_TIMEOUT_S), STUBBORN)
+            yield from self._caller.call(replace(request, timeout_s=RELEASE_TIMEOUT_S), RELEASE_RETRIES)
         except NotFound:
             return
         except Conflict as conflict:
-            if what != "stop" or conflict.details.get("status") not in DOWN:
+            if what != "stop" or conflict.details.get("status") not in STOPPED_STATUSES:
                 raise
 
-    def _identify(self) -> Steps[Instance | None]:
+    def _identify(self) -> Effects[Instance | None]:
         """Return what became of a create without an answer."""
         request = replace(self._terms.create, timeout_s=RELEASE_TIMEOUT_S)
         try:
-            return Instance.of((yield from self._asker.ask(request, STUBBORN)))
+            return Instance.of((yield from self._caller.call(request, RELEASE_RETRIES)))
         except ApiError as refused:
-            if refused.status in NOTHING_MADE:
+            if refused.status in NOT_CREATED_STATUSES:
                 return None
             raise
 
-    def _alarm(self, trouble: BaseException) -> str:
+    def _not_released_message(self, trouble: BaseException) -> str:
         why = str(trouble) or type(trouble).__name__
         if (it := self._instance) is not None:
             release = self._terms.release if self._was_usable else "delete"
@@ -146,7 +146,7 @@ def _remedy(instance_id: str) -> str:
 
 
 def terms_of(
-    asker: Asker,
+    caller: RetryingCaller,
     name: str,
     product_name: str,
     template_id: str | int,
@@ -161,5 +161,5 @@ def terms_of(
     if release not in ("delete", "stop"):
         # Found out at the end, it would be too late.
         raise ValueError("release must be 'delete' or 'stop'")
-    create = create_request(name, product_name, template_id, wish, asker.new_key())
+    create = create_request(name, product_name, template_id, wish, caller.new_key())
     return Terms(name, create, timeout_s, on_progress, release, keep_on_error)

@@ -1,4 +1,4 @@
-"""Asking with patience: what may be repeated is repeated a few times, everything else is asked once."""
+"""Calls with retries: what is safe to repeat is repeated with backoff, everything else is sent once."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import random
 from dataclasses import dataclass, replace
 
 from gpuherd.client.clock import Clock
+from gpuherd.client.effects import Effects, pause, send
 from gpuherd.client.errors import ApiError, ConnectionFailed, GpuherdError, TooManyRequests
-from gpuherd.client.steps import Steps, pause, send
 from gpuherd.client.wire import Json, Reply, Request, answer_of
 
 FIRST_DELAY_S = 0.25
 DELAY_MAX_S = 8.0
-# Whoever says "in an hour" is believed, but nobody sits and waits for it.
+# A longer Retry-After is not waited for: the error is raised at once.
 RETRY_AFTER_MAX_S = 30.0
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How often, for how long, and in spite of which refusals a request is repeated."""
+class RetryPolicy:
+    """How often, for how long, and on which statuses a request is retried."""
 
     tries: int
     # No try begins later than this after the first; None: no later than one try may take.
     span_s: float | None
-    temporary: frozenset[int]
+    retry_statuses: frozenset[int]
 
 
-PATIENT = Patience(tries=5, span_s=None, temporary=frozenset({429, 502, 503}))
-ONCE = Patience(tries=1, span_s=None, temporary=frozenset())
+DEFAULT_RETRIES = RetryPolicy(tries=5, span_s=None, retry_statuses=frozenset({429, 502, 503}))
+NO_RETRIES = RetryPolicy(tries=1, span_s=None, retry_statuses=frozenset())
 
 
 @dataclass(frozen=True)
-class Asker:
-    """How this client asks: its clock, its chance, and how long one answer may take."""
+class RetryingCaller:
+    """Calls with retries: the clock, the random source, and the timeout of one attempt."""
 
     clock: Clock
     chance: random.Random
@@ -43,20 +43,22 @@ class Asker:
         """Return a word that nobody else will use for a request."""
         return f"py-{self.chance.getrandbits(128):032x}"
 
-    def ask(self, request: Request, patience: Patience = PATIENT) -> Steps[Json]:
+    def call(self, request: Request, policy: RetryPolicy = DEFAULT_RETRIES) -> Effects[Json]:
         """Return what the server says."""
-        _, answer = yield from self.exchange(request, patience)
+        _, answer = yield from self.exchange(request, policy)
         return answer
 
-    def change(self, method: str, path: str, body: Json | None = None) -> Steps[Json]:
+    def change(self, method: str, path: str, body: Json | None = None) -> Effects[Json]:
         """Change something; its key makes our own repeats safe."""
-        return (yield from self.ask(Request(method, path, body=body, idempotency_key=self.new_key())))
+        return (yield from self.call(Request(method, path, body=body, idempotency_key=self.new_key())))
 
-    def exchange(self, request: Request, patience: Patience = PATIENT) -> Steps[tuple[Reply, Json]]:
+    def exchange(
+        self, request: Request, policy: RetryPolicy = DEFAULT_RETRIES
+    ) -> Effects[tuple[Reply, Json]]:
         """Return a good reply, and what it says."""
         timeout_s = self.timeout_s if request.timeout_s is None else request.timeout_s
         request = replace(request, timeout_s=timeout_s)
-        deadline = self.clock.monotonic() + (timeout_s if patience.span_s is None else patience.span_s)
+        deadline = self.clock.monotonic() + (timeout_s if policy.span_s is None else policy.span_s)
         unsure = False
         for n in itertools.count(1):
             try:
@@ -66,20 +68,20 @@ class Asker:
                 # One lost answer is enough: a refusal of the second try says nothing about the first.
                 unsure = trouble.may_have_happened = unsure or trouble.may_have_happened
                 trouble.idempotency_key = request.idempotency_key
-                delay_s = self.delay_s(trouble, n, patience)
-                if delay_s is None or n >= patience.tries or not request.is_repeatable:
+                delay_s = self.delay_s(trouble, n, policy)
+                if delay_s is None or n >= policy.tries or not request.is_repeatable:
                     raise
                 if self.clock.monotonic() + delay_s > deadline:
                     raise
             yield from pause(delay_s)
         raise AssertionError("counting has no end")
 
-    def delay_s(self, trouble: GpuherdError, n: int, patience: Patience) -> float | None:
+    def delay_s(self, trouble: GpuherdError, n: int, policy: RetryPolicy) -> float | None:
         """Return how long to wait before the next try, or None if it would be in vain."""
         backoff_s = min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.chance.uniform(0.5, 1.0)
         if isinstance(trouble, ConnectionFailed):
             return backoff_s
-        if not isinstance(trouble, ApiError) or trouble.status not in patience.temporary:
+        if not isinstance(trouble, ApiError) or trouble.status not in policy.retry_statuses:
             return None
         asked_for_s = trouble.retry_after_s
         if asked_for_s is None:

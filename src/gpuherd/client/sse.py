@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _BREAK = re.compile(rb"\r\n|\n|\r")
-# No event of ours comes near; whoever sends more is somebody else.
+# No event of ours comes near; what sends more is not gpuherd.
 MESSAGE_MAX = 4 * 1024 * 1024
 
 
-class NoEventStream(ValueError):
+class NotAnEventStream(ValueError):
     """What came is not a stream of events."""
 
 
 @dataclass(frozen=True)
-class Message:
+class SseMessage:
     """One message. Its id is the last that the stream has said."""
 
     id: str
@@ -24,7 +24,7 @@ class Message:
     data: str
 
 
-class Messages:
+class SseParser:
     """Give it what has come, and get what is complete."""
 
     def __init__(self) -> None:
@@ -33,23 +33,23 @@ class Messages:
         self._id = self._type = ""
         self._data: list[str] = []
 
-    def feed(self, chunk: bytes) -> Iterator[Message]:
+    def feed(self, chunk: bytes) -> Iterator[SseMessage]:
         """Return the messages that this chunk completes."""
         for line in self._lines(chunk):
             if not line:
                 if self._data:
-                    yield Message(self._id, self._type or "message", "\n".join(self._data))
+                    yield SseMessage(self._id, self._type or "message", "\n".join(self._data))
                 self._size, self._type, self._data = 0, "", []
                 continue
             self._size += len(line)
             if self._size > MESSAGE_MAX:
-                raise NoEventStream("a message has no end")
+                raise NotAnEventStream("a message has no end")
             self._take(line)
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
         held = self._rest + chunk
         if len(held) > MESSAGE_MAX:
-            raise NoEventStream("a line has no end")
+            raise NotAnEventStream("a line has no end")
         start = 0
         for found in _BREAK.finditer(held):
             if found.group() == b"\r" and found.end() == len(held):

@@ -8,27 +8,26 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
 from gpuherd.client.address import find_server
-from gpuherd.client.asking import Asker
 from gpuherd.client.clock import Clock, SystemClock
-from gpuherd.client.following import Following, Hear, Listen, Stream, each
-from gpuherd.client.http_link import HttpLink
-from gpuherd.client.models.instance import Instance
-from gpuherd.client.models.live import LiveEvent
+from gpuherd.client.effects import Effect, Effects, Pause, Send, run
+from gpuherd.client.event_stream import EventEffects, OpenStream, ReadChunk, Stream, run_stream
+from gpuherd.client.methods import Executor, SyncResource
+from gpuherd.client.models.instance import Instance, LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import DeliveryVerbs, EndpointVerbs, KeyVerbs, WebhookVerbs
-from gpuherd.client.resources.account import AccountVerbs, OrphanVerbs
-from gpuherd.client.resources.instances import WAIT_S, InstanceVerbs, JobVerbs, OperationVerbs
-from gpuherd.client.steps import Effect, Pause, Send, Steps, run
-from gpuherd.client.verbs import Blocking, Desk
+from gpuherd.client.resources.access import DeliveryMethods, EndpointMethods, KeyMethods, WebhookMethods
+from gpuherd.client.resources.account import AccountMethods, OrphanMethods
+from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.transport.sync_transport import HttpTransport
 from gpuherd.client.waiting import OnProgress
 from gpuherd.client.wire import Reply, Request
 from gpuherd.client.wish import Wish
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 T = TypeVar("T")
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """Carries requests to the server."""
 
     def send(self, request: Request) -> Reply: ...
@@ -38,44 +37,44 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Instances(InstanceVerbs, Blocking):
+class Instances(InstanceMethods, SyncResource):
     """`herd.instances`."""
 
 
-class Operations(OperationVerbs, Blocking):
+class Operations(OperationMethods, SyncResource):
     """`herd.operations`."""
 
 
-class Jobs(JobVerbs, Blocking):
+class Jobs(JobMethods, SyncResource):
     """`herd.jobs`."""
 
 
-class OrphanLedger(OrphanVerbs, Blocking):
+class OrphanLedger(OrphanMethods, SyncResource):
     """`herd.orphans`."""
 
 
-class Keys(KeyVerbs, Blocking):
+class Keys(KeyMethods, SyncResource):
     """`herd.keys`."""
 
 
-class Endpoints(EndpointVerbs, Blocking):
+class Endpoints(EndpointMethods, SyncResource):
     """`herd.webhooks.endpoints`."""
 
 
-class Deliveries(DeliveryVerbs, Blocking):
+class Deliveries(DeliveryMethods, SyncResource):
     """`herd.webhooks.deliveries`."""
 
 
-class Webhooks(WebhookVerbs, Blocking):
+class Webhooks(WebhookMethods, SyncResource):
     """`herd.webhooks`."""
 
-    def __init__(self, asker: Asker, desk: Desk) -> None:
-        super().__init__(asker, desk)
-        self.endpoints = Endpoints(asker, desk)
-        self.deliveries = Deliveries(asker, desk)
+    def __init__(self, caller: RetryingCaller, executor: Executor) -> None:
+        super().__init__(caller, executor)
+        self.endpoints = Endpoints(caller, executor)
+        self.deliveries = Deliveries(caller, executor)
 
 
-class Gpuherd(AccountVerbs, Blocking):
+class Gpuherd(AccountMethods, SyncResource):
     """A gpuherd server. Without arguments: the one of GPUHERD_URL, else the one on this machine.
 
     May be shared by threads. Close it, or use it as a context manager.
@@ -87,23 +86,23 @@ class Gpuherd(AccountVerbs, Blocking):
         key: str | Secret | None = None,
         timeout_s: float = 30,
         *,
-        link: Link | None = None,
+        transport: Transport | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
         address = find_server(url, key)
         self.url = address.url
-        self._link = link or HttpLink(address, clock)
-        asker = Asker(clock, chance or random.SystemRandom(), timeout_s)
-        desk = _Desk(self._link, clock)
-        super().__init__(asker, desk)
-        self.instances = Instances(asker, desk)
-        self.operations = Operations(asker, desk)
-        self.jobs = Jobs(asker, desk)
-        self.orphans = OrphanLedger(asker, desk)
-        self.keys = Keys(asker, desk)
-        self.webhooks = Webhooks(asker, desk)
+        self._transport = transport or HttpTransport(address, clock)
+        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s)
+        executor = _Executor(self._transport, clock)
+        super().__init__(caller, executor)
+        self.instances = Instances(caller, executor)
+        self.operations = Operations(caller, executor)
+        self.jobs = Jobs(caller, executor)
+        self.orphans = OrphanLedger(caller, executor)
+        self.keys = Keys(caller, executor)
+        self.webhooks = Webhooks(caller, executor)
 
     def rent(
         self,
@@ -122,7 +121,7 @@ class Gpuherd(AccountVerbs, Blocking):
         `keep_on_error` leaves it running when an `Exception` ends the block; an interrupt releases it.
         """
         terms = terms_of(
-            self._asker,
+            self._caller,
             name,
             product_name,
             template_id,
@@ -132,11 +131,11 @@ class Gpuherd(AccountVerbs, Blocking):
             release=release,
             keep_on_error=keep_on_error,
         )
-        return Rented(Rental(self._asker, terms), self._desk)
+        return Rented(Rental(self._caller, terms), self._executor)
 
     def close(self) -> None:
         """Close the connections."""
-        self._link.close()
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -151,64 +150,64 @@ class Gpuherd(AccountVerbs, Blocking):
 class Rented:
     """An instance for the length of a `with`."""
 
-    def __init__(self, rental: Rental, desk: Desk) -> None:
+    def __init__(self, rental: Rental, executor: Executor) -> None:
         self._rental = rental
-        self._desk = desk
+        self._executor = executor
 
     def __enter__(self) -> Instance:
         try:
-            return self._desk.run(self._rental.begin())
+            return self._executor.run(self._rental.begin())
         except BaseException as error:
-            self._desk.run(self._rental.end(error))
+            self._executor.run(self._rental.end(error))
             raise
 
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._desk.run(self._rental.end(error))
+        self._executor.run(self._rental.end(error))
 
 
-class _Desk:
-    """Does steps in the calling thread."""
+class _Executor:
+    """Performs effects in the calling thread."""
 
-    def __init__(self, link: Link, clock: Clock) -> None:
-        self._link = link
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._transport = transport
         self._clock = clock
 
-    def run(self, steps: Steps[T]) -> T:
-        return run(steps, self._perform)
+    def run(self, effects: Effects[T]) -> T:
+        return run(effects, self._perform)
 
-    def follow(self, steps: Following) -> Iterator[LiveEvent]:
-        ear = _Ear(self._link, self._perform)
+    def follow(self, effects: EventEffects) -> Iterator[LiveEvent]:
+        reader = _StreamReader(self._transport, self._perform)
         try:
-            yield from each(steps, ear.perform)
+            yield from run_stream(effects, reader.perform)
         finally:
-            ear.close()
+            reader.close()
 
     def _perform(self, effect: Effect) -> Reply | None:
         match effect:
             case Send(request):
-                return self._link.send(request)
+                return self._transport.send(request)
             case Pause(seconds):
                 self._clock.pause(seconds)
         return None
 
 
-class _Ear:
+class _StreamReader:
     """Listens to one stream at a time."""
 
-    def __init__(self, link: Link, perform: Callable[[Effect], Reply | None]) -> None:
-        self._link = link
+    def __init__(self, transport: Transport, perform: Callable[[Effect], Reply | None]) -> None:
+        self._transport = transport
         self._perform = perform
         self._stream: Stream | None = None
 
-    def perform(self, step: Effect | Listen | Hear) -> Reply | bytes | None:
+    def perform(self, step: Effect | OpenStream | ReadChunk) -> Reply | bytes | None:
         match step:
-            case Listen(request):
+            case OpenStream(request):
                 self.close()
-                self._stream = self._link.listen(request)
+                self._stream = self._transport.listen(request)
                 return self._stream.reply
-            case Hear():
+            case ReadChunk():
                 return b"" if self._stream is None else self._stream.read()
             case _:
                 return self._perform(step)

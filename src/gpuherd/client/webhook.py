@@ -9,8 +9,8 @@ from dataclasses import replace
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.errors import BadConfiguration, UnexpectedReply, WebhookInvalid
 from gpuherd.client.models.account import WebhookEvent
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import ID_HEADER, BadSignature, verify
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import ID_HEADER, BadSignature, verify
 
 
 def verify_webhook(
@@ -48,5 +48,5 @@ def _event(event_id: str, body: bytes) -> WebhookEvent:
     data = event.get("data") if isinstance(event, dict) else None
     if not isinstance(data, dict):
         raise UnexpectedReply("there is no data in it")
-    told = {**event, "id": event_id, "sequence": data.get("sequence"), "instance": data}
-    return replace(WebhookEvent.of(told), raw=event)
+    fields = {**event, "id": event_id, "sequence": data.get("sequence"), "instance": data}
+    return replace(WebhookEvent.of(fields), raw=event)

@@ -26,7 +26,7 @@ from gpuherd.client.errors import (
 
 Json = dict[str, Any]
 
-KIND_OF: dict[int, type[ApiError]] = {
+ERROR_BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
     401: Unauthorized,
     403: Forbidden,
@@ -52,11 +52,11 @@ class Request:
     # None: as long as this client waits for any answer.
     timeout_s: float | None = None
     # Statuses other than 2xx that are answers and no refusals.
-    also_fine: frozenset[int] = field(default_factory=frozenset)
+    accepted_statuses: frozenset[int] = field(default_factory=frozenset)
     # Of a stream: the last event that was received.
     last_event_id: str | None = None
     # It only asks, although it has a body.
-    changes_nothing: bool = False
+    is_read_only: bool = False
 
     def __post_init__(self) -> None:
         if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
@@ -65,7 +65,7 @@ class Request:
     @property
     def is_repeatable(self) -> bool:
         """Tell whether asking twice is the same as asking once."""
-        return self.method == "GET" or self.changes_nothing or self.idempotency_key is not None
+        return self.method == "GET" or self.is_read_only or self.idempotency_key is not None
 
     @property
     def target(self) -> str:
@@ -110,7 +110,7 @@ def get(path: str, **query: object) -> Request:
     return Request("GET", path, given)
 
 
-def part(word: str) -> str:
+def path_segment(word: str) -> str:
     """Return a name or an id as a part of a path; nothing in it is taken as syntax."""
     if not word:
         # "/api/instances/" + "" would be another question.
@@ -121,11 +121,11 @@ def part(word: str) -> str:
 def answer_of(request: Request, reply: Reply) -> Json:
     """Return what a reply says, or raise what it refuses."""
     body = reply.json
-    if 200 <= reply.status < 300 or (reply.status in request.also_fine and body is not None):
+    if 200 <= reply.status < 300 or (reply.status in request.accepted_statuses and body is not None):
         if body is None:
-            raise UnexpectedReply(_not_ours(request, reply))
+            raise UnexpectedReply(_not_gpuherd(request, reply))
         return body
-    raise refusal(request, reply, body or {})
+    raise api_error(request, reply, body or {})
 
 
 def listed(answer: Json, name: str) -> list[object]:
@@ -136,10 +136,10 @@ def listed(answer: Json, name: str) -> list[object]:
     return found
 
 
-def refusal(request: Request, reply: Reply, body: Json) -> ApiError:
+def api_error(request: Request, reply: Reply, body: Json) -> ApiError:
     """Return the error that a problem document is about, whoever wrote it."""
     code = str(body.get("code") or "UNEXPECTED_REPLY")
-    kind = KIND_OF.get(reply.status, Unavailable if reply.status >= 500 else ApiError)
+    kind = ERROR_BY_STATUS.get(reply.status, Unavailable if reply.status >= 500 else ApiError)
     if kind is Conflict and code in NO_CAPACITY:
         kind = NoCapacity
     listed, details = body.get("errors"), body.get("details")
@@ -148,7 +148,7 @@ def refusal(request: Request, reply: Reply, body: Json) -> ApiError:
     return kind(
         reply.status,
         code,
-        str(body.get("detail") or body.get("title") or _not_ours(request, reply)),
+        str(body.get("detail") or body.get("title") or _not_gpuherd(request, reply)),
         errors=tuple(
             FieldError(*(str(it.get(name) or "") for name in ("field", "code", "message"))) for it in errors
         ),
@@ -169,7 +169,7 @@ def seconds_of(value: object) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def _not_ours(request: Request, reply: Reply) -> str:
+def _not_gpuherd(request: Request, reply: Reply) -> str:
     return (
         f"{request.method} {request.path} was answered with HTTP {reply.status} and no document of gpuherd; "
         "is something else listening at this address?"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Literal, TypedDict
 
-from gpuherd.client.reading import camel
+from gpuherd.client.models.base import camel
 from gpuherd.client.wire import Json
 
 Usd = Decimal | str | float

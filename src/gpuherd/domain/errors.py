@@ -7,8 +7,8 @@ GpuherdError
 ├── NoCapacity                               no offer is left: wait, or wish for something else
 ├── StoreUnavailable                         our own memory cannot be written now: try again
 │   └── StoreOutcomeUnknown                  it may have been written: look before trying again
-├── StaleWrite                               somebody else changed it first: look again
-│   └── DutyLost                             another replica has taken over what we were doing
+├── StaleWrite                               a concurrent write came first: read again
+│   └── LeadershipLost                       another replica is the leader now
 └── CloudError
     ├── CloudUnavailable                     surely nothing happened: try again later
     │   ├── CircuitOpen · RateLimited        we did not even ask, or were told to wait
@@ -71,7 +71,7 @@ class Conflict(GpuherdError):
     code = "CONFLICT"
 
 
-class ClaimMismatch(GpuherdError):
+class IdempotencyKeyReused(GpuherdError):
     """One Idempotency-Key, two different requests: one of them is a mistake."""
 
     code = "IDEMPOTENCY_KEY_REUSED"
@@ -107,8 +107,11 @@ class StaleWrite(GpuherdError):
     code = "STALE_WRITE"
 
 
-class DutyLost(StaleWrite):
-    """What was to be written belongs to a duty that another replica holds now."""
+class LeadershipLost(StaleWrite):
+    """The write belongs to the leader, and another replica is the leader now.
+
+    Its fencing token is out of date.
+    """
 
     code = "DUTY_LOST"
 

@@ -1,15 +1,17 @@
-"""Notes in the audit log what is about to be done, where no transaction of ours could hold both."""
+"""Appends an audit record before an action that no transaction of ours covers."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.replies import plane_of
 
 
-async def note(request: Request, action: str, target: str, *, before: str = "", after: str = "") -> None:
-    """Write it down; if that fails, it is not done."""
+async def append_audit_record(
+    request: Request, action: str, target: str, *, before: str = "", after: str = ""
+) -> None:
+    """Append the record; if that fails, the action is not done."""
     plane = plane_of(request)
-    deed = acting(request).does(action, target, plane.clock.now(), before, after)
-    await plane.keys.audit.append(deed)
+    audit_record = acting_caller(request).audit_record(action, target, plane.clock.now(), before, after)
+    await plane.keys.audit.append(audit_record)

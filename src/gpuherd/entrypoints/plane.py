@@ -6,54 +6,53 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.entrypoints.web.sessions import Sessions
-from gpuherd.ports.duties import Replica
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.entrypoints.auth.sessions import Sessions
+from gpuherd.ports.access import AuditLog, IdempotencyStore
 from gpuherd.ports.events import EventLog
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.keys import AuditLog, Claims
-from gpuherd.ports.meter import Meter, MetricsPage
+from gpuherd.ports.instances import Flags, Instances, Observations, Outbox
+from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Flags, Instances, Outbox, Sightings
+from gpuherd.ports.replicas import Replica
 from gpuherd.ports.webhooks import DeliveryLog
-from gpuherd.usecases.adopt_orphan import AdoptOrphan
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.change_goal import ChangeGoal
-from gpuherd.usecases.collect_orphans import CollectOrphans
-from gpuherd.usecases.event_feed import EventFeed
-from gpuherd.usecases.find_instance import FindInstance
-from gpuherd.usecases.find_orphan import FindOrphan
-from gpuherd.usecases.key_registry import KeyRegistry
-from gpuherd.usecases.launch_instance import LaunchInstance
-from gpuherd.usecases.list_comprehensive import ListComprehensive
-from gpuherd.usecases.list_instances import ListInstances
-from gpuherd.usecases.look_up import LookUp
-from gpuherd.usecases.manage_endpoints import ManageEndpoints
-from gpuherd.usecases.manage_keys import ManageKeys
-from gpuherd.usecases.order_orphan import OrderOrphan
-from gpuherd.usecases.plan_launch import PlanLaunch
-from gpuherd.usecases.read_instance import ReadInstance
-from gpuherd.usecases.replay_webhooks import ReplayWebhooks
-from gpuherd.usecases.retry_job import RetryJob
-from gpuherd.usecases.sync_cloud import SyncCloud
-from gpuherd.usecases.tell_why import TellWhy
-from gpuherd.usecases.tend_caches import TendCaches
-from gpuherd.usecases.try_webhook import TryWebhook
+from gpuherd.usecases.access.key_cache import ApiKeyCache
+from gpuherd.usecases.access.manage_keys import ManageKeys
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.housekeeping import ManageCaches
+from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
+from gpuherd.usecases.instances.launch import LaunchInstance
+from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.jobs.retry import RetryJob
+from gpuherd.usecases.orphans.adopt import AdoptOrphan
+from gpuherd.usecases.orphans.collect import CollectOrphans
+from gpuherd.usecases.orphans.find import FindOrphan
+from gpuherd.usecases.orphans.order import OrderOrphan
+from gpuherd.usecases.webhooks.endpoints import ManageEndpoints
+from gpuherd.usecases.webhooks.replay import ReplayWebhooks
+from gpuherd.usecases.webhooks.send_test import SendTestWebhook
 
 
 @dataclass(frozen=True)
-class Webhooks:
+class WebhookServices:
     """What the outside may ask about webhooks."""
 
     endpoints: ManageEndpoints
     outbox: Outbox
     log: DeliveryLog
     replay: ReplayWebhooks
-    test: TryWebhook
+    test: SendTestWebhook
 
 
 @dataclass(frozen=True)
-class OrphanDesk:
+class OrphanServices:
     """What the outside may ask about machines that no instance has."""
 
     ledger: Orphans
@@ -64,18 +63,18 @@ class OrphanDesk:
 
 
 @dataclass(frozen=True)
-class KeyDesk:
+class KeyServices:
     """What the outside may ask about keys, about what was done with them, and about requests made twice."""
 
-    registry: KeyRegistry
+    key_cache: ApiKeyCache
     manage: ManageKeys
     audit: AuditLog
-    claims: Claims
+    claims: IdempotencyStore
     sessions: Sessions
 
 
 @dataclass(frozen=True)
-class EventDesk:
+class EventServices:
     """What the outside may ask about what happened, and what happens."""
 
     log: EventLog
@@ -97,26 +96,26 @@ class Plane:
 
     launch_instance: LaunchInstance
     plan_launch: PlanLaunch
-    tell_why: TellWhy
+    explain_instance: ExplainInstance
     find_instance: FindInstance
     read_instance: ReadInstance
     list_instances: ListInstances
     list_comprehensive: ListComprehensive
     sync_cloud: SyncCloud
-    tend_caches: TendCaches
+    manage_caches: ManageCaches
     change_goal: ChangeGoal
     retry_job: RetryJob
-    webhooks: Webhooks
-    orphans: OrphanDesk
-    events: EventDesk
+    webhooks: WebhookServices
+    orphans: OrphanServices
+    events: EventServices
     instances: Instances
-    sightings: Sightings
-    jobs: JobBook
+    observations: Observations
+    jobs: Jobs
     flags: Flags
-    catalogue: Catalogue
-    targets: TargetPolicy
-    look_up: LookUp
-    keys: KeyDesk
+    catalogue: CatalogueCache
+    targets: EgressPolicy
+    lookup: AuthorizedLookup
+    keys: KeyServices
     clock: Clock
     ids: Ids
     breaker_state: Callable[[], str]

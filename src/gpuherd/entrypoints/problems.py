@@ -9,13 +9,14 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gpuherd.domain.cloud.offer import TemplateUnusable
 from gpuherd.domain.errors import (
-    ClaimMismatch,
     CloudError,
     CloudUnavailable,
     Conflict,
     FieldProblem,
     GpuherdError,
+    IdempotencyKeyReused,
     InvalidRequest,
     NoCapacity,
     NotFound,
@@ -24,10 +25,9 @@ from gpuherd.domain.errors import (
     StaleWrite,
     StoreUnavailable,
 )
-from gpuherd.domain.offer import TemplateUnusable
-from gpuherd.entrypoints.http.context import current
-from gpuherd.usecases.describe import iso
-from gpuherd.usecases.event_feed import TooManyStreams, TooManyStreamsOfKey
+from gpuherd.entrypoints.request_context import current_request
+from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
 
 
 class Unauthorized(GpuherdError):
@@ -76,7 +76,7 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     StaleWrite: 409,
     NoCapacity: 409,
     OutOfStock: 409,
-    ClaimMismatch: 422,
+    IdempotencyKeyReused: 422,
     QuotaExceeded: 429,
     TooManyRequests: 429,
     TooManyStreamsOfKey: 429,
@@ -165,7 +165,7 @@ def unexpected() -> dict[str, Any]:
 
 def problem_response(document: Mapping[str, Any]) -> Response:
     """Return a problem document as the reply to the current request."""
-    context = current.get()
+    context = current_request.get()
     document = {
         **document,
         "requestId": context.request_id,

@@ -26,7 +26,7 @@ class Query:
     def text(self, name: str, *, max_length: int = 200) -> str | None:
         value = self._params.get(name)
         if value is not None and not 0 < len(value) <= max_length:
-            self._complain(name, f"must have 1 to {max_length} characters")
+            self._add_problem(name, f"must have 1 to {max_length} characters")
             return None
         return value
 
@@ -37,7 +37,7 @@ class Query:
         try:
             return choices(value)
         except ValueError:
-            self._complain(name, f"must be one of {', '.join(choices)}")
+            self._add_problem(name, f"must be one of {', '.join(choices)}")
             return None
 
     def limit(self, default: int = 50) -> int:
@@ -45,7 +45,7 @@ class Query:
         if value is None:
             return default
         if not value.isascii() or not value.isdigit() or len(value) > 4 or not 1 <= int(value) <= LIMIT_MAX:
-            self._complain("limit", f"must be a number from 1 to {LIMIT_MAX}")
+            self._add_problem("limit", f"must be a number from 1 to {LIMIT_MAX}")
             return default
         return int(value)
 
@@ -54,7 +54,7 @@ class Query:
         if value is None:
             return default
         if not _NUMBER.fullmatch(value) or not low <= float(value) <= high:
-            self._complain(name, f"must be a number from {low:g} to {high:g}")
+            self._add_problem(name, f"must be a number from {low:g} to {high:g}")
             return default
         return float(value)
 
@@ -64,26 +64,26 @@ class Query:
             return None
         digits = value.isascii() and value.isdigit() and len(value) <= len(str(high))
         if not digits or not low <= int(value) <= high:
-            self._complain(name, f"must be a whole number from {low} to {high}")
+            self._add_problem(name, f"must be a whole number from {low} to {high}")
             return None
         return int(value)
 
     def one_of(self, name: str, *words: str) -> str | None:
         value = self._params.get(name)
         if value is not None and value not in words:
-            self._complain(name, f"must be one of {', '.join(words)}")
+            self._add_problem(name, f"must be one of {', '.join(words)}")
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
         value = self._params.get(name)
         if value not in (None, "true", "false"):
-            self._complain(name, "must be true or false")
+            self._add_problem(name, "must be true or false")
         return default if value is None else value == "true"
 
     def only(self, *names: str) -> None:
         """Refuse every parameter but these: a misspelt one must not pass for its default."""
         for name in sorted(set(self._params) - set(names)):
-            self._complain(name[:50], f"is not known here; there are: {', '.join(names)}")
+            self._add_problem(name[:50], f"is not known here; there are: {', '.join(names)}")
 
     def pair(self, name: str) -> tuple[str, str] | None:
         value = self._params.get(name)
@@ -91,7 +91,7 @@ class Query:
             return None
         key, separator, word = value.partition("=")
         if not separator or not key:
-            self._complain(name, "must look like key=value")
+            self._add_problem(name, "must look like key=value")
             return None
         return key, word
 
@@ -100,5 +100,5 @@ class Query:
         if self._problems:
             raise InvalidRequest(self._problems)
 
-    def _complain(self, name: str, message: str) -> None:
+    def _add_problem(self, name: str, message: str) -> None:
         self._problems.append(FieldProblem(name, "INVALID_PARAMETER", f"{name} {message}"))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.usecases.describe import compact
+from gpuherd.usecases.describe.instance import compact
 
 
 def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""What belongs to one request: its ids, valid in every log line and reply that comes of it."""
+"""The request that is being answered: its ids, valid in every log line and reply that comes of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 # Anything else could forge a log line or a header, so it is replaced, not passed on.
-_SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(slots=True)
@@ -20,9 +20,9 @@ class RequestContext:
     at: datetime
 
 
-current: ContextVar[RequestContext] = ContextVar("request")
+current_request: ContextVar[RequestContext] = ContextVar("request")
 
 
-def sane(value: bytes) -> str | None:
+def sanitized_id(value: bytes) -> str | None:
     """Return an id that a client sent, if it is harmless."""
-    return value.decode("ascii") if _SANE.fullmatch(value) else None
+    return value.decode("ascii") if _SAFE_ID.fullmatch(value) else None

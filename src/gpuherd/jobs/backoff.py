@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpuherd.clock import Chance
+from gpuherd.clock import Random
 
 # Past this a doubled delay is over any cap, and further on 2.0**n no longer fits a float.
 _DOUBLINGS_MAX = 1000
 
 
 def exponential_delay(
-    failures: int, first_s: float = 0.1, cap_s: float = 300.0, chance: Chance | None = None
+    failures: int, first_s: float = 0.1, cap_s: float = 300.0, chance: Random | None = None
 ) -> float:
     """Return the wait after so many failures in a row (from 1): `first_s`, doubling up to `cap_s`.
 

@@ -8,19 +8,19 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from gpuherd.adapters.sql import backup as files
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.bootstrap.sole_use import alone
-from gpuherd.entrypoints.cli.backup import BackupMade, Restored
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.entrypoints.cli.commands.database import BackupMade, Restored
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.settings import Settings
 
 
 def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
     """Copy the database as it is at this moment, whether a server is using it or not."""
-    source = _database(settings, "pg_dump --format=custom --file={file} {url}", target)
+    source = _sqlite_path(settings, "pg_dump --format=custom --file={file} {url}", target)
     if not source.exists():
-        raise Refusal(
+        raise CommandError(
             ExitCode.NOT_FOUND,
             "NO_DATABASE",
             f"there is no database at {source}",
@@ -28,15 +28,15 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
         )
     target = target.absolute()
     if target.exists() and target.samefile(source):
-        raise Refusal(ExitCode.USAGE, "SAME_FILE", f"{target} is the database itself")
+        raise CommandError(ExitCode.USAGE, "SAME_FILE", f"{target} is the database itself")
     if target.exists() and not force:
-        raise _taken(target)
+        raise _file_exists(target)
     try:
-        with files.copied(source, target) as copy:
-            files.keep(copy.path, target, overwrite=force)
+        with files.checked_copy(source, target) as copy:
+            files.publish(copy.path, target, overwrite=force)
     except FileExistsError:
         # Somebody was faster.
-        raise _taken(target) from None
+        raise _file_exists(target) from None
     except DatabaseUnusable as error:
         raise _unusable(error) from error
     except OSError as error:
@@ -46,12 +46,12 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
 
 def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bool) -> Restored:
     """Put a copy in the place of the database, which is kept under another name."""
-    database = _database(settings, "pg_restore --clean --if-exists --dbname={url} {file}", source)
+    database = _sqlite_path(settings, "pg_restore --clean --if-exists --dbname={url} {file}", source)
     if not source.is_file():
-        raise Refusal(ExitCode.NOT_FOUND, "NO_BACKUP", f"there is no file {source}")
+        raise CommandError(ExitCode.NOT_FOUND, "NO_BACKUP", f"there is no file {source}")
     if database.exists() and source.samefile(database):
-        raise Refusal(ExitCode.USAGE, "SAME_FILE", f"{source} is the database itself")
-    with alone(database):
+        raise CommandError(ExitCode.USAGE, "SAME_FILE", f"{source} is the database itself")
+    with exclusive_access(database):
         try:
             return _restore(database, source, now, force=force)
         except DatabaseUnusable as error:
@@ -61,18 +61,18 @@ def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bo
 
 
 def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Restored:
-    aside = database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}")
-    with files.copied(source, database) as copy:
+    replaced_path = database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}")
+    with files.checked_copy(source, database) as copy:
         _refuse_newer(copy)
         if not force:
             _refuse_another_installation(database, copy)
-        replaced = files.put_in_place(copy.path, database, aside)
+        replaced = files.replace_database(copy.path, database, replaced_path)
     return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
 
 
-def _refuse_newer(copy: files.Copy) -> None:
+def _refuse_newer(copy: files.CheckedCopy) -> None:
     # Takes a while to load, and a backup has no need of it.
-    from gpuherd.adapters.sql.migrate import HEAD  # noqa: PLC0415
+    from gpuherd.adapters.sql.schema.migrate import HEAD  # noqa: PLC0415
 
     if copy.schema > HEAD:
         raise DatabaseUnusable(
@@ -80,12 +80,12 @@ def _refuse_newer(copy: files.Copy) -> None:
         )
 
 
-def _refuse_another_installation(database: Path, copy: files.Copy) -> None:
+def _refuse_another_installation(database: Path, copy: files.CheckedCopy) -> None:
     """The tags of all our machines hold the installation's id: with another one, none would be ours."""
     # A damaged one may not be able to say whose it is, which is why somebody wants the copy.
     ours = files.installation_of(database)
     if ours and ours != copy.installation:
-        raise Refusal(
+        raise CommandError(
             ExitCode.CONFLICT,
             "ANOTHER_INSTALLATION",
             f"the copy is of installation {copy.installation}, the database here is of {ours}",
@@ -93,16 +93,18 @@ def _refuse_another_installation(database: Path, copy: files.Copy) -> None:
         )
 
 
-def _database(settings: Settings, command: str, file: Path) -> Path:
+def _sqlite_path(settings: Settings, command: str, file: Path) -> Path:
     path = settings.sqlite_path
     if path is not None:
         return path.absolute()
-    said = command.format(file=shlex.quote(str(file)), url=shlex.quote(_without_password(settings.database)))
-    raise Refusal(
+    command_line = command.format(
+        file=shlex.quote(str(file)), url=shlex.quote(_without_password(settings.database))
+    )
+    raise CommandError(
         ExitCode.USAGE,
         "NOT_SQLITE",
         "the database is on PostgreSQL, which has tools of its own for this",
-        suggestion=said,
+        suggestion=command_line,
     )
 
 
@@ -116,8 +118,8 @@ def _without_password(url: str) -> str:
     return plain if "://" in plain else plain.replace("postgresql:", "postgresql://", 1)
 
 
-def _taken(target: Path) -> Refusal:
-    return Refusal(
+def _file_exists(target: Path) -> CommandError:
+    return CommandError(
         ExitCode.CONFLICT,
         "FILE_EXISTS",
         f"{target} is there already",
@@ -125,9 +127,11 @@ def _taken(target: Path) -> Refusal:
     )
 
 
-def _unusable(error: DatabaseUnusable) -> Refusal:
-    return Refusal(ExitCode.CONFIGURATION, error.code, error.message, suggestion="try an older copy")
+def _unusable(error: DatabaseUnusable) -> CommandError:
+    return CommandError(ExitCode.CONFIGURATION, error.code, error.message, suggestion="try an older copy")
 
 
-def _unwritable(path: Path, error: OSError) -> Refusal:
-    return Refusal(ExitCode.FAILED, "CANNOT_WRITE", f"{path} cannot be written: {error.strerror or error}")
+def _unwritable(path: Path, error: OSError) -> CommandError:
+    return CommandError(
+        ExitCode.FAILED, "CANNOT_WRITE", f"{path} cannot be written: {error.strerror or error}"
+    )

@@ -1,104 +1,31 @@
-"""The settings in force, made fit to be shown: no secret, no password, and a sentence about each."""
+"""`gpuherd config`: every setting with its value, where it comes from, and what it means."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.domain.secret import HIDDEN, Secret
-from gpuherd.entrypoints.cli.config import Configuration, Setting
-from gpuherd.settings import FILE_NAME, Settings, Source, load_settings, sources_of
-
-MEANINGS = {
-    "NOVITA_API_KEY": "your key at Novita; without one: gpuherd serve --simulator",
-    "NOVITA_API_BASE_URL": "where Novita is",
-    "NOVITA_RATE_LIMIT": "calls to Novita a minute at most; 0 is no limit",
-    "REQUEST_TIMEOUT": "seconds that one call to Novita may take",
-    "DEFAULT_REGION": "tried first when a request names no region; empty for none",
-    "REGION_PRIORITY": "the regions that are tried next, in this order",
-    "INSTANCE_POLL_INTERVAL": "seconds between looks at the cloud while nothing moves",
-    "GPUHERD_FAST_POLL_INTERVAL": "seconds between looks at the cloud while something does",
-    "GPUHERD_WATCH_BUDGET": "looks at the cloud a minute at most; 0 is no limit",
-    "GPUHERD_INSTANCE_MAX_WAIT": "seconds in which a new instance must be usable",
-    "GPUHERD_CREATE_SETTLE": "seconds for which a create without an answer is looked for",
-    "GPUHERD_ON_UNKNOWN": "then: retry with another call, or fail",
-    "GPUHERD_COLLECT": "delete surplus machines that gpuherd made, or only report them",
-    "MAX_RETRY_ATTEMPTS": "how often a step that failed is tried",
-    "MAX_CONCURRENT_JOBS": "jobs at the same time in this process",
-    "GPUHERD_BREAKER_THRESHOLD": "failed calls in a minute that stop further ones",
-    "GPUHERD_BREAKER_RECOVERY": "seconds until Novita is tried again after that",
-    "WEBHOOK_SECRET": "signs every webhook",
-    "GPUHERD_WEBHOOK_SECRET_PREVIOUS": "signs too, while receivers still verify with it",
-    "GPUHERD_ALLOW_PRIVATE_TARGETS": "private networks that webhooks and probes may reach",
-    "GPUHERD_HOST": "the address to serve on",
-    "GPUHERD_PORT": "the port to serve on",
-    "GPUHERD_ADMIN_KEY": "the first key; without it one is made in the data directory",
-    "GPUHERD_DATA_DIR": "where the database and the keys are kept",
-    "GPUHERD_DATABASE_URL": "the database: sqlite:///file, or postgresql://user@host/name",
-    "GPUHERD_DATABASE_CONNECTIONS": "connections that read; with PostgreSQL a process takes 7 more at most",
-    "LOG_LEVEL": "debug, info, warning or error",
-    "GPUHERD_URL": "the server that the command line talks to",
-    "GPUHERD_API_KEY": "the key that the command line uses",
-}
-
-# To the last @: a password that was not escaped may hold others.
-_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@?]*):.*@", re.DOTALL)
-_IN_QUERY = re.compile(r"(?<=password=)[^&]*", re.IGNORECASE)
+from gpuherd.bootstrap.setting_values import SETTING_MEANINGS, effective_value, setting_fields, shown_value
+from gpuherd.entrypoints.cli.commands.config import Configuration, Setting
+from gpuherd.settings import FILE_NAME, Settings, SettingSource, load_settings, sources_of
 
 
 def configuration(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Configuration:
     """Return all settings; `SettingsInvalid` with every problem if they cannot be used."""
     settings, sources = load_settings(environ, directory), sources_of(environ, directory)
     file = (directory or Path.cwd()) / FILE_NAME
-    fields = {str(it.validation_alias): name for name, it in Settings.model_fields.items()}
-    ordered = [*(name for name in MEANINGS if name in fields), *sorted(set(fields) - set(MEANINGS))]
     return Configuration(
         file,
         file.exists(),
         [
             Setting(
                 name,
-                shown_value(in_force(settings, fields[name])),
+                shown_value(effective_value(settings, field)),
                 sources[name].value,
-                MEANINGS.get(name, ""),
-                is_default=sources[name] is Source.DEFAULT,
-                is_secret="Secret" in str(Settings.model_fields[fields[name]].annotation),
+                SETTING_MEANINGS.get(name, ""),
+                is_default=sources[name] is SettingSource.DEFAULT,
+                is_secret="Secret" in str(Settings.model_fields[field].annotation),
             )
-            for name in ordered
+            for name, field in setting_fields().items()
         ],
     )
-
-
-def in_force(settings: Settings, field: str) -> object:
-    """Return what holds: where nothing is said, what that means."""
-    match field:
-        case "database_url":
-            return settings.database
-        case "url":
-            return settings.server_url
-        case _:
-            return getattr(settings, field)
-
-
-def shown_value(value: object) -> str | None:
-    """Return a value in words that give nothing away."""
-    match value:
-        case None | "" | ():
-            return None
-        case Secret():
-            return HIDDEN
-        case float():
-            return f"{value:g}"
-        case tuple():
-            return ",".join(map(str, value))
-        case TargetPolicy():
-            return ",".join(map(str, value.allow)) or None
-        case _:
-            return without_password(str(value))
-
-
-def without_password(text: str) -> str:
-    """Return an address whose user stays and whose password is blotted out, wherever it stands in it."""
-    return _IN_QUERY.sub(HIDDEN, _PASSWORD.sub(rf"\g<user>:{HIDDEN}@", text))

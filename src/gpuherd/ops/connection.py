@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuherd.bootstrap.data_dir import stored_admin_key
-from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.runtime.connection import Connection
 from gpuherd.settings import Settings
 
 

@@ -6,26 +6,26 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpuherd.adapters.sql.copying.places import reading_file, writing_to
-from gpuherd.adapters.sql.copying.plan import LEFT_OUT
-from gpuherd.adapters.sql.copying.rows import (
+from gpuherd.adapters.sql.copy.checksums import CopyMismatch
+from gpuherd.adapters.sql.copy.connections import open_source, open_target
+from gpuherd.adapters.sql.copy.plan import EXCLUDED_TABLES
+from gpuherd.adapters.sql.copy.rows import (
     CopiedRows,
     CopyFailed,
     Progress,
     copy_rows,
-    keep_others_out,
+    lock_target,
     tables_with_rows,
 )
-from gpuherd.adapters.sql.copying.sums import CopyDiffers
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.adapters.sql.migrate import HEAD
-from gpuherd.bootstrap.configuration import without_password
-from gpuherd.bootstrap.migrating import make_schema, schema_of, unusable
-from gpuherd.bootstrap.sole_use import alone
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.database import CopiedTable, DatabaseCopied
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.commands.database import CopiedTable, DatabaseCopied
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.exclusive_access import exclusive_access
+from gpuherd.ops.migrate import make_schema, schema_of, unusable_error
 from gpuherd.settings import Settings
 
 DATABASE_FILE = "gpuherd.db"
@@ -36,41 +36,43 @@ def copy_database(
 ) -> DatabaseCopied:
     """Copy everything in one transaction; a copy that is not like its original is not kept."""
     path = _source(settings, source)
-    place = _target(settings, target)
-    with alone(path):
+    target_settings = _target(settings, target)
+    with exclusive_access(path):
         _refuse_other_schema(path)
-        _refuse_full(place)
-        make_schema(place, clock)
+        _refuse_filled_target(target_settings)
+        make_schema(target_settings, clock)
         try:
-            rows = _copy(path, place, clock, progress)
-        except (CopyDiffers, CopyFailed) as error:
-            raise Refusal(ExitCode.FAILED, error.code, f"{error.message}; nothing of it was kept") from error
+            rows = _copy(path, target_settings, clock, progress)
+        except (CopyMismatch, CopyFailed) as error:
+            raise CommandError(
+                ExitCode.FAILED, error.code, f"{error.message}; nothing of it was kept"
+            ) from error
         except DatabaseUnusable as error:
-            raise unusable(error.message) from error
-    return _described(path, place, rows)
+            raise unusable_error(error.message) from error
+    return _summary(path, target_settings, rows)
 
 
-def _copy(path: Path, place: Settings, clock: Clock, progress: Progress) -> CopiedRows:
-    with reading_file(path) as source, writing_to(place.database) as target:
-        keep_others_out(target)
-        if full := tables_with_rows(target):
-            raise _not_empty(place, full[0])
+def _copy(path: Path, target_settings: Settings, clock: Clock, progress: Progress) -> CopiedRows:
+    with open_source(path) as source, open_target(target_settings.database) as target:
+        lock_target(target)
+        if filled_tables := tables_with_rows(target):
+            raise _not_empty(target_settings, filled_tables[0])
         rows = copy_rows(source, target, clock.now(), progress)
         target.commit()
     return rows
 
 
-def _source(settings: Settings, said: str | None) -> Path:
+def _source(settings: Settings, given: str | None) -> Path:
     """Return the file that is meant: a URL, a data directory, or that of the settings."""
-    if said is None:
+    if given is None:
         path = settings.data_dir / DATABASE_FILE
-    elif "://" in said:
-        path = _sqlite_file(said)
+    elif "://" in given:
+        path = _sqlite_file(given)
     else:
-        path = Path(said).expanduser()
+        path = Path(given).expanduser()
         path = path / DATABASE_FILE if path.is_dir() else path
     if not path.is_file():
-        raise Refusal(
+        raise CommandError(
             ExitCode.NOT_FOUND,
             "NO_DATABASE",
             f"there is no database at {path}",
@@ -82,18 +84,18 @@ def _source(settings: Settings, said: str | None) -> Path:
 def _sqlite_file(url: str) -> Path:
     path = _settings_for(url, "--from").sqlite_path
     if path is None:
-        raise _wrong_way("only a SQLite file can be copied from; PostgreSQL has pg_dump for this")
+        raise _unsupported_direction("only a SQLite file can be copied from; PostgreSQL has pg_dump for this")
     return path
 
 
-def _target(settings: Settings, said: str | None) -> Settings:
-    place = _settings_for(said, "--to") if said else settings
-    if place.sqlite_path is not None:
-        raise _wrong_way(
+def _target(settings: Settings, given: str | None) -> Settings:
+    target_settings = _settings_for(given, "--to") if given else settings
+    if target_settings.sqlite_path is not None:
+        raise _unsupported_direction(
             "the target must be PostgreSQL: say --to postgresql://…, or set GPUHERD_DATABASE_URL. "
             "A SQLite file is copied with gpuherd backup"
         )
-    return place
+    return target_settings
 
 
 def _settings_for(url: str, option: str) -> Settings:
@@ -101,21 +103,23 @@ def _settings_for(url: str, option: str) -> Settings:
         return Settings.model_validate({"GPUHERD_DATABASE_URL": url})
     except ValidationError:
         # Not their message: it would quote the URL, password and all.
-        raise _wrong_way(f"{option} must be sqlite:///… or postgresql://…") from None
+        raise _unsupported_direction(f"{option} must be sqlite:///… or postgresql://…") from None
 
 
-def _wrong_way(message: str) -> Refusal:
-    return Refusal(ExitCode.USAGE, "CANNOT_COPY_THIS_WAY", message)
+def _unsupported_direction(message: str) -> CommandError:
+    return CommandError(ExitCode.USAGE, "CANNOT_COPY_THIS_WAY", message)
 
 
 def _refuse_other_schema(path: Path) -> None:
     schema = schema_of(_settings_for(f"sqlite:///{path}", "--from"))
     if schema is None:
-        raise unusable(f"{path} is not a database of gpuherd")
+        raise unusable_error(f"{path} is not a database of gpuherd")
     if schema > HEAD:
-        raise unusable(f"{path} was written by a newer gpuherd (schema {schema}, this one knows {HEAD})")
+        raise unusable_error(
+            f"{path} was written by a newer gpuherd (schema {schema}, this one knows {HEAD})"
+        )
     if schema < HEAD:
-        raise Refusal(
+        raise CommandError(
             ExitCode.CONFLICT,
             "SCHEMA_BEHIND",
             f"{path} has the schema {schema}, this version works with {HEAD}",
@@ -123,39 +127,40 @@ def _refuse_other_schema(path: Path) -> None:
         )
 
 
-def _refuse_full(place: Settings) -> None:
+def _refuse_filled_target(target_settings: Settings) -> None:
     """Before the schema is made, so that a target which is refused stays as it was."""
     # Also says in time that it cannot be reached.
-    schema = schema_of(place)
+    schema = schema_of(target_settings)
     if schema is not None and schema > HEAD:
-        raise unusable(f"the target was written by a newer gpuherd (schema {schema})")
+        raise unusable_error(f"the target was written by a newer gpuherd (schema {schema})")
     try:
-        with writing_to(place.database) as target:
-            full = tables_with_rows(target)
+        with open_target(target_settings.database) as target:
+            filled_tables = tables_with_rows(target)
     except DatabaseUnusable as error:
-        raise unusable(error.message) from error
-    if full:
-        raise _not_empty(place, full[0])
+        raise unusable_error(error.message) from error
+    if filled_tables:
+        raise _not_empty(target_settings, filled_tables[0])
 
 
-def _not_empty(place: Settings, table: str) -> Refusal:
-    return Refusal(
+def _not_empty(target_settings: Settings, table: str) -> CommandError:
+    return CommandError(
         ExitCode.CONFLICT,
         "TARGET_NOT_EMPTY",
-        f"{without_password(place.database_url)} has data of gpuherd already (in the table {table}); "
+        f"{redact_password(target_settings.database_url)} "
+        f"has data of gpuherd already (in the table {table}); "
         "nothing was changed",
         suggestion="copy into an empty database: createdb NAME",
     )
 
 
-def _described(path: Path, place: Settings, rows: CopiedRows) -> DatabaseCopied:
+def _summary(path: Path, target_settings: Settings, rows: CopiedRows) -> DatabaseCopied:
     totals = rows.tables["instance"].totals
     return DatabaseCopied(
         source=path,
-        target=without_password(place.database_url),
+        target=redact_password(target_settings.database_url),
         schema=HEAD,
         tables=[CopiedTable(name, it.rows, f"{it.digest:016x}") for name, it in rows.tables.items()],
-        left_out=LEFT_OUT,
+        left_out=EXCLUDED_TABLES,
         jobs_queued=rows.jobs_queued,
         gpus=totals["gpus"],
         micro_usd_an_hour=totals["micro_usd"],

@@ -18,11 +18,11 @@ from aiohttp import web
 
 from gpuherd.adapters.logs import configure_logs
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
-from gpuherd.bootstrap.http_server import HttpServer
-from gpuherd.bootstrap.serve import listening, running_service
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import verify
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import verify
+from gpuherd.server.http_server import HttpServer
+from gpuherd.server.serve import bound_socket, running_service
 from gpuherd.settings import Settings, load_settings
 
 SPEED = 5.0
@@ -37,33 +37,35 @@ def run_demo() -> None:
 
 async def _demo(directory: Path) -> None:
     secret = Secret(f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}")
-    with _any_port() as door:
-        await _show(directory, secret, door)
+    with _bind_any_port() as listener:
+        await _show(directory, secret, listener)
 
 
-async def _show(directory: Path, secret: Secret, door: socket.socket) -> None:
-    port = int(door.getsockname()[1])
+async def _show(directory: Path, secret: Secret, listener: socket.socket) -> None:
+    port = int(listener.getsockname()[1])
     settings = _settings(directory, secret, port)
     configure_logs("error", [secret])
     clock = SystemClock()
     async with (
-        _receiver(secret) as (hook_url, arrived),
+        _receiver(secret) as (hook_url, received),
         running_service(settings, clock, simulator=True, speed=SPEED) as service,
     ):
         server = HttpServer(service)
-        serving = asyncio.create_task(server.serve(sockets=[door]))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started:  # noqa: ASYNC110  uvicorn offers no event to wait for
                 await asyncio.sleep(0.02)
-            _say(f"gpuherd is serving on http://127.0.0.1:{port}, with a simulated Novita (no key, no cost).")
+            _print_line(
+                f"gpuherd is serving on http://127.0.0.1:{port}, with a simulated Novita (no key, no cost)."
+            )
             key = admin_key(directory, None)
             environment = {"GPUHERD_URL": f"http://127.0.0.1:{port}", "GPUHERD_API_KEY": key.reveal()}
             await _rent(environment, hook_url)
-            await asyncio.wait_for(_last(arrived), WEBHOOK_LIMIT_S)
-            _say("Everything worked: request, rental, boot, readiness, signed webhook.")
+            await asyncio.wait_for(_until_ready_webhook(received), WEBHOOK_LIMIT_S)
+            _print_line("Everything worked: request, rental, boot, readiness, signed webhook.")
             if sys.stdout.isatty():
-                server.obey_signals()
-                _say(_what_next(environment))
+                server.handle_signals()
+                _print_line(_what_next(environment))
                 await serving
         finally:
             server.should_exit = True
@@ -73,7 +75,7 @@ async def _show(directory: Path, secret: Secret, door: socket.socket) -> None:
 async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
     """Run the very command that a user would type, and let it show its progress."""
     words = ["up", "--name", "demo", "--gpu", "RTX 4090 24GB", "--template", "101", "--webhook-url", hook_url]
-    _say(f"$ gpuherd {' '.join(words)}")
+    _print_line(f"$ gpuherd {' '.join(words)}")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gpuherd", *words, env={**os.environ, **environment}
     )
@@ -84,15 +86,15 @@ async def _rent(environment: Mapping[str, str], hook_url: str) -> None:
 @contextlib.asynccontextmanager
 async def _receiver(secret: Secret) -> AsyncIterator[tuple[str, asyncio.Queue[str]]]:
     """Listen for webhooks, check their signatures, and say what came."""
-    arrived: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
     clock = SystemClock()
 
     async def receive(request: web.Request) -> web.Response:
         body = await request.read()
         verify(dict(request.headers), body, secret, clock.now())
         event = json.loads(body)
-        _say(f"  webhook {event['type']:<20} signature valid, id {request.headers['webhook-id']}")
-        arrived.put_nowait(event["type"])
+        _print_line(f"  webhook {event['type']:<20} signature valid, id {request.headers['webhook-id']}")
+        received.put_nowait(event["type"])
         return web.Response()
 
     app = web.Application()
@@ -102,13 +104,13 @@ async def _receiver(secret: Secret) -> AsyncIterator[tuple[str, asyncio.Queue[st
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook", arrived
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook", received
     finally:
         await runner.cleanup()
 
 
-async def _last(arrived: asyncio.Queue[str]) -> None:
-    while await arrived.get() != "instance.ready":
+async def _until_ready_webhook(received: asyncio.Queue[str]) -> None:
+    while await received.get() != "instance.ready":
         pass
 
 
@@ -124,14 +126,14 @@ def _settings(directory: Path, secret: Secret, port: int) -> Settings:
 
 
 @contextlib.contextmanager
-def _any_port() -> Iterator[socket.socket]:
+def _bind_any_port() -> Iterator[socket.socket]:
     """Prefer the usual port; take any other if somebody has it."""
     with contextlib.ExitStack() as stack:
         try:
-            door = stack.enter_context(listening("127.0.0.1", 8080))
+            listener = stack.enter_context(bound_socket("127.0.0.1", 8080))
         except CannotStart:
-            door = stack.enter_context(listening("127.0.0.1", 0))
-        yield door
+            listener = stack.enter_context(bound_socket("127.0.0.1", 0))
+        yield listener
 
 
 def _what_next(environment: Mapping[str, str]) -> str:
@@ -139,6 +141,6 @@ def _what_next(environment: Mapping[str, str]) -> str:
     return f"Still serving; Ctrl-C ends it. In another terminal:\n  export {settings}\n  .venv/bin/gpuherd ls"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Sole use of a database file, for commands that must not work on it beside a server."""
+"""An exclusive lock on a SQLite file, for commands that must not run beside a server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
 
 @contextmanager
-def alone(path: Path | None) -> Iterator[None]:
+def exclusive_access(path: Path | None) -> Iterator[None]:
     """Keep every other process away from a SQLite file."""
     if path is None:
         yield
@@ -20,7 +20,7 @@ def alone(path: Path | None) -> Iterator[None]:
     try:
         lock = ProcessLock(path.absolute().parent)
     except CannotStart as taken:
-        raise Refusal(
+        raise CommandError(
             ExitCode.CONFLICT,
             "SERVER_RUNNING",
             taken.message,

@@ -8,25 +8,25 @@ from contextlib import closing
 import asyncpg  # type: ignore[import-untyped]
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.adapters.sql.migrate import HEAD, migrate
-from gpuherd.bootstrap.configuration import without_password
-from gpuherd.bootstrap.doctor.database import Opened, Unopened, open_postgres, open_sqlite
-from gpuherd.bootstrap.sole_use import alone
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql.schema.migrate import HEAD, migrate
+from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.database import Migrated
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.commands.database import Migrated
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, open_postgres, open_sqlite
+from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.settings import Settings
 
 
 def migrate_database(settings: Settings, clock: Clock, *, check: bool) -> Migrated:
     """Run the migrations that the database lacks; with `check` only say which it has."""
-    where = without_password(str(settings.sqlite_path or settings.database_url))
+    where = redact_password(str(settings.sqlite_path or settings.database_url))
     before = schema_of(settings)
     if not check:
-        with alone(settings.sqlite_path):
+        with exclusive_access(settings.sqlite_path):
             make_schema(settings, clock)
         return Migrated(where, before, schema_of(settings), HEAD)
     if before is not None and before > HEAD:
@@ -44,7 +44,7 @@ def schema_of(settings: Settings) -> str | None:
         found = open_sqlite(path)
     else:
         return None
-    return _opened(found).schema
+    return _require_opened(found).schema
 
 
 def make_schema(settings: Settings, clock: Clock) -> None:
@@ -59,12 +59,12 @@ def _run_migrations(settings: Settings) -> None:
         with closing(Database(settings.database)) as database:
             migrate(database)
     except DatabaseUnusable as error:
-        raise unusable(error.message) from error
+        raise unusable_error(error.message) from error
 
 
-def unusable(message: str, suggestion: str = "") -> Refusal:
+def unusable_error(message: str, suggestion: str = "") -> CommandError:
     """Return the refusal for a database that cannot be used as it is."""
-    return Refusal(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
+    return CommandError(ExitCode.CONFIGURATION, DatabaseUnusable.code, message, suggestion=suggestion)
 
 
 async def _make_queue(url: str, clock: Clock) -> None:
@@ -75,12 +75,12 @@ async def _make_queue(url: str, clock: Clock) -> None:
         finally:
             await repository.close()
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise unusable(f"the queue's tables cannot be made ({type(error).__name__})") from error
+        raise unusable_error(f"the queue's tables cannot be made ({type(error).__name__})") from error
 
 
-def _opened(found: Opened | Unopened) -> Opened:
-    if isinstance(found, Unopened):
-        raise unusable(
+def _require_opened(found: OpenedDatabase | UnopenedDatabase) -> OpenedDatabase:
+    if isinstance(found, UnopenedDatabase):
+        raise unusable_error(
             f"{found.where} cannot be opened: {found.reason}",
             "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR; gpuherd doctor tells more",
         )

@@ -10,9 +10,9 @@ import sys
 
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.clock import SystemClock
-from gpuherd.simulator.scenarios import play, scenario_names
+from gpuherd.simulator.scenarios import apply_scenario, scenario_names
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 
 
 async def simulate(host: str, port: int, speed: float, scenario: str, seed: int | None) -> None:
@@ -21,7 +21,7 @@ async def simulate(host: str, port: int, speed: float, scenario: str, seed: int 
         known = "\n".join(f"  {name}: {story}" for name, story in scenario_names().items())
         raise CannotStart(f"there is no scenario {scenario!r}. There are:\n{known}")
     world = World(SystemClock(), random.Random(seed), speed=speed)
-    play(world, scenario)
+    apply_scenario(world, scenario)
     try:
         server = await start_simulator(world, host, port)
     except OSError as error:
@@ -30,15 +30,15 @@ async def simulate(host: str, port: int, speed: float, scenario: str, seed: int 
     sys.stdout.write(f"simulated Novita at {server.base_url} (speed {speed:g}, scenario {scenario})\n")
     sys.stdout.flush()
     try:
-        await _until_told()
+        await _until_signal()
     finally:
         await server.close()
 
 
-async def _until_told() -> None:
-    told = asyncio.Event()
+async def _until_signal() -> None:
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(name, told.set)
-    await told.wait()
+            loop.add_signal_handler(name, stop.set)
+    await stop.wait()

@@ -1,4 +1,4 @@
-"""What is to be remembered of API keys, of their sessions, of who did what, and of requests made twice."""
+"""What is to be remembered of API keys, dashboard sessions, the audit log, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gpuherd.domain.api_key import ApiKey
-from gpuherd.domain.audit import AuditEntry, Deed
-from gpuherd.ports.store import Claim
+from gpuherd.domain.access.api_key import ApiKey
+from gpuherd.domain.access.audit import AuditEntry, AuditRecord
+from gpuherd.ports.instances import IdempotencyClaim
 
 
 class ApiKeys(Protocol):
     """The keys, without what would let anybody in."""
 
-    async def add(self, key: ApiKey, deed: Deed) -> None:
+    async def add(self, key: ApiKey, audit_record: AuditRecord) -> None:
         """Remember a new key, and who made it; `Conflict` if its id is taken."""
         ...
 
-    async def everyone(self) -> tuple[ApiKey, ...]:
+    async def list_all(self) -> tuple[ApiKey, ...]:
         """Return all, oldest first, revoked ones too."""
         ...
 
@@ -27,7 +27,7 @@ class ApiKeys(Protocol):
         """Return one; `NotFound` (KEY_NOT_FOUND) if there is none."""
         ...
 
-    async def revoke(self, key_id: str, deed: Deed) -> ApiKey:
+    async def revoke(self, key_id: str, audit_record: AuditRecord) -> ApiKey:
         """Make a key worthless from now on, and return it. Quiet if it is already."""
         ...
 
@@ -48,7 +48,7 @@ class AuditPage:
 class AuditLog(Protocol):
     """The log. Most entries are written together with what they tell of; nothing ever changes one."""
 
-    async def append(self, deed: Deed) -> AuditEntry:
+    async def append(self, audit_record: AuditRecord) -> AuditEntry:
         """Write an entry by itself, just before something is done that no transaction of ours can hold."""
         ...
 
@@ -58,7 +58,7 @@ class AuditLog(Protocol):
 
 
 @dataclass(frozen=True)
-class KeptReply:
+class StoredReply:
     """What was answered to a request, to be answered again."""
 
     status: int
@@ -66,30 +66,30 @@ class KeptReply:
     body: str
 
 
-class Claims(Protocol):
+class IdempotencyStore(Protocol):
     """Requests that carried an `Idempotency-Key`, other than those that instances keep with themselves."""
 
-    async def begin(self, claim: Claim) -> KeptReply | None:
+    async def begin(self, claim: IdempotencyClaim) -> StoredReply | None:
         """Take the claim and return None, or return what was answered to the same request before.
 
-        `ClaimMismatch` if it was another request, `Conflict` (IDEMPOTENCY_KEY_IN_USE) if that one is still
-        being answered. A claim that was taken long ago and never answered may be taken again.
+        `IdempotencyKeyReused` if it was another request, `Conflict` (IDEMPOTENCY_KEY_IN_USE) if that one is
+        still being answered. A claim that was taken long ago and never answered may be taken again.
         """
         ...
 
-    async def finish(self, claim: Claim, reply: KeptReply) -> None:
+    async def finish(self, claim: IdempotencyClaim, reply: StoredReply) -> None:
         """Keep the reply to the request that has the claim."""
         ...
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: IdempotencyClaim) -> None:
         """Give the claim up: nothing was done."""
         ...
 
 
-class EndedSessions(Protocol):
+class RevokedSessions(Protocol):
     """Sessions of the dashboard that somebody signed out of before their time was over."""
 
-    async def add(self, session_id: str, expires_at: datetime, deed: Deed) -> None:
+    async def add(self, session_id: str, expires_at: datetime, audit_record: AuditRecord) -> None:
         """Let a session be over in every replica, and write down who ended it. Quiet if it already is."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from gpuherd.domain.machine import Listing, Machine
-from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+from gpuherd.domain.cloud.machine import Listing, Machine
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 
 
 class Cloud(Protocol):
@@ -47,7 +47,7 @@ class Cloud(Protocol):
         """Return one machine with its connection details; `MachineGone` if the cloud has no such machine."""
         ...
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         """Rent one machine and return its id. The call is made once, whatever happens.
 
         `OutOfStock`, `CloudRefused`, `CloudUnavailable`: surely not rented.

@@ -1,4 +1,4 @@
-"""What the house needs to reach hosts that users name: a guarded way out, and how it fails."""
+"""What the use cases need to reach hosts that users name: egress that is safe from SSRF, and how it fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FailureCategory(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-class OutboundFailure(GpuherdError):
+class EgressFailure(GpuherdError):
     """No usable reply; `detail` holds no URL, header or body, for a webhook URL may itself be a secret."""
 
     code = "OUTBOUND_FAILURE"
@@ -35,7 +35,7 @@ class OutboundFailure(GpuherdError):
 
 
 @dataclass(frozen=True)
-class OutboundReply:
+class EgressReply:
     """What came back: header names in lower case, and at most as many bytes as were asked for."""
 
     status: int
@@ -46,7 +46,7 @@ class OutboundReply:
     address: str
 
 
-class OutboundDoor(Protocol):
+class EgressHttp(Protocol):
     """The only way to URLs that somebody else chose."""
 
     async def request(
@@ -58,19 +58,19 @@ class OutboundDoor(Protocol):
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> OutboundReply:
-        """Send one request, once, and return whatever status comes back; `OutboundFailure` if none does.
+    ) -> EgressReply:
+        """Send one request, once, and return whatever status comes back; `EgressFailure` if none does.
 
         Never follows a redirect. `timeout_s` covers everything from the name lookup to the last byte.
         """
         ...
 
 
-class TcpDoor(Protocol):
+class EgressTcp(Protocol):
     """The only way to bare TCP ports that somebody else chose."""
 
     async def connect(self, host: str, port: int, timeout_s: float) -> float:
-        """Open a connection, close it, and return how many seconds it took; `OutboundFailure` if it fails."""
+        """Open a connection, close it, and return how many seconds it took; `EgressFailure` if it fails."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuherd.domain.events import Event
+from gpuherd.domain.instance.events import Event
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""What the use cases need of our memory, as small promises; one database keeps them all.
+"""What the use cases need of the store, as small promises; one database keeps them all.
 
 Any method may raise `StoreUnavailable`: nothing was changed, unless it is a `StoreOutcomeUnknown`, which may
-have changed everything that was asked for. "The store is down" is never "not found".
-"""
+have changed everything that was asked for. "The store is down" is never "not found"."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gpuherd.domain.api_key import Limits
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.operation import Operation
-from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.domain.access.api_key import Limits
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 
 
 @dataclass(frozen=True)
-class Claim:
+class IdempotencyClaim:
     """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
 
     # The id of the caller's key: two callers may use the same word.
@@ -46,17 +45,17 @@ class Change:
     # The job that has reached its end with this change.
     finished_job: str | None = None
     # The lease goes back with this change: nobody has to wait until its turn has said goodbye.
-    ends_turn: bool = False
+    releases_lease: bool = False
     # Operations that this change makes, moves or ends.
     operations: tuple[Operation, ...] = ()
     # Who asks for this, for the audit log; None for what gpuherd does by itself.
-    deed: Deed | None = None
+    audit_record: AuditRecord | None = None
     # Nothing is written (`QuotaExceeded`) if with this the owner's instances would use more.
     limits: Limits | None = None
 
 
 @dataclass(frozen=True)
-class Told:
+class OutboxEntries:
     """The webhooks of an event and the jobs that send them, to be written in one transaction with it."""
 
     deliveries: tuple[Delivery, ...] = ()
@@ -64,14 +63,14 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One turn's exclusive hold on an instance, with all that a decision needs."""
+class LeasedInstance:
+    """An instance under an exclusive lease, with all that a decision needs."""
 
     instance: Instance
     attempts: tuple[Attempt, ...]
     # Of the machine that is bound, or of those that carry a tag of this instance; while none is bound also
     # where no attempt has that tag, because this database may be older than the machine.
-    sightings: tuple[Sighting, ...]
+    observations: tuple[ObservedMachine, ...]
     # Lists made since the open attempt was sent, or since the removal was asked for, oldest first.
     lists: tuple[ListRecord, ...]
     token: str
@@ -103,7 +102,7 @@ class InstancePage:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveInstance:
     """An instance that is not deleted, and the tag of its create call if the outcome of one is open."""
 
     instance: Instance
@@ -113,15 +112,15 @@ class Live:
 class Instances(Protocol):
     """Instances and what happened to them."""
 
-    async def add(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         """Remember a new instance with its first events, deliveries and jobs, and return it.
 
-        If the claim is taken, nothing is written and the instance that has it is returned; `ClaimMismatch` if
-        that one was asked for with another body.
+        If the claim is taken, nothing is written and the instance that has it is returned;
+        `IdempotencyKeyReused` if that one was asked for with another body.
         """
         ...
 
-    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         """Write a change that somebody outside of a turn has made, and return the instance as it is now.
 
         `StaleWrite` if the instance has changed since it was read, or the claim is taken: nothing was
@@ -129,20 +128,20 @@ class Instances(Protocol):
         """
         ...
 
-    async def claim_operation(self, claim: Claim, instance: Instance) -> None:
+    async def claim_operation(self, claim: IdempotencyClaim, instance: Instance) -> None:
         """Let the claim stand for the operation that the instance has; quiet if it is taken."""
         ...
 
-    async def claimed_operation(self, claim: Claim) -> tuple[Instance, Operation] | None:
-        """Return what this claim stands for, if it was made; `ClaimMismatch` if for something else."""
+    async def claimed_operation(self, claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
+        """Return what this claim stands for, if it was made; `IdempotencyKeyReused` if for something else."""
         ...
 
     async def operation(self, operation_id: str) -> tuple[Operation, str]:
         """Return an operation and the id of its instance; `NotFound` (OPERATION_NOT_FOUND) if none."""
         ...
 
-    async def claimed(self, claim: Claim) -> Instance | None:
-        """Return the instance that has this claim, if there is one; `ClaimMismatch` as above."""
+    async def claimed(self, claim: IdempotencyClaim) -> Instance | None:
+        """Return the instance that has this claim, if there is one; `IdempotencyKeyReused` as above."""
         ...
 
     async def get(self, instance_id: str) -> Instance:
@@ -161,7 +160,7 @@ class Instances(Protocol):
         """Return how many there are in each status, also where there are none."""
         ...
 
-    async def all_live(self, owner: str | None = None) -> Sequence[Live]:
+    async def all_live(self, owner: str | None = None) -> Sequence[LiveInstance]:
         """Return all (of an owner) that are not deleted, newest first."""
         ...
 
@@ -178,33 +177,33 @@ class Instances(Protocol):
         ...
 
 
-class Turns(Protocol):
-    """Exclusive turns on instances: a lease that every save checks."""
+class InstanceLeases(Protocol):
+    """Exclusive leases on instances, which every save checks."""
 
-    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
-        """Take the lease and look; None while another turn holds it."""
+    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
+        """Acquire the lease and read the instance; None while another holder has it."""
         ...
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         """Write `change` under the turn's lease and return the turn as it now stands.
 
         `StaleWrite` if the row changed or the lease was lost: nothing was written.
         """
         ...
 
-    async def refresh(self, turn: Turn) -> Turn:
+    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
         """Return the turn with everything in it as it is now; `StaleWrite` if it was lost."""
         ...
 
-    async def end(self, turn: Turn) -> None:
+    async def release(self, leased: LeasedInstance) -> None:
         """Give the lease back. Quiet when it was lost, or went back with the last change."""
         ...
 
 
-class Sightings(Protocol):
+class Observations(Protocol):
     """What our lists of the cloud showed."""
 
-    async def all_known(self) -> Mapping[str, Sighting]:
+    async def all_known(self) -> Mapping[str, ObservedMachine]:
         """Return every machine that we ever saw and that is not known to be gone for good."""
         ...
 
@@ -213,7 +212,7 @@ class Sightings(Protocol):
         ...
 
     async def record(
-        self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
     ) -> tuple[Instance, ...]:
         """Write down a list: what changed, what can be forgotten.
 
@@ -222,7 +221,7 @@ class Sightings(Protocol):
         """
         ...
 
-    async def anything_moves(self) -> bool:
+    async def any_unsettled(self) -> bool:
         """Tell whether some instance is not settled, and has a machine or may have one."""
         ...
 
@@ -280,4 +279,4 @@ class Flags(Protocol):
 
     async def get(self, key: str) -> str | None: ...
 
-    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None: ...
+    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

@@ -1,4 +1,4 @@
-"""The job book: what is to be done, what was, and what came of it."""
+"""The jobs: what is to be done, what was, and what came of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import Job, JobStatus, NewJob
 
 
@@ -45,15 +45,15 @@ class JobStats:
 
 
 @dataclass(frozen=True)
-class Unattended:
+class UnscheduledWork:
     """Work that nobody does."""
 
     instances: tuple[Instance, ...]
     deliveries: tuple[Delivery, ...]
 
 
-class JobBook(Protocol):
-    """The book of jobs: what people see, and what the worker writes down about them."""
+class Jobs(Protocol):
+    """The jobs: what people see, and what the worker records about them."""
 
     async def get(self, job_id: str) -> Job:
         """Return one job; `NotFound` (JOB_NOT_FOUND) if there is none."""
@@ -75,11 +75,11 @@ class JobBook(Protocol):
         """Note that a job has done its work. Quiet when that is known."""
         ...
 
-    async def stumbled(self, job_id: str, error: str) -> Job:
+    async def record_failure(self, job_id: str, error: str) -> Job:
         """Count a failed try; the job has failed for good when none is left."""
         ...
 
-    async def gave_up(self, job_id: str, error: str) -> None:
+    async def mark_failed(self, job_id: str, error: str) -> None:
         """Count a failed try after which no other makes sense."""
         ...
 
@@ -87,15 +87,15 @@ class JobBook(Protocol):
         """Take new jobs, except where an unfinished one has the key. Return how many were taken."""
         ...
 
-    async def ring(self, jobs: Sequence[NewJob]) -> None:
+    async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
         """Wake the unfinished jobs with these keys, at once; take a new job where there is none."""
         ...
 
-    async def revive(self, job_id: str) -> Job:
+    async def reopen(self, job_id: str) -> Job:
         """Make a failed job due again, with all its tries; `Conflict` if its work has a new job already."""
         ...
 
-    async def unattended(self, limit: int) -> Unattended:
+    async def unscheduled(self, limit: int) -> UnscheduledWork:
         """Return what is unfinished and has no job (a crash or a lost job left it so)."""
         ...
 

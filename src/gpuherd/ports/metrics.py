@@ -1,4 +1,4 @@
-"""What the house needs to count and time its own work, and to show the sums to whoever keeps watch."""
+"""What is needed to count and time our own work, and to render it for a monitoring system."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Meter(Protocol):
         ...
 
 
-class SilentMeter:
+class NullMeter:
     """Takes no note of anything: for tests, and where nobody keeps watch."""
 
     def request(self, route: str, method: str, status: int | None, seconds: float) -> None: ...

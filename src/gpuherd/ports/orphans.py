@@ -7,59 +7,59 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import Orphan, Records
-from gpuherd.domain.sighting import Sighting
-from gpuherd.ports.store import Change, Told
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.orphan import MachineRecords, Orphan
+from gpuherd.ports.instances import Change, OutboxEntries
 
 
 @dataclass(frozen=True)
-class Stray:
+class OrphanCandidate:
     """One machine that may need a line in the ledger, or has one, with all that we hold about it."""
 
     # What the lists say; None when they do not know it (any more).
-    sighting: Sighting | None
-    records: Records
+    sighting: ObservedMachine | None
+    records: MachineRecords
     # Its line in the ledger, open or closed.
     orphan: Orphan | None
 
 
 @dataclass(frozen=True)
-class Line:
+class LedgerEntry:
     """What the ledger and the lists say of one machine."""
 
     orphan: Orphan | None
-    sighting: Sighting | None
+    sighting: ObservedMachine | None
 
 
 @dataclass(frozen=True)
-class AccountNews:
+class AccountEvent:
     """An event that belongs to no instance."""
 
     # Numbered when it is written.
     event: Event
     # Returns the webhooks of the numbered event; called in its transaction.
-    tell: Callable[[Event], Told]
+    outbox_entries_for: Callable[[Event], OutboxEntries]
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerWrite:
     """A line of the ledger as it shall be, and the event of it, on an instance or on the account."""
 
     orphan: Orphan
     change: Change | None = None
-    account: AccountNews | None = None
+    account: AccountEvent | None = None
     # Who asks for this, for the audit log; None for what gpuherd does by itself.
-    deed: Deed | None = None
+    audit_record: AuditRecord | None = None
 
 
 class Orphans(Protocol):
     """The ledger. Lines are kept for a while after their machine is gone."""
 
-    async def strays(self) -> tuple[Stray, ...]:
+    async def candidates(self) -> tuple[OrphanCandidate, ...]:
         """Return the machines about which something may have to be decided, from one look at all records.
 
         These are listed machines that no instance counts on and that have no open line yet; open lines whose
@@ -68,11 +68,11 @@ class Orphans(Protocol):
         """
         ...
 
-    async def line(self, cloud_id: str) -> Line:
+    async def entry(self, cloud_id: str) -> LedgerEntry:
         """Return what the ledger and the lists say of one machine, which may be nothing."""
         ...
 
-    async def records(self, machine: Machine) -> Records:
+    async def records(self, machine: Machine) -> MachineRecords:
         """Return what we hold about a machine now."""
         ...
 
@@ -80,14 +80,14 @@ class Orphans(Protocol):
         """Return every open line with its machine as the lists show it now, first seen first."""
         ...
 
-    async def note(self, entries: Sequence[Entry]) -> None:
+    async def save(self, entries: Sequence[LedgerWrite]) -> None:
         """Write lines and their events in one transaction.
 
         `StaleWrite` if one of the lines or instances has changed since it was read: nothing was written.
         """
         ...
 
-    async def ask(self, orphan: Orphan) -> Orphan | None:
+    async def begin_order(self, orphan: Orphan) -> Orphan | None:
         """Note that the cloud is asked now to carry out the order, and return the line as it is.
 
         None if the line has changed since it was read, or if an instance counts on the machine now: then

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuherd.domain.health import EndpointHealth, HealthCheck
-from gpuherd.domain.machine import PortMapping
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.instance.health import EndpointHealth
+from gpuherd.domain.instance.health_check import HealthCheck
 
 
 class Prober(Protocol):

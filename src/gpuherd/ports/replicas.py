@@ -1,4 +1,7 @@
-"""What replicas agree on in their common database: who does what only one may do, and who is there."""
+"""What replicas agree on in their common database.
+
+Who leads, by a lease with a fencing token, and which replicas are alive.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,23 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 
-class Duties(Protocol):
-    """Duties that one replica at a time may hold, each for a term that has to be renewed."""
+class LeaderLeases(Protocol):
+    """Leases that one replica at a time may hold, each for a term that has to be renewed."""
 
-    async def hold(self, name: str, holder: str, term: timedelta) -> int | None:
-        """Take a duty that is free, or keep it; return its fence, None while another replica holds it.
+    async def acquire_or_renew(self, name: str, holder: str, term: timedelta) -> int | None:
+        """Acquire a lease that is free, or renew it; return its fencing token, None while another replica
+        holds it.
 
-        The fence grows whenever the duty changes hands, and not when it is kept.
+        The fencing token grows whenever the lease changes hands, and not when it is renewed.
         """
         ...
 
-    async def seize(self, name: str, holder: str, term: timedelta) -> int:
-        """Take a duty from whoever holds it, and return its fence."""
+    async def force_acquire(self, name: str, holder: str, term: timedelta) -> int:
+        """Take a lease from its holder, and return its fencing token."""
         ...
 
-    async def lay_down(self, name: str, holder: str) -> None:
-        """Free a duty at once. Quiet when another replica holds it."""
+    async def release(self, name: str, holder: str) -> None:
+        """Release a lease at once. Quiet when another replica holds it."""
         ...
 
 
@@ -44,10 +48,10 @@ class Replica:
 class Replicas(Protocol):
     """Who is there."""
 
-    async def sign(self, replica: Replica, forget_before: datetime) -> Sequence[Replica]:
-        """Note that this one is there, forget who was not seen for long, and return all, oldest first."""
+    async def heartbeat(self, replica: Replica, forget_before: datetime) -> Sequence[Replica]:
+        """Record a heartbeat, drop replicas that were not seen for long, and return all, oldest first."""
         ...
 
-    async def sign_off(self, replica_id: str) -> None:
-        """Note that this one has gone."""
+    async def deregister(self, replica_id: str) -> None:
+        """Deregister this replica."""
         ...

@@ -1,4 +1,4 @@
-"""What the use cases need to remember of webhooks: who wants them, and what became of each."""
+"""What the use cases need of webhooks: who wants them, how one is sent, and what became of each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import NewJob
 
 
@@ -70,7 +71,7 @@ class DeliveryLog(Protocol):
 class WebhookEndpoints(Protocol):
     """The endpoints."""
 
-    async def add(self, endpoint: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def add(self, endpoint: WebhookEndpoint, audit_record: AuditRecord | None = None) -> None:
         """Remember a new one."""
         ...
 
@@ -78,14 +79,49 @@ class WebhookEndpoints(Protocol):
         """Return one; `NotFound` (WEBHOOK_ENDPOINT_NOT_FOUND) if there is none."""
         ...
 
-    async def everyone(self) -> tuple[WebhookEndpoint, ...]:
+    async def list_all(self) -> tuple[WebhookEndpoint, ...]:
         """Return all, oldest first."""
         ...
 
-    async def change(self, before: WebhookEndpoint, after: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def change(
+        self, before: WebhookEndpoint, after: WebhookEndpoint, audit_record: AuditRecord | None = None
+    ) -> None:
         """Write a change; `StaleWrite` if somebody else changed it since, `NotFound` if it is gone."""
         ...
 
-    async def remove(self, endpoint_id: str, deed: Deed | None = None) -> None:
+    async def remove(self, endpoint_id: str, audit_record: AuditRecord | None = None) -> None:
         """Forget one; `NotFound` if there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class DeliveryResult:
+    """How one try ended. `detail` is our own sentence and never repeats what the receiver wrote.
+
+    `category` is ok, redirect, gone, throttled, http_4xx, http_5xx, or a `FailureCategory`.
+    """
+
+    accepted: bool
+    status: int | None
+    category: str
+    detail: str
+    retry_after_s: float | None
+    elapsed_s: float
+
+
+class WebhookSender(Protocol):
+    """Carries one event to one receiver."""
+
+    async def send(
+        self,
+        url: str,
+        event_id: str,
+        body: bytes,
+        now: datetime,
+        secrets: Sequence[Secret] | None = None,
+    ) -> DeliveryResult:
+        """Try once to deliver exactly these bytes; whatever the receiver or the network does is a result.
+
+        Signed with each of `secrets`; without any given, with those of the installation.
+        """
         ...

@@ -1,4 +1,8 @@
-"""Keep one slow neighbour from taking every seat: a limit for all, and a smaller one for each key."""
+"""A bulkhead.
+
+A concurrency limit for all, and a smaller one for each key, so that one slow neighbour cannot take every
+slot.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Room:
-    seats: asyncio.Semaphore
-    visitors: int = 0
+class _KeyPermits:
+    permits: asyncio.Semaphore
+    users: int = 0
 
 
 class Bulkhead:
@@ -20,23 +24,23 @@ class Bulkhead:
     def __init__(self, total: int, per_key: int) -> None:
         if total < 1 or per_key < 1:
             raise ValueError("total and per_key must be at least 1")
-        self._seats = asyncio.Semaphore(total)
+        self._permits = asyncio.Semaphore(total)
         self._per_key = per_key
-        self._rooms: dict[Hashable, _Room] = {}
+        self._by_key: dict[Hashable, _KeyPermits] = {}
 
     @asynccontextmanager
     async def __call__(self, key: Hashable) -> AsyncIterator[None]:
-        room = self._rooms.setdefault(key, _Room(asyncio.Semaphore(self._per_key)))
-        room.visitors += 1
+        of_key = self._by_key.setdefault(key, _KeyPermits(asyncio.Semaphore(self._per_key)))
+        of_key.users += 1
         try:
             # The key's own seat first: who waits for a crowded key must not hold a seat of everyone's.
-            async with room.seats, self._seats:
+            async with of_key.permits, self._permits:
                 yield
         finally:
-            room.visitors -= 1
-            if not room.visitors:
-                del self._rooms[key]
+            of_key.users -= 1
+            if not of_key.users:
+                del self._by_key[key]
 
     def __len__(self) -> int:
         """How many keys are remembered: those with someone inside or waiting."""
-        return len(self._rooms)
+        return len(self._by_key)

@@ -1,4 +1,4 @@
-"""Remember answers for a while: the least used leave first, and one question is asked only once at a time."""
+"""An LRU cache with a time to live and single-flight loading: one question is asked only once at a time."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Cache(Generic[K, V]):
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = asyncio.ensure_future(load())
-            flight.add_done_callback(partial(self._land, key, min(negative_ttl_s, self._ttl_s)))
+            flight.add_done_callback(partial(self._finish_flight, key, min(negative_ttl_s, self._ttl_s)))
         return await asyncio.shield(flight)
 
     def keys(self) -> tuple[K, ...]:
@@ -148,7 +148,7 @@ class Cache(Generic[K, V]):
             self._entries.popitem(last=False)
             self._evictions += 1
 
-    def _land(self, key: K, negative_ttl_s: float, flight: asyncio.Future[V]) -> None:
+    def _finish_flight(self, key: K, negative_ttl_s: float, flight: asyncio.Future[V]) -> None:
         # Asking for the exception also marks it as seen, should nobody be waiting any more.
         failed = flight.cancelled() or flight.exception() is not None
         if self._flights.get(key) is not flight:

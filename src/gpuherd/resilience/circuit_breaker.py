@@ -1,4 +1,7 @@
-"""Stop asking one who only fails, and find out with a few careful questions when it is well again."""
+"""A circuit breaker.
+
+Stop calling one that only fails, and find out with a few probes when it is well again.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class BreakerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SharedBreakerState:
     """Whether calls are made, as replicas tell each other; times in seconds from the moment of telling."""
 
     is_open: bool = False
@@ -123,7 +126,7 @@ class CircuitBreaker:
         self._permits = half_open_permits
         self._window = _Window(window_s)
         self._state = BreakerState.CLOSED
-        self._era = 0
+        self._generation = 0
         self._probes = 0
         self._probe_successes = 0
         self._growth = 1
@@ -142,28 +145,28 @@ class CircuitBreaker:
         self._may_probe = may_probe
         self._changed = changed
 
-    def standing(self) -> Standing:
+    def shared_state(self) -> SharedBreakerState:
         """Return what the others should know."""
         if self.state is BreakerState.CLOSED or self._opened_at is None:
-            return Standing()
+            return SharedBreakerState()
         rest_s = max(0.0, self._probe_at - self._clock.monotonic())
         open_s = max(0.0, (self._clock.now() - self._opened_at).total_seconds())
-        return Standing(True, rest_s, self._growth, open_s)
+        return SharedBreakerState(True, rest_s, self._growth, open_s)
 
-    def adopt(self, standing: Standing) -> None:
+    def apply(self, shared_state: SharedBreakerState) -> None:
         """Stand as the others do, whatever was found out here."""
-        if standing.is_open:
-            self._growth = standing.growth
-            self._probe_at = self._clock.monotonic() + standing.rest_s
-            self._opened_at = self._clock.now() - timedelta(seconds=standing.open_s)
+        if shared_state.is_open:
+            self._growth = shared_state.growth
+            self._probe_at = self._clock.monotonic() + shared_state.rest_s
+            self._opened_at = self._clock.now() - timedelta(seconds=shared_state.open_s)
             self._enter(BreakerState.OPEN)
         else:
             self._close()
 
     @property
     def state(self) -> BreakerState:
-        rested = self._clock.monotonic() >= self._probe_at
-        if self._state is BreakerState.OPEN and rested and not self._held_open:
+        is_due = self._clock.monotonic() >= self._probe_at
+        if self._state is BreakerState.OPEN and is_due and not self._held_open:
             self._enter(BreakerState.HALF_OPEN)
         return self._state
 
@@ -180,7 +183,7 @@ class CircuitBreaker:
         if is_probe and not (probe_allowed and self._has_probe_left()):
             raise BreakerOpen(PROBING_RETRY_AFTER_S)
         self._probes += is_probe
-        return Permit(partial(self._settle, self._era, is_probe))
+        return Permit(partial(self._settle, self._generation, is_probe))
 
     def retry_after_s(self) -> float:
         """Seconds until a call that may probe has a chance, 0 if it has one now."""
@@ -211,10 +214,10 @@ class CircuitBreaker:
     def _has_probe_left(self) -> bool:
         return self._probes < self._permits and self._may_probe()
 
-    def _settle(self, era: int, is_probe: bool, succeeded: bool | None) -> None:
+    def _settle(self, generation: int, is_probe: bool, succeeded: bool | None) -> None:
         # Even a stale probe was under way until now, so it counts against the permits until now.
         self._probes -= is_probe
-        if era != self._era or succeeded is None:
+        if generation != self._generation or succeeded is None:
             return
         if is_probe:
             self._judge_probe(succeeded)
@@ -224,11 +227,11 @@ class CircuitBreaker:
     def _judge_call(self, succeeded: bool) -> None:
         self._window.add(self._clock.monotonic(), succeeded)
         failures = self._window.failures
-        if not succeeded and failures >= self._part_of_threshold() and 2 * failures >= self._window.calls:
+        if not succeeded and failures >= self._own_threshold() and 2 * failures >= self._window.calls:
             self._open()
             self._changed()
 
-    def _part_of_threshold(self) -> int:
+    def _own_threshold(self) -> int:
         return math.ceil(self._threshold / max(1, self._workers()))
 
     def _judge_probe(self, succeeded: bool) -> None:
@@ -256,7 +259,7 @@ class CircuitBreaker:
 
     def _enter(self, state: BreakerState) -> None:
         self._state = state
-        self._era += 1
+        self._generation += 1
         self._probe_successes = 0
 
 

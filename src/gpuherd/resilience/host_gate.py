@@ -1,4 +1,7 @@
-"""Keep strangers' hosts apart: few visits at once to each, and none for a while to one that keeps failing."""
+"""Per-host concurrency limits with outlier ejection.
+
+Few calls at once to each host, and none for a while to one that keeps failing.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ _WAIT_MAX_S = 30.0
 
 @dataclass(slots=True)
 class _Host:
-    inside: int = 0
+    in_flight: int = 0
     failures: int = 0
     ejections: int = 0
-    closed_until: float = 0.0
+    ejected_until: float = 0.0
     # How long a visit takes, roughly; new ones count for a third.
-    visit_s: float = 0.0
+    call_s: float = 0.0
     # Since when the last seat is taken.
     full_since: float = 0.0
     # When the next of those who found no seat may try.
@@ -27,11 +30,11 @@ class _Host:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.inside or self.failures or self.ejections)
+        return not (self.in_flight or self.failures or self.ejections)
 
 
 class HostGate:
-    """Nobody waits here: `enter` says at once whether there is room, or when to ask again.
+    """Nobody waits here: `try_acquire` says at once whether there is room, or when to ask again.
 
     `failures` bad visits in a row close a host for `first_s`. Then visitors come one by one, and each time so
     many of them fail again, it is closed for twice as long, up to `cap_s`, until one has fared well.
@@ -57,39 +60,39 @@ class HostGate:
         self._max_hosts = max_hosts
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
 
-    def enter(self, name: str) -> float:
+    def try_acquire(self, name: str) -> float:
         """Take a seat and return 0, or return after how many seconds to ask again."""
         now = self._clock.monotonic()
         host = self._hosts.setdefault(name, _Host())
         self._hosts.move_to_end(name)
-        if now < host.closed_until:
-            return host.closed_until - now
+        if now < host.ejected_until:
+            return host.ejected_until - now
         # After an ejection each visitor tells the next how it is.
         seats = 1 if host.ejections else self._per_host
-        if host.inside >= seats:
+        if host.in_flight >= seats:
             return self._next_turn_s(host, now)
-        host.inside += 1
+        host.in_flight += 1
         host.full_since = now
         self._forget_idle()
         return 0.0
 
-    def leave(self, name: str, *, well: bool | None, seconds: float) -> None:
-        """Give the seat back. `well` None: the visit says nothing about the host."""
+    def release(self, name: str, *, succeeded: bool | None, seconds: float) -> None:
+        """Give the seat back. `succeeded` None: the visit says nothing about the host."""
         host = self._hosts[name]
-        host.inside -= 1
-        if well is not None:
-            host.visit_s += (seconds - host.visit_s) / 3
-        if well:
+        host.in_flight -= 1
+        if succeeded is not None:
+            host.call_s += (seconds - host.call_s) / 3
+        if succeeded:
             host.failures = host.ejections = 0
-        elif well is False:
+        elif succeeded is False:
             self._failed(host)
-        if host.is_idle and not host.visit_s:
+        if host.is_idle and not host.call_s:
             del self._hosts[name]
 
-    def closed_s(self, name: str) -> float:
+    def ejected_s(self, name: str) -> float:
         """Return for how long the host is still closed."""
         host = self._hosts.get(name)
-        return max(0.0, host.closed_until - self._clock.monotonic()) if host else 0.0
+        return max(0.0, host.ejected_until - self._clock.monotonic()) if host else 0.0
 
     def __len__(self) -> int:
         """How many hosts are remembered."""
@@ -99,14 +102,14 @@ class HostGate:
         host.failures += 1
         if host.failures < self._failures:
             return
-        closed_s = min(self._cap_s, self._first_s * 2.0 ** min(host.ejections, 60))
-        host.closed_until = self._clock.monotonic() + closed_s
+        ejected_s = min(self._cap_s, self._first_s * 2.0 ** min(host.ejections, 60))
+        host.ejected_until = self._clock.monotonic() + ejected_s
         host.ejections += 1
         host.failures = 0
 
     def _next_turn_s(self, host: _Host, now: float) -> float:
         # A visit that goes on for longer than others did tells more than they do.
-        pace_s = max(_PACE_MIN_S, max(host.visit_s, now - host.full_since) / self._per_host)
+        pace_s = max(_PACE_MIN_S, max(host.call_s, now - host.full_since) / self._per_host)
         host.next_turn = max(host.next_turn, now) + pace_s
         if host.next_turn - now > _WAIT_MAX_S:
             # The line is longer than anybody can foresee; it forms anew.
@@ -118,6 +121,6 @@ class HostGate:
         """Forget the host that was idle for the longest time, where there are too many."""
         if len(self._hosts) <= self._max_hosts:
             return
-        idle = next((name for name, host in self._hosts.items() if not host.inside), None)
+        idle = next((name for name, host in self._hosts.items() if not host.in_flight), None)
         if idle is not None:
             del self._hosts[idle]

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gpuherd.clock import Clock
-from gpuherd.resilience.drawn_turns import DrawnTurns
 from gpuherd.resilience.retry import RETRY_AFTER_CAP_S
+from gpuherd.resilience.shared_limiter import SharedLimiter
 from gpuherd.resilience.token_bucket import TokenBucket
 
 # Differences smaller than this come from floats, not from the queue.
-_HAIR_S = 1e-6
+_EPSILON_S = 1e-6
 
 
 class Lane(IntEnum):
-    """Who goes before whom: nobody in `WATCH` while anybody waits in `FIRST`."""
+    """Who goes before whom: nobody in `BACKGROUND` while anybody waits in `URGENT`."""
 
-    FIRST = 0
-    WATCH = 1
+    URGENT = 0
+    BACKGROUND = 1
 
 
-class RateLimited(Exception):
+class RateLimitExceeded(Exception):
     """Your turn would come too late; `retry_after_s` says when it would have come."""
 
     def __init__(self, retry_after_s: float) -> None:
@@ -46,36 +46,36 @@ class RateLimiter:
     def __init__(self, clock: Clock, per_minute: float = 300, burst: int = 60) -> None:
         self._clock = clock
         self._per_minute = per_minute
-        self._bucket: TokenBucket | DrawnTurns = TokenBucket(per_minute / 60, burst, clock.monotonic())
+        self._bucket: TokenBucket | SharedLimiter = TokenBucket(per_minute / 60, burst, clock.monotonic())
         # Dicts as ordered sets: first in, first out, and one who gives up leaves at once.
         self._lanes: tuple[dict[_Waiter, None], ...] = tuple({} for _ in Lane)
         self._server: asyncio.Task[None] | None = None
 
-    def draw_from(self, shared: DrawnTurns) -> None:
+    def share_limit(self, shared: SharedLimiter) -> None:
         """From now on, get turns from what this process shares with others."""
         self._bucket = shared
 
     async def acquire(self, lane: Lane, max_wait_s: float) -> None:
-        """Wait for a turn, or raise `RateLimited` as soon as it is known to come later than `max_wait_s`."""
+        """Wait for a token; raise `RateLimitExceeded` as soon as it is sure to come after `max_wait_s`."""
         now = self._clock.monotonic()
         ahead = self._count(self._lanes[: lane + 1])
         if not ahead and self._bucket.take(now):
-            self._refuse_the_hopeless(lane + 1)
+            self._reject_overdue(lane + 1)
             return
         wait_s = self._bucket.wait_s(now, ahead + 1)
-        if wait_s > max_wait_s + _HAIR_S:
-            raise RateLimited(wait_s)
+        if wait_s > max_wait_s + _EPSILON_S:
+            raise RateLimitExceeded(wait_s)
         waiter = _Waiter(asyncio.get_running_loop().create_future(), now + max_wait_s)
         self._lanes[lane][waiter] = None
-        self._refuse_the_hopeless(lane + 1)
+        self._reject_overdue(lane + 1)
         self._start_serving()
-        await self._turn_of(waiter, lane)
+        await self._wait_for_turn(waiter, lane)
 
     def throttled(self, retry_after_s: float | None) -> None:
         """Yield to a "too many": pause as long as it asks (300 s at most), then go on at half the rate."""
         pause_s = min(max(0.0, retry_after_s or 0.0), RETRY_AFTER_CAP_S)
         self._bucket.throttle(self._clock.monotonic(), pause_s)
-        self._refuse_the_hopeless(Lane.FIRST)
+        self._reject_overdue(Lane.URGENT)
 
     @property
     def rate_per_minute(self) -> float:
@@ -90,7 +90,7 @@ class RateLimiter:
     def _count(lanes: tuple[dict[_Waiter, None], ...]) -> int:
         return sum(map(len, lanes))
 
-    async def _turn_of(self, waiter: _Waiter, lane: Lane) -> None:
+    async def _wait_for_turn(self, waiter: _Waiter, lane: Lane) -> None:
         try:
             await waiter.turn
         except asyncio.CancelledError:
@@ -98,26 +98,26 @@ class RateLimiter:
             # Cancelled between being called and stepping forward: the turn goes to the next in line.
             if not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self._bucket.give_back()
-                self._serve_whoever_can_go()
-            self._stop_serving_nobody()
+                self._serve_ready()
+            self._stop_when_idle()
             raise
 
-    def _refuse_the_hopeless(self, from_lane: int) -> None:
+    def _reject_overdue(self, from_lane: int) -> None:
         """Turn away those whose turn has just moved past their deadline, in that lane and behind it."""
         now = self._clock.monotonic()
         place = self._count(self._lanes[:from_lane]) + 1
         for waiters in self._lanes[from_lane:]:
             for waiter in list(waiters):
                 wait_s = self._bucket.wait_s(now, place)
-                if now + wait_s <= waiter.deadline + _HAIR_S:
+                if now + wait_s <= waiter.deadline + _EPSILON_S:
                     place += 1
                     continue
                 del waiters[waiter]
                 if not waiter.turn.done():
-                    waiter.turn.set_exception(RateLimited(wait_s))
-        self._stop_serving_nobody()
+                    waiter.turn.set_exception(RateLimitExceeded(wait_s))
+        self._stop_when_idle()
 
-    def _serve_whoever_can_go(self) -> None:
+    def _serve_ready(self) -> None:
         now = self._clock.monotonic()
         for waiters in self._lanes:
             while waiters:
@@ -133,7 +133,7 @@ class RateLimiter:
         if self._server is None or self._server.done():
             self._server = asyncio.get_running_loop().create_task(self._serve())
 
-    def _stop_serving_nobody(self) -> None:
+    def _stop_when_idle(self) -> None:
         if self._server is not None and not self.waiting:
             self._server.cancel()
             self._server = None
@@ -141,8 +141,8 @@ class RateLimiter:
     async def _serve(self) -> None:
         while self.waiting:
             await self._clock.sleep(self._bucket.wait_s(self._clock.monotonic()))
-            if isinstance(self._bucket, DrawnTurns):
-                await self._bucket.fetch_turns(self.waiting)
+            if isinstance(self._bucket, SharedLimiter):
+                await self._bucket.fetch_or_pause(self.waiting)
                 # Only now it is known what the others have left, and it may have taken a while to hear of it.
-                self._refuse_the_hopeless(Lane.FIRST)
-            self._serve_whoever_can_go()
+                self._reject_overdue(Lane.URGENT)
+            self._serve_ready()

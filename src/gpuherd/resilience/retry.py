@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from gpuherd.clock import Chance, Clock
+from gpuherd.clock import Clock, Random
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ _DOUBLINGS_MAX = 1000
 _SECONDS = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
-def full_jitter(attempt: int, base_s: float, cap_s: float, chance: Chance) -> float:
+def full_jitter(attempt: int, base_s: float, cap_s: float, chance: Random) -> float:
     """Draw the wait after the `attempt`-th failure (from 1), from 0 up to `base_s` doubled each time."""
     doublings = min(attempt - 1, _DOUBLINGS_MAX)
     return chance.uniform(0.0, min(cap_s, base_s * 2.0**doublings))
@@ -34,7 +34,7 @@ async def retry(
     base_s: float,
     cap_s: float,
     clock: Clock,
-    chance: Chance,
+    chance: Random,
     is_retryable: Callable[[Exception], float | bool | None],
     deadline_s: float,
 ) -> T:

@@ -12,10 +12,10 @@ SHARE_MIN = 1 / 16
 SHARE_REGAINED_PER_S = 0.1 / 60
 
 # Refusals this close together answer calls that were already under way: one storm, halved for once.
-SAME_STORM_S = 1.0
+SAME_BURST_S = 1.0
 
 # A wait computed from tokens and turned back into tokens may come out a hair short of a whole one.
-_HAIR = 1e-6
+_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class TokenBucket:
             self._filled_at - now,
             now - self._calm_since,
             self._share_at_calm,
-            halved_s if halved_s < SAME_STORM_S else None,
+            halved_s if halved_s < SAME_BURST_S else None,
         )
 
     def reserve(self, tokens: float, now: float) -> None:
@@ -92,7 +92,7 @@ class TokenBucket:
     def whole(self, now: float) -> int:
         """How many could be taken now."""
         self._refill(now)
-        return 0 if now < self._filled_at else max(0, math.floor(self._tokens + _HAIR))
+        return 0 if now < self._filled_at else max(0, math.floor(self._tokens + _EPSILON))
 
     def take_many(self, tokens: int) -> None:
         """Take as many as `whole` has just allowed."""
@@ -114,7 +114,7 @@ class TokenBucket:
         """Yield to a refusal: half the rate, and nothing at all for `pause_s`."""
         self._refill(now)
         share = self.share(now)
-        if now - self._halved_at >= SAME_STORM_S:
+        if now - self._halved_at >= SAME_BURST_S:
             share = max(SHARE_MIN, share / 2)
             self._halved_at = now
         # One may go first, to see. A saved-up burst would only be refused again.
@@ -131,7 +131,7 @@ class TokenBucket:
 
     def _missing(self, tokens: int) -> float:
         missing = tokens - self._tokens
-        return 0.0 if missing <= _HAIR else missing
+        return 0.0 if missing <= _EPSILON else missing
 
     def _refill(self, now: float) -> None:
         if now <= self._filled_at:

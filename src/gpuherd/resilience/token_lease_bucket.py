@@ -1,10 +1,9 @@
-"""One limit for several processes: a bucket that lends tokens for a moment, pure, given the time.
+"""One rate limit for several processes: a token bucket that leases tokens for a moment, pure, given the time.
 
-Whoever has borrowed may spend until the moment is over, and what is not spent by then is void. As long as
-tokens may still be spent, the bucket keeps room for them. So what it holds and what is out are together never
-more than the burst, and grow no faster than the rate: however many borrow, and whenever one of them dies,
-they spend at most the burst and what the rate gives in the time that it takes them.
-"""
+A process may spend what it has leased until the lease expires; what is not spent by then is void. As long as
+tokens may still be spent, the bucket keeps room for them. So what it holds and what is leased are together
+never more than the burst, and grow no faster than the rate: however many lease, and whenever one of them
+dies, they spend at most the burst and what the rate gives in the time that it takes them."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from typing import Any
 
 from gpuherd.resilience.token_bucket import BucketState, TokenBucket
 
-HOLD_S, HOLD_MIN_S = 1.0, 0.25
+LEASE_S, LEASE_MIN_S = 1.0, 0.25
 
 # One who asks gets more than it needs only while there is enough for so many others to do the same.
-PLENTY = 4
+BATCH_RESERVE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,13 @@ class Limit:
             raise ValueError("the rate must be positive, the burst and the batch at least 1")
 
     @property
-    def hold_s(self) -> float:
+    def lease_s(self) -> float:
         """How long borrowed tokens are good: not so long that those of a fast rate fill the bucket's room."""
-        return max(HOLD_MIN_S, min(HOLD_S, 15 * self.burst / self.per_minute))
+        return max(LEASE_MIN_S, min(LEASE_S, 15 * self.burst / self.per_minute))
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ReturnedTokens:
     """Tokens that were lent in one period and are gone for certain."""
 
     period: int
@@ -46,7 +45,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class TokenLease:
     """What was lent, and if that is less than was wanted, when the next one can be had."""
 
     granted: int
@@ -57,7 +56,7 @@ class Drawn:
 
 
 @dataclass(slots=True)
-class _Loans:
+class _Outstanding:
     """What may still be spent of this period and of the one before; those of earlier ones are void."""
 
     period: int = 0
@@ -69,19 +68,19 @@ class _Loans:
     def out(self) -> int:
         return self.now + self.before
 
-    def turn_over(self, length_s: float) -> None:
+    def next_period(self, length_s: float) -> None:
         self.before, self.now = self.now, 0
         self.period += 1
         self.left_s += length_s
 
-    def settle(self, spent: Spent) -> None:
-        if spent.period == self.period:
-            self.now = max(0, self.now - spent.tokens)
-        elif spent.period == self.period - 1:
-            self.before = max(0, self.before - spent.tokens)
+    def settle(self, returned: ReturnedTokens) -> None:
+        if returned.period == self.period:
+            self.now = max(0, self.now - returned.tokens)
+        elif returned.period == self.period - 1:
+            self.before = max(0, self.before - returned.tokens)
 
 
-class LendingBucket:
+class TokenLeaseBucket:
     """Made from what `doc` returned `elapsed_s` ago, or full; lives for one draw."""
 
     def __init__(self, limit: Limit, doc: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> None:
@@ -91,23 +90,23 @@ class LendingBucket:
         self._loans = loans
         self._bucket = TokenBucket.restored(limit.per_minute / 60, limit.burst, state, at=0.0)
         self._bucket.reserve(loans.out, 0.0)
-        self._let_time_pass()
+        self._advance()
 
-    def draw(self, wanted: int, spent: Spent | None = None) -> Drawn:
+    def lease(self, wanted: int, returned: ReturnedTokens | None = None) -> TokenLease:
         """Lend what is wanted, as far as there is; in plenty a whole batch."""
-        if spent is not None:
-            self._loans.settle(spent)
+        if returned is not None:
+            self._loans.settle(returned)
             self._bucket.reserve(self._loans.out, self._now)
         whole, batch = self._bucket.whole(self._now), self._limit.batch
         granted = min(wanted, whole)
-        if wanted and whole >= PLENTY * batch:
+        if wanted and whole >= BATCH_RESERVE * batch:
             granted = max(granted, batch)
         self._bucket.take_many(granted)
         self._loans.now += granted
         self._bucket.reserve(self._loans.out, self._now)
         return self._answer(granted, 0.0 if granted >= wanted else self._wait_s())
 
-    def throttle(self, pause_s: float) -> Drawn:
+    def throttle(self, pause_s: float) -> TokenLease:
         """Yield to a refusal, as `TokenBucket` does."""
         self._bucket.throttle(self._now, pause_s)
         return self._answer(0, self._wait_s())
@@ -118,12 +117,12 @@ class LendingBucket:
         loans["left_s"] -= self._now
         return {"bucket": asdict(self._bucket.state(self._now)), "loans": loans}
 
-    def _let_time_pass(self) -> None:
+    def _advance(self) -> None:
         """Go on to now, period by period: room that comes free is filled from then on, not from before."""
-        loans, length_s = self._loans, self._limit.hold_s
+        loans, length_s = self._loans, self._limit.lease_s
         while loans.left_s <= self._now and loans.out:
             ended_s = loans.left_s
-            loans.turn_over(length_s)
+            loans.next_period(length_s)
             self._bucket.reserve(loans.out, ended_s)
         if loans.left_s <= self._now:
             loans.period += 1
@@ -136,11 +135,11 @@ class LendingBucket:
             return max(wait_s, self._loans.left_s - self._now)
         return wait_s
 
-    def _answer(self, granted: int, wait_s: float) -> Drawn:
-        return Drawn(granted, wait_s, self._bucket.share(self._now), self._loans.period)
+    def _answer(self, granted: int, wait_s: float) -> TokenLease:
+        return TokenLease(granted, wait_s, self._bucket.share(self._now), self._loans.period)
 
 
-def _read(doc: dict[str, Any] | None, limit: Limit) -> tuple[BucketState, _Loans]:
+def _read(doc: dict[str, Any] | None, limit: Limit) -> tuple[BucketState, _Outstanding]:
     if doc is None:
-        return BucketState(float(limit.burst)), _Loans()
-    return BucketState(**doc["bucket"]), _Loans(**doc["loans"])
+        return BucketState(float(limit.burst)), _Outstanding()
+    return BucketState(**doc["bucket"]), _Outstanding(**doc["loans"])

@@ -1,4 +1,4 @@
-"""The door: the HTTP server around a service that works already."""
+"""uvicorn with connection limits and our own signal handling, around a service that works already."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Protocol
 
 import uvicorn
 
-from gpuherd.bootstrap.http_protocol import SPARE_CONNECTIONS, DoorConfig, DoorLimits
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
+from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.server.protocol import SPARE_CONNECTIONS, ConnectionLimits, ServerConfig
 
 # For the database, the cloud, webhooks and probes, whatever clients do.
-FILES_OF_OUR_OWN = 500
+RESERVED_FILES = 500
 
 
-class Behind(Protocol):
-    """What is behind the door."""
+class HasPlane(Protocol):
+    """Anything with a plane to serve."""
 
     @property
     def plane(self) -> Plane: ...
@@ -35,16 +35,16 @@ class HttpServer(uvicorn.Server):
 
     def __init__(
         self,
-        service: Behind,
-        note_request: NoteRequest = log_request,
-        limits: DoorLimits | None = None,
+        service: HasPlane,
+        request_logger: RequestLogger = log_request,
+        limits: ConnectionLimits | None = None,
         *,
         worker: bool = False,
     ):
-        limits = limits or fitting(DoorLimits())
+        limits = limits or fit_to_file_limit(ConnectionLimits())
         plane = service.plane
-        config = DoorConfig(
-            build_app(plane, note_request, body_timeout_s=limits.body_s, worker=worker),
+        config = ServerConfig(
+            build_app(plane, request_logger, body_timeout_s=limits.body_s, worker=worker),
             limits,
             plane.clock,
             plane.ids,
@@ -69,36 +69,36 @@ class HttpServer(uvicorn.Server):
         # uvicorn would raise the signal again after its own end, before the service could end its work.
         yield
 
-    def obey_signals(self) -> None:
+    def handle_signals(self) -> None:
         """End politely on the first signal, and at once on the second."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told)
+            loop.add_signal_handler(number, self._on_signal)
 
-    def _told(self) -> None:
+    def _on_signal(self) -> None:
         if self.should_exit:
             # Nothing is lost: whatever is under way is found again at the next start, as after a crash.
             os._exit(1)
         self.should_exit = True
 
 
-def fitting(limits: DoorLimits) -> DoorLimits:
+def fit_to_file_limit(limits: ConnectionLimits) -> ConnectionLimits:
     """Return the limits with as many connections as this process may have files open for.
 
     Without that, clients could take the last one, and the cloud could not be called any more.
     """
-    wanted = limits.connections + SPARE_CONNECTIONS + FILES_OF_OUR_OWN
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY or files >= wanted:
+    wanted = limits.connections + SPARE_CONNECTIONS + RESERVED_FILES
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= wanted:
         return limits
     with contextlib.suppress(ValueError, OSError):
-        raised = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
-        files = raised
-    room = max(files - SPARE_CONNECTIONS - FILES_OF_OUR_OWN, files // 4)
-    return replace(limits, connections=min(limits.connections, room))
+        raised = wanted if hard_limit == resource.RLIM_INFINITY else min(wanted, hard_limit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard_limit))
+        soft_limit = raised
+    connections_max = max(soft_limit - SPARE_CONNECTIONS - RESERVED_FILES, soft_limit // 4)
+    return replace(limits, connections=min(limits.connections, connections_max))
 
 
-def open_door(service: Behind, note_request: NoteRequest | None, *, worker: bool) -> HttpServer:
+def build_server(service: HasPlane, request_logger: RequestLogger | None, *, worker: bool) -> HttpServer:
     """Return the server, with the given way to note requests or the usual one."""
-    return HttpServer(service, note_request or log_request, worker=worker)
+    return HttpServer(service, request_logger or log_request, worker=worker)

@@ -19,57 +19,57 @@ from typing import Any
 import structlog
 
 from gpuherd.adapters.logs import configure_logs
-from gpuherd.adapters.sql.file_check import FileCheck
-from gpuherd.adapters.sql.server.agreed_clock import AgreedClock
-from gpuherd.bootstrap.awaiting_database import await_database
+from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key
-from gpuherd.bootstrap.early_end import ending_early
 from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.bootstrap.stall_watch import StallWatch
-from gpuherd.clock import Clock, SystemChance, SystemClock
-from gpuherd.domain.secret import Secret
+from gpuherd.clock import BufferedSystemRandom, Clock, SystemClock
+from gpuherd.domain.access.secret import Secret
+from gpuherd.server.sigterm import exit_cleanly_on_sigterm
+from gpuherd.server.stall_watchdog import StallWatchdog
+from gpuherd.server.wait_for_database import wait_for_database
 from gpuherd.settings import Settings
-from gpuherd.usecases.roster import ALL, WORKER
+from gpuherd.usecases.replicas.registry import ALL, WORKER
 
 log = structlog.get_logger()
 
 SIMULATOR_KEY = Secret("sk_simulated")
-SWITCH_S = 0.0002
-WORLD_FILE = "simulator.json"
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+THREAD_SWITCH_INTERVAL_S = 0.0002
+SIMULATOR_STATE_FILE = "simulator.json"
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
-NO_KEY = (
+NO_NOVITA_KEY_MESSAGE = (
     "no NOVITA_API_KEY is set. Put your key into the environment or gpuherd.toml, "
     "or try gpuherd without one: gpuherd serve --simulator"
 )
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
+def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
     """Take the port before anything else is begun, and say plainly when it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        door = socket.socket(family, kind, protocol)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(address)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except OSError as error:
         raise CannotStart(f"port {port} on {host} cannot be used: {error.strerror}") from error
-    with door:
-        yield door
+    with listener:
+        yield listener
 
 
 @contextlib.asynccontextmanager
-async def simulated(settings: Settings, clock: Clock, speed: float) -> AsyncIterator[str]:
+async def running_simulator(settings: Settings, clock: Clock, speed: float) -> AsyncIterator[str]:
     """Run a simulated Novita beside the service, and give its address.
 
     Its machines outlive a restart, as real ones would.
     """
     # Nobody who has a real cloud shall wait for this to load.
     from gpuherd.simulator.server import start_simulator  # noqa: PLC0415
-    from gpuherd.simulator.world import World  # noqa: PLC0415
+    from gpuherd.simulator.world.world import World  # noqa: PLC0415
 
-    path = settings.data_dir / WORLD_FILE
+    path = settings.data_dir / SIMULATOR_STATE_FILE
     world = World(clock, random.Random(), speed=speed)
     if path.exists():
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -84,15 +84,15 @@ async def simulated(settings: Settings, clock: Clock, speed: float) -> AsyncIter
 
 def _save(world: str, path: Path) -> None:
     """Write a world down for the next start; where there is no room for it, what is there stays."""
-    fresh = path.with_name(f"{path.name}.new")
+    new_file = path.with_name(f"{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh.write_text(world)
-        fresh.replace(path)
+        new_file.write_text(world)
+        new_file.replace(path)
     except OSError as error:
         log.warning("simulator.world_not_saved", file=str(path), error=error.strerror)
         with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+            new_file.unlink(missing_ok=True)
 
 
 @contextlib.asynccontextmanager
@@ -102,24 +102,24 @@ async def running_service(
     *,
     simulator: bool,
     speed: float = 1.0,
-    check: FileCheck | None = None,
+    check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> AsyncIterator[Service]:
     """Build, start and in the end stop a service, on the real cloud or on a simulated one."""
-    chance = SystemChance()
+    chance = BufferedSystemRandom()
     if settings.sqlite_path is None:
         # Several machines write into one database, and compare what they have written.
-        clock = AgreedClock(clock)
+        clock = DatabaseClock(clock)
     async with contextlib.AsyncExitStack() as stack:
         if simulator:
-            base_url = await stack.enter_async_context(simulated(settings, clock, speed))
+            base_url = await stack.enter_async_context(running_simulator(settings, clock, speed))
             link = novita_link(settings, base_url, SIMULATOR_KEY, clock, chance)
-            link = replace(link, machines_are_here=True)
+            link = replace(link, machines_on_loopback=True)
         elif settings.novita_api_key is not None:
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:
-            raise CannotStart(NO_KEY)
-        await await_database(settings, clock)
+            raise CannotStart(NO_NOVITA_KEY_MESSAGE)
+        await wait_for_database(settings, clock)
         service = await build_service(settings, link, clock, chance, check, role)
         try:
             await service.start()
@@ -129,7 +129,7 @@ async def running_service(
 
 
 async def serve(
-    settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None, role: str
+    settings: Settings, *, simulator: bool, speed: float, check: IntegrityCheck | None, role: str
 ) -> None:
     """Serve until a signal ends it."""
     if role != ALL and settings.sqlite_path is not None:
@@ -137,13 +137,13 @@ async def serve(
             f"--role {role} needs other processes beside this one, and a SQLite file has room for one; "
             "set GPUHERD_DATABASE_URL to a PostgreSQL database, or leave --role out"
         )
-    if settings.host not in LOOPBACK and settings.admin_key is None:
+    if settings.host not in LOOPBACK_HOSTS and settings.admin_key is None:
         raise CannotStart(
             f"GPUHERD_HOST is {settings.host}, which others can reach; set GPUHERD_ADMIN_KEY "
             "(16 characters or more) first, so that you know who can get in"
         )
     key = admin_key(settings.data_dir, settings.admin_key)
-    note_request = configure_logs(
+    request_logger = configure_logs(
         settings.log_level,
         [
             key,
@@ -153,26 +153,30 @@ async def serve(
             settings.api_key,
         ],
     )
-    with ending_early(), StallWatch(SystemClock()), listening(settings.host, settings.port) as door:
+    with (
+        exit_cleanly_on_sigterm(),
+        StallWatchdog(SystemClock()),
+        bound_socket(settings.host, settings.port) as listener,
+    ):
         async with running_service(
             settings, SystemClock(), simulator=simulator, speed=speed, check=check, role=role
         ) as service:
-            # The work goes on while the door is still being put together.
-            server = (await asyncio.to_thread(_http_server)).open_door(
-                service, note_request, worker=role == WORKER
+            # Background work runs while the HTTP server is still being loaded.
+            server = (await asyncio.to_thread(_load_http_server)).build_server(
+                service, request_logger, worker=role == WORKER
             )
-            server.obey_signals()
+            server.handle_signals()
             # What is loaded by now stays: each search for garbage that went through it stopped us for 0.1 s.
             gc.freeze()
-            _greet(settings, simulator=simulator)
-            await server.serve(sockets=[door])
+            _print_banner(settings, simulator=simulator)
+            await server.serve(sockets=[listener])
 
 
-def _http_server() -> Any:
-    return importlib.import_module("gpuherd.bootstrap.http_server")
+def _load_http_server() -> Any:
+    return importlib.import_module("gpuherd.server.http_server")
 
 
-def _greet(settings: Settings, *, simulator: bool) -> None:
+def _print_banner(settings: Settings, *, simulator: bool) -> None:
     if not sys.stderr.isatty():
         return
     cloud = "a simulated Novita" if simulator else settings.novita_api_base_url
@@ -182,13 +186,13 @@ def _greet(settings: Settings, *, simulator: bool) -> None:
 
 
 def run_serve(
-    settings: Settings, *, simulator: bool, speed: float, check: FileCheck | None, role: str
+    settings: Settings, *, simulator: bool, speed: float, check: IntegrityCheck | None, role: str
 ) -> None:
     """Block until the service has ended. `check` of the database was begun by the caller."""
     # Whatever is written from here on is for this user only.
     os.umask(0o077)
     # The writer lets go of the interpreter at each statement, and must not wait 5 ms to get it back.
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop) as runner:
         runner.run(serve(settings, simulator=simulator, speed=speed, check=check, role=role))
 

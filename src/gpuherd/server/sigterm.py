@@ -1,4 +1,4 @@
-"""A signal that comes while the service is still being started: it ends politely, too."""
+"""SIGTERM while the service is still starting: exit cleanly, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def ending_early() -> Iterator[None]:
+def exit_cleanly_on_sigterm() -> Iterator[None]:
     """Let SIGTERM cancel this task, and end the process with 0 then; a second one ends it at once.
 
     Whoever listens to the signal afterwards takes it over: there is no moment in which nobody does. The first
@@ -18,20 +18,20 @@ def ending_early() -> Iterator[None]:
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    told = False
+    signalled = False
 
-    def end() -> None:
-        nonlocal told
-        if told:
+    def on_sigterm() -> None:
+        nonlocal signalled
+        if signalled:
             # Nothing is lost: whatever is under way is found again at the next start, as after a crash.
             os._exit(1)
-        told = True
+        signalled = True
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, end)
+    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
     try:
         yield
     except asyncio.CancelledError:
-        if told:
+        if signalled:
             raise SystemExit(0) from None
         raise

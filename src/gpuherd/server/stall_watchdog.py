@@ -1,4 +1,7 @@
-"""A watch on the event loop: while something blocks it nobody is served, so say what does."""
+"""A watchdog for the event loop.
+
+While something blocks it no request is served, so log the stack that does.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,28 @@ from gpuherd.clock import Clock
 
 log = structlog.get_logger()
 
-STALL_S = 1.0
-FRAMES = 12
+STALL_THRESHOLD_S = 1.0
+STACK_FRAMES_MAX = 12
 # In the time after which a silence is a stall.
-BEATS = 2
+HEARTBEATS_PER_STALL = 2
 
 
-class StallWatch:
+class StallWatchdog:
     """A thread that listens to the loop's heartbeat, and tells once of each stall where the loop hangs."""
 
-    def __init__(self, clock: Clock, stall_s: float = STALL_S):
+    def __init__(self, clock: Clock, stall_s: float = STALL_THRESHOLD_S):
         self._clock = clock
         self._stall_s = stall_s
-        self._beat_s = clock.monotonic()
-        self._told = False
+        self._last_heartbeat_s = clock.monotonic()
+        self._reported = False
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="stall-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stall-watchdog", daemon=True)
         self._next: asyncio.TimerHandle | None = None
-        self._watched = 0
+        self._loop_thread_id = 0
 
-    def __enter__(self) -> StallWatch:
-        self._watched = threading.get_ident()
-        self.beat()
+    def __enter__(self) -> StallWatchdog:
+        self._loop_thread_id = threading.get_ident()
+        self.heartbeat()
         self._thread.start()
         return self
 
@@ -46,26 +49,28 @@ class StallWatch:
         if self._next is not None:
             self._next.cancel()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Show that the loop goes round, and do so again soon."""
-        self._beat_s = self._clock.monotonic()
-        self._next = asyncio.get_running_loop().call_later(self._stall_s / BEATS, self.beat)
+        self._last_heartbeat_s = self._clock.monotonic()
+        self._next = asyncio.get_running_loop().call_later(
+            self._stall_s / HEARTBEATS_PER_STALL, self.heartbeat
+        )
 
     def check(self) -> None:
         """Look once whether the loop still goes round."""
-        late_s = self._clock.monotonic() - self._beat_s
+        late_s = self._clock.monotonic() - self._last_heartbeat_s
         if late_s < self._stall_s:
-            self._told = False
-        elif not self._told:
-            self._told = True
+            self._reported = False
+        elif not self._reported:
+            self._reported = True
             log.warning("loop.stalled", seconds=round(late_s, 1), stack=self._stack())
 
-    def _listen(self) -> None:
-        while not self._ended.wait(self._stall_s / BEATS):
+    def _run(self) -> None:
+        while not self._ended.wait(self._stall_s / HEARTBEATS_PER_STALL):
             self.check()
 
     def _stack(self) -> list[str]:
         """Return where the loop's thread is now: places only, no values."""
-        frame = sys._current_frames().get(self._watched)
+        frame = sys._current_frames().get(self._loop_thread_id)
         frames = traceback.extract_stack(frame, limit=None) if frame is not None else []
-        return [f"{it.filename}:{it.lineno} {it.name}" for it in frames[-FRAMES:]]
+        return [f"{it.filename}:{it.lineno} {it.name}" for it in frames[-STACK_FRAMES_MAX:]]

@@ -11,7 +11,7 @@ from gpuherd.simulator.create_request import CreateRequest
 LOG_LENGTH = 10_000
 
 
-class Endpoint(StrEnum):
+class ApiEndpoint(StrEnum):
     """Each call by a short name, the same in faults, counters and logs."""
 
     CLUSTERS = "clusters"
@@ -47,7 +47,7 @@ class Endpoint(StrEnum):
 class Call:
     """One request, as far as faults and logs may know it."""
 
-    endpoint: Endpoint
+    endpoint: ApiEndpoint
     name: str = ""
     product_id: str = ""
     cluster_id: str = ""

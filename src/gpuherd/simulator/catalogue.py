@@ -74,7 +74,7 @@ class RegistryAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class StoredTemplate:
     """What to run; `ports` are (number, type) pairs and `image_auth_id` names a registry auth."""
 
     id: str
@@ -95,13 +95,13 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class CloudCatalogue:
     """Everything on sale, and what the account owns at the beginning."""
 
     clusters: tuple[Cluster, ...]
     products: tuple[Product, ...]
     cpu_products: tuple[CpuProduct, ...]
-    templates: tuple[Template, ...] = ()
+    templates: tuple[StoredTemplate, ...] = ()
     registry_auths: tuple[RegistryAuth, ...] = ()
     # Images that begin so can be pulled only with the registry auth of that id.
     private_images: tuple[tuple[str, str], ...] = ()
@@ -172,7 +172,7 @@ TEAM_REGISTRY = RegistryAuth(
 )
 
 TEMPLATES = (
-    Template(
+    StoredTemplate(
         id="101",
         name="PyTorch 2.6 with Jupyter",
         image="docker.io/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel",
@@ -182,7 +182,7 @@ TEMPLATES = (
         tools=(("Jupyter", 8888, "http"),),
         min_cuda_version="12.4",
     ),
-    Template(
+    StoredTemplate(
         id="102",
         name="vLLM server",
         image="docker.io/vllm/vllm-openai:v0.8.4",
@@ -193,7 +193,7 @@ TEMPLATES = (
         envs=(("HF_HOME", "/workspace/huggingface"),),
         min_cuda_version="12.4",
     ),
-    Template(
+    StoredTemplate(
         id="103",
         name="Ubuntu 22.04 with SSH",
         image="docker.io/library/ubuntu:22.04",
@@ -201,7 +201,7 @@ TEMPLATES = (
         start_command="sleep infinity",
         ports=((22, "tcp"),),
     ),
-    Template(
+    StoredTemplate(
         id="104",
         name="ComfyUI",
         image="docker.io/yanwk/comfyui-boot:cu124-slim",
@@ -210,7 +210,7 @@ TEMPLATES = (
         ports=((8188, "http"), (22, "tcp")),
         envs=(("CLI_ARGS", "--listen 0.0.0.0"),),
     ),
-    Template(
+    StoredTemplate(
         id="105",
         name="Team trainer (private image)",
         image="registry.example.com/team/trainer:1.4",
@@ -221,7 +221,7 @@ TEMPLATES = (
         ports=((6006, "http"),),
         envs=(("WANDB_MODE", "offline"),),
     ),
-    Template(
+    StoredTemplate(
         id="106",
         name="Half-finished (names no image)",
         image="",
@@ -231,9 +231,9 @@ TEMPLATES = (
 )
 
 
-def default_catalogue() -> Catalogue:
+def default_catalogue() -> CloudCatalogue:
     """Return the cloud that the demo and most tests live on."""
-    return Catalogue(
+    return CloudCatalogue(
         clusters=CLUSTERS,
         products=PRODUCTS,
         cpu_products=CPU_PRODUCTS,

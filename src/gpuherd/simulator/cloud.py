@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from gpuherd.domain.cloud.machine import Listing, Machine
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.errors import (
     CloudTimeout,
     CloudUnavailable,
@@ -17,24 +19,22 @@ from gpuherd.domain.errors import (
     NotFound,
     OutcomeUnknown,
 )
-from gpuherd.domain.machine import Listing, Machine
-from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
 from gpuherd.resilience.retry import retry
-from gpuherd.simulator import cloud_words as words
+from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.faults import FaultKind
-from gpuherd.simulator.front_desk import FrontDesk, TemplateQuery
-from gpuherd.simulator.listing import ListQuery, Paging, Snapshot
-from gpuherd.simulator.shop import ProductQuery
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.operations import CloudOperations, TemplateQuery
+from gpuherd.simulator.world.listing import ListQuery, Paging, Snapshot
+from gpuherd.simulator.world.product_list import ProductQuery
+from gpuherd.simulator.world.world import World
 
 PAGE_SIZE = 100
 READ_TRIES = 3
 
 # Garbage that still holds the id of the new machine, only under the wrong content type.
-LEGIBLE = frozenset({"wrong_type"})
+READABLE_GARBAGE = frozenset({"wrong_type"})
 # Garbage that is no garbage where no answer is expected: an empty reply, or an object whatever is in it.
-HARMLESS = LEGIBLE | {"empty", "empty_id", "number_id", "null_id", "no_id"}
+HARMLESS_GARBAGE = READABLE_GARBAGE | {"empty", "empty_id", "number_id", "null_id", "no_id"}
 
 T = TypeVar("T")
 Ask = Callable[[], Coroutine[Any, Any, T]]
@@ -59,32 +59,32 @@ class SimulatedCloud:
 
     def __init__(self, world: World, *, timeout_s: float = 30.0, latency_s: float = 0.0) -> None:
         self._world = world
-        self._desk = FrontDesk(world)
+        self._operations = CloudOperations(world)
         self._clock = world.clock
         self._timeout_s = timeout_s
         self._latency_s = latency_s
         self._hanging: set[asyncio.Task[Any]] = set()
 
     async def list_regions(self) -> tuple[Region, ...]:
-        clusters = await self._read(self._desk.clusters)
-        return tuple(words.region(cluster, gpu_names) for cluster, gpu_names in clusters)
+        clusters = await self._read(self._operations.clusters)
+        return tuple(mapping.region(cluster, gpu_names) for cluster, gpu_names in clusters)
 
     async def list_offers(self, billing_mode: BillingMode) -> tuple[Offer, ...]:
         query = ProductQuery(billing_method=billing_mode.value)
-        products = await self._read(partial(self._desk.products, query))
-        return tuple(offer for each in products for offer in words.offers(each, self._world.catalogue))
+        products = await self._read(partial(self._operations.products, query))
+        return tuple(offer for each in products for offer in mapping.offers(each, self._world.catalogue))
 
     async def list_templates(self) -> tuple[Template, ...]:
         query = TemplateQuery(Paging(len(self._world.account.templates) or 1))
-        templates, _ = await self._read(partial(self._desk.templates, query))
-        return tuple(words.template(template) for template in templates)
+        templates, _ = await self._read(partial(self._operations.templates, query))
+        return tuple(mapping.template(template) for template in templates)
 
     async def get_template(self, template_id: str) -> Template:
         missing = NotFound("there is no such template", code="TEMPLATE_NOT_FOUND")
-        return words.template(await self._read(partial(self._desk.template, template_id), missing))
+        return mapping.template(await self._read(partial(self._operations.template, template_id), missing))
 
     async def check_registry_auth(self, auth_id: str) -> None:
-        auths = await self._read(self._desk.registry_auths)
+        auths = await self._read(self._operations.registry_auths)
         if auth_id not in {auth.id for auth in auths}:
             raise NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
 
@@ -94,12 +94,12 @@ class SimulatedCloud:
         rows, totals = 0, set[int]()
         for number in itertools.count(1):
             query = ListQuery(Paging(PAGE_SIZE, number))
-            page = await self._read(partial(self._desk.list_machines, query))
+            page = await self._read(partial(self._operations.list_machines, query))
             totals.add(page.total)
             rows += len(page.rows)
             before = len(machines)
             for row in page.rows:
-                machines.setdefault(row.machine.id, self._shown(row))
+                machines.setdefault(row.machine.id, self._to_domain(row))
             if rows >= page.total or len(machines) == before:
                 break
         complete = totals == {rows} and len(machines) == rows
@@ -107,53 +107,53 @@ class SimulatedCloud:
 
     async def get_machine(self, cloud_id: str) -> Machine:
         missing = MachineGone("there is no such machine")
-        return self._shown(await self._read(partial(self._desk.get, cloud_id), missing))
+        return self._to_domain(await self._read(partial(self._operations.get, cloud_id), missing))
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         try:
-            request = words.create_request(order)
+            request = mapping.create_request(order)
         except SimulatedError as refused:
-            raise words.failed_change(refused, self._clock.now()) from None
+            raise mapping.failed_change(refused, self._clock.now()) from None
         try:
-            return await self._change(partial(self._desk.create, request))
+            return await self._change(partial(self._operations.create, request))
         except GarbageReply as garbage:
-            if garbage.style in LEGIBLE:
+            if garbage.style in READABLE_GARBAGE:
                 return str(garbage.result)
             raise OutcomeUnknown(str(garbage)) from None
 
     async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        await self._command(partial(self._desk.start, cloud_id))
+        await self._command(partial(self._operations.start, cloud_id))
 
     async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        await self._command(partial(self._desk.stop, cloud_id))
+        await self._command(partial(self._operations.stop, cloud_id))
 
     async def restart_machine(self, cloud_id: str) -> None:
-        await self._command(partial(self._desk.restart, cloud_id))
+        await self._command(partial(self._operations.restart, cloud_id))
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         try:
-            await self._command(partial(self._desk.delete, cloud_id))
+            await self._command(partial(self._operations.delete, cloud_id))
         except MachineGone:
             return
 
-    def _shown(self, snapshot: Snapshot) -> Machine:
-        return words.machine(snapshot, self._world.catalogue, self._world.addresses)
+    def _to_domain(self, snapshot: Snapshot) -> Machine:
+        return mapping.machine(snapshot, self._world.catalogue, self._world.addresses)
 
     async def _command(self, ask: Ask[str]) -> None:
         try:
             await self._change(ask, MachineGone("there is no such machine"))
         except GarbageReply as garbage:
-            if garbage.style not in HARMLESS:
+            if garbage.style not in HARMLESS_GARBAGE:
                 raise OutcomeUnknown(str(garbage)) from None
 
     async def _change(self, ask: Ask[str], missing: GpuherdError | None = None) -> str:
         """Make a call that has an effect, once."""
         try:
-            return await self._carry(ask)
+            return await self._exchange(ask)
         except SimulatedError as error:
-            if missing is not None and words.is_missing(error):
+            if missing is not None and mapping.is_missing(error):
                 raise missing from None
-            raise words.failed_change(error, self._clock.now()) from None
+            raise mapping.failed_change(error, self._clock.now()) from None
         except (ConnectionCut, TimeoutError) as lost:
             raise OutcomeUnknown(f"no answer came: {lost}") from None
 
@@ -175,11 +175,11 @@ class SimulatedCloud:
 
     async def _read_once(self, ask: Ask[T], missing: GpuherdError | None) -> T:
         try:
-            return await self._carry(ask)
+            return await self._exchange(ask)
         except SimulatedError as error:
-            if missing is not None and words.is_missing(error):
+            if missing is not None and mapping.is_missing(error):
                 raise missing from None
-            failure = words.failed_read(error, self._clock.now())
+            failure = mapping.failed_read(error, self._clock.now())
             raise _Failed(failure, _again(error.status, failure)) from None
         except ConnectionCut as cut:
             raise _Failed(CloudUnavailable(str(cut)), True) from None
@@ -188,31 +188,31 @@ class SimulatedCloud:
         except TimeoutError:
             raise _Failed(CloudTimeout("no answer in time"), True) from None
 
-    async def _carry(self, ask: Ask[T]) -> T:
+    async def _exchange(self, ask: Ask[T]) -> T:
         """Carry one call to the cloud and its answer back, as a network would."""
         if self._latency_s:
             await self._clock.sleep(self._latency_s / 2)
         may_hang = any(armed.fault.kind is FaultKind.HANG for armed in self._world.faults.armed)
-        answer = await (self._wait_a_while(ask) if may_hang else ask())
+        answer = await (self._call_with_timeout(ask) if may_hang else ask())
         if self._latency_s:
             await self._clock.sleep(self._latency_s / 2)
         return answer
 
-    async def _wait_a_while(self, ask: Ask[T]) -> T:
+    async def _call_with_timeout(self, ask: Ask[T]) -> T:
         """Wait for the answer until patience ends; the cloud does not notice that nobody waits any more."""
         call = asyncio.ensure_future(ask())
         self._hanging.add(call)
-        call.add_done_callback(self._let_go)
-        patience = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
+        call.add_done_callback(self._forget_call)
+        timer = asyncio.ensure_future(self._clock.sleep(self._timeout_s))
         try:
-            await asyncio.wait({call, patience}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({call, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            patience.cancel()
+            timer.cancel()
         if not call.done():
             raise TimeoutError("it took too long")
         return call.result()
 
-    def _let_go(self, call: asyncio.Task[Any]) -> None:
+    def _forget_call(self, call: asyncio.Task[Any]) -> None:
         self._hanging.discard(call)
         if not call.cancelled():
             # Asked for, so that an error which nobody waits for is not reported as forgotten.

@@ -19,7 +19,7 @@ BILLING_MODES = ("onDemand", "monthly", "spot")
 _PORT = re.compile(r"\s*([0-9]{1,5})/([a-z]+)\s*")
 
 
-class Port(NamedTuple):
+class ExposedPort(NamedTuple):
     """A port of the container that the world may reach."""
 
     number: int
@@ -53,7 +53,7 @@ class CreateRequest:
     kind: str = "gpu"
     image_auth: str = field(default="", repr=False)
     image_auth_id: str = ""
-    ports: tuple[Port, ...] = ()
+    ports: tuple[ExposedPort, ...] = ()
     tools: tuple[Tool, ...] = ()
     envs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     command: str = ""
@@ -101,18 +101,18 @@ def read_create_request(body: Mapping[str, object]) -> CreateRequest:
     )
 
 
-def read_ports(text: str) -> tuple[Port, ...]:
+def read_ports(text: str) -> tuple[ExposedPort, ...]:
     """Parse the create call's spelling, `80/http,3306/tcp`."""
     ports = []
     for entry in filter(None, text.split(",")):
         parsed = _PORT.fullmatch(entry)
         if parsed is None or parsed[2] not in PROTOCOLS:
             raise invalid("ports", f"cannot read {entry[:40]!r}, write for example 80/http,22/tcp")
-        ports.append(Port(int(parsed[1]), parsed[2]))
+        ports.append(ExposedPort(int(parsed[1]), parsed[2]))
     return tuple(ports)
 
 
-def check_ports(ports: Sequence[Port], tools: Sequence[Tool]) -> None:
+def check_ports(ports: Sequence[ExposedPort], tools: Sequence[Tool]) -> None:
     """Refuse numbers that the cloud keeps for itself, doubles, and too many."""
     numbers = [port.number for port in ports]
     for number in (*numbers, *(tool.port for tool in tools)):

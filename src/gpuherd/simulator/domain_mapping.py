@@ -1,8 +1,7 @@
-"""The simulated cloud in the words of our own domain: regions, offers, templates, machines and errors.
+"""The simulated cloud in our own domain types: regions, offers, templates, machines and errors.
 
-Written beside Novita's shapes and not through them: the two faces must agree because both are right, not
-because they share a mistake.
-"""
+Written beside Novita's shapes and not through them: port and HTTP API must agree because both are right, not
+because they share a mistake."""
 
 from __future__ import annotations
 
@@ -10,25 +9,26 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gpuherd.domain import errors, offer
-from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
+from gpuherd.domain import errors
+from gpuherd.domain.cloud import offer
+from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.resilience.retry import parse_retry_after
-from gpuherd.simulator.addresses import Addresses
 from gpuherd.simulator.catalogue import (
     DISK_GB_MAX,
     DISK_GB_MIN,
     PRICE_UNITS_PER_USD,
-    Catalogue,
+    CloudCatalogue,
     Cluster,
     Product,
-    Template,
+    StoredTemplate,
 )
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.listing import Snapshot
-from gpuherd.simulator.placement import SSH_PORT
-from gpuherd.simulator.shelf import inventory_state
-from gpuherd.simulator.shop import ProductOnSale
+from gpuherd.simulator.world.addresses import Addresses
+from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.world.placement import SSH_PORT
+from gpuherd.simulator.world.product_list import ProductOnSale
+from gpuherd.simulator.world.stock import inventory_state
 
 TAG_VARIABLE = "GPUHERD_TAG"
 VARIABLES_MAX = 100
@@ -57,7 +57,7 @@ def region(cluster: Cluster, gpu_names: list[str]) -> offer.Region:
     return offer.Region(_code(cluster), cluster.label, cluster.id, tuple(gpu_names))
 
 
-def offers(on_sale: ProductOnSale, catalogue: Catalogue) -> Iterator[offer.Offer]:
+def offers(on_sale: ProductOnSale, catalogue: CloudCatalogue) -> Iterator[offer.Offer]:
     """Yield the product once for each cluster that sells it."""
     product = on_sale.product
     for cluster in catalogue.clusters:
@@ -78,48 +78,48 @@ def offers(on_sale: ProductOnSale, catalogue: Catalogue) -> Iterator[offer.Offer
             )
 
 
-def template(kept: Template) -> offer.Template:
+def template(stored: StoredTemplate) -> offer.Template:
     return offer.Template(
-        template_id=kept.id,
-        name=kept.name,
-        image=kept.image,
-        registry_auth_id=kept.image_auth_id,
-        command=kept.start_command,
-        entrypoint=kept.entrypoint,
-        ports=kept.ports,
-        envs=kept.envs,
-        channel=kept.channel,
+        template_id=stored.id,
+        name=stored.name,
+        image=stored.image,
+        registry_auth_id=stored.image_auth_id,
+        command=stored.start_command,
+        entrypoint=stored.entrypoint,
+        ports=stored.ports,
+        envs=stored.envs,
+        channel=stored.channel,
     )
 
 
-def machine(snapshot: Snapshot, catalogue: Catalogue, addresses: Addresses) -> Machine:
+def machine(snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses) -> Machine:
     """Return the machine as it was shown, without its passwords."""
-    kept, at, request = snapshot.machine, snapshot.at, snapshot.machine.request
-    cluster = catalogue.cluster(kept.cluster_id)
+    stored, at, request = snapshot.machine, snapshot.at, snapshot.machine.request
+    cluster = catalogue.cluster(stored.cluster_id)
     return Machine(
-        cloud_id=kept.id,
-        name=kept.name,
+        cloud_id=stored.id,
+        name=stored.name,
         phase=_PHASE_OF.get(snapshot.status, Phase.UNKNOWN),
         raw_status=snapshot.status,
-        error=kept.error(at)[1],
-        cluster_id=kept.cluster_id,
+        error=stored.error(at)[1],
+        cluster_id=stored.cluster_id,
         region=_code(cluster) if cluster else "",
         product_id=request.product_id,
-        product_name=kept.product_name,
+        product_name=stored.product_name,
         gpu_num=request.gpu_num,
         disk_gb=request.disk_gb,
         image_url=request.image_url,
         billing_mode=request.billing_mode,
-        spot_status=kept.spot_status(at),
-        spot_reclaim_at=_moment(kept.spot_reclaim_time(at)),
-        created_at=_moment(int(kept.created_at)),
+        spot_status=stored.spot_status(at),
+        spot_reclaim_at=_moment(stored.spot_reclaim_time(at)),
+        created_at=_moment(int(stored.created_at)),
         env_tag=dict(request.envs).get(TAG_VARIABLE, ""),
         ports=tuple(_ports(snapshot, addresses)),
         connection=_connection(snapshot, addresses),
     )
 
 
-def create_request(order: offer.Order) -> CreateRequest:
+def create_request(order: offer.CreateCall) -> CreateRequest:
     """Turn an order into the cloud's own kind of request; raises `SimulatedError` as the cloud would."""
     wanted = order.template
     variables = [(key, value) for key, value in wanted.envs if key != TAG_VARIABLE]
@@ -214,23 +214,23 @@ def _moment(seconds: int) -> datetime | None:
 
 
 def _ports(snapshot: Snapshot, addresses: Addresses) -> Iterator[PortMapping]:
-    kept = snapshot.machine
-    tools = [(tool.port, tool.protocol) for tool in kept.request.tools]
-    for port, protocol in dict([*tools, *kept.request.ports]).items():
+    stored = snapshot.machine
+    tools = [(tool.port, tool.protocol) for tool in stored.request.tools]
+    for port, protocol in dict([*tools, *stored.request.ports]).items():
         if protocol == "http":
-            endpoint = addresses.http(kept.id, kept.cluster_id, port)
+            endpoint = addresses.http(stored.id, stored.cluster_id, port)
         else:
-            endpoint = addresses.tcp(kept.cluster_id, kept.proxy_ports[port])
+            endpoint = addresses.tcp(stored.cluster_id, stored.proxy_ports[port])
         yield PortMapping(port, endpoint, protocol)
 
 
-def _connection(snapshot: Snapshot, addresses: Addresses) -> Connection:
-    kept = snapshot.machine
+def _connection(snapshot: Snapshot, addresses: Addresses) -> ConnectionDetails:
+    stored = snapshot.machine
     if snapshot.status != "running":
-        return Connection()
-    notebook = next((tool.port for tool in kept.request.tools if tool.name.casefold() == "jupyter"), None)
-    return Connection(
-        ssh=addresses.ssh(kept.cluster_id, kept.proxy_ports[SSH_PORT]),
-        jupyter=addresses.http(kept.id, kept.cluster_id, notebook) if notebook else "",
-        web_terminal=addresses.http(kept.id, kept.cluster_id, TERMINAL_PORT),
+        return ConnectionDetails()
+    notebook = next((tool.port for tool in stored.request.tools if tool.name.casefold() == "jupyter"), None)
+    return ConnectionDetails(
+        ssh=addresses.ssh(stored.cluster_id, stored.proxy_ports[SSH_PORT]),
+        jupyter=addresses.http(stored.id, stored.cluster_id, notebook) if notebook else "",
+        web_terminal=addresses.http(stored.id, stored.cluster_id, TERMINAL_PORT),
     )

@@ -1,11 +1,14 @@
-"""The one way in: each call of either face is counted, and by fault delayed, refused, lost or spoilt."""
+"""The one way in.
+
+Each call of the port and of the HTTP API is counted, and by fault delayed, refused, lost or garbled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.errors import (
     ConnectionCut,
     GarbageReply,
@@ -14,8 +17,8 @@ from gpuherd.simulator.errors import (
     insufficient_resource,
     invalid_state,
 )
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
 
@@ -23,13 +26,13 @@ HANG_S = 60.0
 LATE_COMMIT_S = 30.0
 
 
-class Gate:
+class FaultInjector:
     """Runs operations on the world and decides what their caller gets to hear."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def through(self, call: Call, operation: Callable[[], T]) -> T:
+    async def execute(self, call: Call, operation: Callable[[], T]) -> T:
         """Run `operation` for `call`; raises what it raises, or `ConnectionCut`, `GarbageReply` by fault."""
         world = self._world
         world.record.count(call)
@@ -51,12 +54,12 @@ class Gate:
         self._refuse(call)
         hang = self._draw(FaultKind.HANG, call)
         if hang is not None and hang.chosen_style == "before_commit":
-            await self._world.clock.sleep(_or(hang.seconds, HANG_S))
+            await self._world.clock.sleep(_or_default(hang.seconds, HANG_S))
         self._lose_before_commit(call)
         result = operation()
         if hang is not None and hang.chosen_style == "after_commit":
-            await self._world.clock.sleep(_or(hang.seconds, HANG_S))
-        self._spoil(call, result)
+            await self._world.clock.sleep(_or_default(hang.seconds, HANG_S))
+        self._garble_reply(call, result)
         return result
 
     def _refuse(self, call: Call) -> None:
@@ -69,7 +72,7 @@ class Gate:
         if fault := self._draw(FaultKind.REFUSE, call):
             raise _error(fault, 500, "UNKNOWN")
         if self._draw(FaultKind.SOLD_OUT, call):
-            if call.endpoint is Endpoint.MIGRATE:
+            if call.endpoint is ApiEndpoint.MIGRATE:
                 raise SimulatedError(
                     400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance"
                 )
@@ -82,10 +85,10 @@ class Gate:
         if self._draw(FaultKind.LOST_REPLY_BEFORE_COMMIT, call):
             raise ConnectionCut(committed=False)
         if fault := self._draw(FaultKind.LATE_COMMIT, call):
-            self._world.commit_later(_or(fault.seconds, LATE_COMMIT_S), call)
+            self._world.commit_later(_or_default(fault.seconds, LATE_COMMIT_S), call)
             raise ConnectionCut(committed=False)
 
-    def _spoil(self, call: Call, result: object) -> None:
+    def _garble_reply(self, call: Call, result: object) -> None:
         """Let the caller hear something else than what happened."""
         if self._draw(FaultKind.LOST_REPLY_AFTER_COMMIT, call):
             raise ConnectionCut(committed=True)
@@ -116,5 +119,5 @@ def _error(fault: Fault, status: int, reason: str) -> SimulatedError:
     )
 
 
-def _or(seconds: float | None, default_s: float) -> float:
+def _or_default(seconds: float | None, default_s: float) -> float:
     return default_s if seconds is None else seconds

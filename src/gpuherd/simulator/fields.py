@@ -75,16 +75,16 @@ class Fields:
         return Fields(value, f"{self._inside}{name}.")
 
     def items(self, name: str, *, most: int) -> list[Fields]:
-        by_place = self._by_place(name, most)
-        return [by_place.item(str(index)) for index in range(len(by_place.names()))]
+        by_index = self._by_index(name, most)
+        return [by_index.item(str(index)) for index in range(len(by_index.names()))]
 
     def numbers(self, name: str, *, most: int, low: int, high: int) -> list[int]:
-        by_place = self._by_place(name, most)
-        return [by_place.whole(str(index), low=low, high=high) for index in range(len(by_place.names()))]
+        by_index = self._by_index(name, most)
+        return [by_index.whole(str(index), low=low, high=high) for index in range(len(by_index.names()))]
 
     def texts(self, name: str, *, most: int) -> list[str]:
-        by_place = self._by_place(name, most)
-        return [by_place.text(str(index), shortest=1) for index in range(len(by_place.names()))]
+        by_index = self._by_index(name, most)
+        return [by_index.text(str(index), shortest=1) for index in range(len(by_index.names()))]
 
     def has(self, name: str) -> bool:
         return self._values.get(name) is not None
@@ -92,7 +92,7 @@ class Fields:
     def names(self) -> frozenset[str]:
         return frozenset(self._values)
 
-    def _by_place(self, name: str, most: int) -> Fields:
+    def _by_index(self, name: str, most: int) -> Fields:
         """Read a list as an object whose names are the places, so that an error can say which."""
         value = self._values.get(name)
         if value is None:

@@ -1,4 +1,4 @@
-"""Everything one can ask of the simulated cloud, faults included: what its HTTP face and its port share."""
+"""Every operation of the simulated cloud, faults included: what its HTTP API and its port share."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuherd.simulator.account import Job
-from gpuherd.simulator.calls import Call, Endpoint
-from gpuherd.simulator.catalogue import Cluster, CpuProduct, RegistryAuth, Template
-from gpuherd.simulator.create_request import CreateRequest, Port
+from gpuherd.simulator.calls import ApiEndpoint, Call
+from gpuherd.simulator.catalogue import Cluster, CpuProduct, RegistryAuth, StoredTemplate
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.fault_injection import FaultInjector
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.gate import Gate
-from gpuherd.simulator.listing import FIRST_PAGE, ListQuery, Page, Paging, Snapshot, list_machines, look_at
-from gpuherd.simulator.shop import (
+from gpuherd.simulator.world.account import AccountJob
+from gpuherd.simulator.world.listing import (
+    FIRST_PAGE,
+    ListQuery,
+    MachinePage,
+    Paging,
+    Snapshot,
+    list_machines,
+    show_machine,
+)
+from gpuherd.simulator.world.product_list import (
     CpuQuery,
     ProductOnSale,
     ProductQuery,
@@ -22,7 +30,7 @@ from gpuherd.simulator.shop import (
     list_cpu_products,
     list_products,
 )
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
 
@@ -36,112 +44,114 @@ class TemplateQuery:
     channels: tuple[str, ...] = ()
 
 
-class FrontDesk:
+class CloudOperations:
     """Each method is one call: it may raise `SimulatedError`, `ConnectionCut` or `GarbageReply`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._gate = Gate(world)
+        self._fault_injector = FaultInjector(world)
 
     async def clusters(self) -> list[tuple[Cluster, list[str]]]:
         """Return each cluster with the names of its GPUs."""
         return await self._ask(
-            Endpoint.CLUSTERS,
+            ApiEndpoint.CLUSTERS,
             lambda: [(cluster, gpu_names(self.world, cluster)) for cluster in self.world.catalogue.clusters],
         )
 
     async def products(self, query: ProductQuery) -> list[ProductOnSale]:
-        return await self._ask(Endpoint.PRODUCTS, lambda: list_products(self.world, query))
+        return await self._ask(ApiEndpoint.PRODUCTS, lambda: list_products(self.world, query))
 
     async def cpu_products(self, query: CpuQuery) -> list[CpuProduct]:
-        return await self._ask(Endpoint.CPU_PRODUCTS, lambda: list_cpu_products(self.world, query))
+        return await self._ask(ApiEndpoint.CPU_PRODUCTS, lambda: list_cpu_products(self.world, query))
 
     async def create(self, request: CreateRequest) -> str:
         """Rent a machine and return its id."""
-        call = Call(Endpoint.CREATE, request.name, request.product_id, request.cluster_id, request=request)
-        return await self._gate.through(call, lambda: self.world.create(request))
+        call = Call(ApiEndpoint.CREATE, request.name, request.product_id, request.cluster_id, request=request)
+        return await self._fault_injector.execute(call, lambda: self.world.create(request))
 
-    async def list_machines(self, query: ListQuery) -> Page:
-        call = Call(Endpoint.LIST, name=query.name)
-        return await self._gate.through(call, lambda: list_machines(self.world, query))
+    async def list_machines(self, query: ListQuery) -> MachinePage:
+        call = Call(ApiEndpoint.LIST, name=query.name)
+        return await self._fault_injector.execute(call, lambda: list_machines(self.world, query))
 
     async def get(self, machine_id: str) -> Snapshot:
-        return await self._about(Endpoint.GET, machine_id, lambda: look_at(self.world, machine_id))
+        return await self._about(ApiEndpoint.GET, machine_id, lambda: show_machine(self.world, machine_id))
 
     async def start(self, machine_id: str) -> str:
         """Start a machine and return its new status; stop, restart and delete are alike."""
-        return await self._command(Endpoint.START, machine_id)
+        return await self._command(ApiEndpoint.START, machine_id)
 
     async def stop(self, machine_id: str) -> str:
-        return await self._command(Endpoint.STOP, machine_id)
+        return await self._command(ApiEndpoint.STOP, machine_id)
 
     async def restart(self, machine_id: str) -> str:
-        return await self._command(Endpoint.RESTART, machine_id)
+        return await self._command(ApiEndpoint.RESTART, machine_id)
 
     async def delete(self, machine_id: str) -> str:
-        return await self._command(Endpoint.DELETE, machine_id)
+        return await self._command(ApiEndpoint.DELETE, machine_id)
 
-    async def edit(self, machine_id: str, ports: Sequence[Port] | None, add_disk_gb: int) -> None:
-        await self._about(Endpoint.EDIT, machine_id, lambda: self.world.edit(machine_id, ports, add_disk_gb))
+    async def edit(self, machine_id: str, ports: Sequence[ExposedPort] | None, add_disk_gb: int) -> None:
+        await self._about(
+            ApiEndpoint.EDIT, machine_id, lambda: self.world.edit(machine_id, ports, add_disk_gb)
+        )
 
     async def upgrade(self, machine_id: str, change: Callable[[CreateRequest], CreateRequest]) -> None:
-        await self._about(Endpoint.UPGRADE, machine_id, lambda: self.world.upgrade(machine_id, change))
+        await self._about(ApiEndpoint.UPGRADE, machine_id, lambda: self.world.upgrade(machine_id, change))
 
     async def migrate(self, machine_id: str) -> str:
         """Move a machine to another host and return the id of the job that does it."""
-        return await self._about(Endpoint.MIGRATE, machine_id, lambda: self.world.migrate(machine_id))
+        return await self._about(ApiEndpoint.MIGRATE, machine_id, lambda: self.world.migrate(machine_id))
 
     async def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> None:
         await self._about(
-            Endpoint.SET_AUTO_MIGRATE,
+            ApiEndpoint.SET_AUTO_MIGRATE,
             machine_id,
             lambda: self.world.set_auto_migrate(machine_id, is_open=is_open),
         )
 
-    async def templates(self, query: TemplateQuery) -> tuple[list[Template], int]:
+    async def templates(self, query: TemplateQuery) -> tuple[list[StoredTemplate], int]:
         """Return one page of templates, newest first, and how many there are."""
-        return await self._ask(Endpoint.TEMPLATES, lambda: self._list_templates(query))
+        return await self._ask(ApiEndpoint.TEMPLATES, lambda: self._list_templates(query))
 
-    async def template(self, template_id: str) -> Template:
-        return await self._ask(Endpoint.TEMPLATE, lambda: self.world.account.template(template_id))
+    async def template(self, template_id: str) -> StoredTemplate:
+        return await self._ask(ApiEndpoint.TEMPLATE, lambda: self.world.account.template(template_id))
 
     async def create_template(self, template: Fields) -> str:
         account, now = self.world.account, self.world.now()
-        return await self._ask(Endpoint.TEMPLATE_CREATE, lambda: account.add_template(template, now))
+        return await self._ask(ApiEndpoint.TEMPLATE_CREATE, lambda: account.add_template(template, now))
 
     async def update_template(self, template: Fields) -> str:
         account = self.world.account
-        return await self._ask(Endpoint.TEMPLATE_UPDATE, lambda: account.change_template(template))
+        return await self._ask(ApiEndpoint.TEMPLATE_UPDATE, lambda: account.change_template(template))
 
     async def delete_template(self, template_id: str) -> str:
         account = self.world.account
-        return await self._ask(Endpoint.TEMPLATE_DELETE, lambda: account.remove_template(template_id))
+        return await self._ask(ApiEndpoint.TEMPLATE_DELETE, lambda: account.remove_template(template_id))
 
     async def registry_auths(self) -> list[RegistryAuth]:
         account = self.world.account
-        return await self._ask(Endpoint.REGISTRY_AUTHS, lambda: [*account.registry_auths.values()])
+        return await self._ask(ApiEndpoint.REGISTRY_AUTHS, lambda: [*account.registry_auths.values()])
 
     async def save_registry_auth(self, name: str, username: str, password: str) -> str:
         account = self.world.account
         return await self._ask(
-            Endpoint.REGISTRY_SAVE, lambda: account.save_registry_auth(name, username, password)
+            ApiEndpoint.REGISTRY_SAVE, lambda: account.save_registry_auth(name, username, password)
         )
 
     async def delete_registry_auth(self, auth_id: str) -> None:
         in_use = any(machine.request.image_auth_id == auth_id for machine in self.world.alive())
         account = self.world.account
         await self._ask(
-            Endpoint.REGISTRY_DELETE, lambda: account.remove_registry_auth(auth_id, in_use=in_use)
+            ApiEndpoint.REGISTRY_DELETE, lambda: account.remove_registry_auth(auth_id, in_use=in_use)
         )
 
-    async def nothing(self, endpoint: Endpoint) -> None:
+    async def nothing(self, endpoint: ApiEndpoint) -> None:
         """Answer for what the simulated account does not own: network volumes and networks."""
         await self._ask(endpoint, lambda: None)
 
-    async def jobs(self) -> list[Job]:
-        return await self._ask(Endpoint.JOBS, lambda: [*reversed(self.world.account.jobs)])
+    async def jobs(self) -> list[AccountJob]:
+        return await self._ask(ApiEndpoint.JOBS, lambda: [*reversed(self.world.account.jobs)])
 
-    def _list_templates(self, query: TemplateQuery) -> tuple[list[Template], int]:
+    def _list_templates(self, query: TemplateQuery) -> tuple[list[StoredTemplate], int]:
         matching = [
             template
             for template in self.world.account.templates.values()
@@ -152,23 +162,23 @@ class FrontDesk:
         offset = query.paging.offset
         return matching[offset : offset + query.paging.size], len(matching)
 
-    async def _command(self, endpoint: Endpoint, machine_id: str) -> str:
+    async def _command(self, endpoint: ApiEndpoint, machine_id: str) -> str:
         commands = {
-            Endpoint.START: self.world.start,
-            Endpoint.STOP: self.world.stop,
-            Endpoint.RESTART: self.world.restart,
-            Endpoint.DELETE: self.world.delete,
+            ApiEndpoint.START: self.world.start,
+            ApiEndpoint.STOP: self.world.stop,
+            ApiEndpoint.RESTART: self.world.restart,
+            ApiEndpoint.DELETE: self.world.delete,
         }
         machine = await self._about(endpoint, machine_id, lambda: commands[endpoint](machine_id))
         return machine.status(self.world.now())
 
-    async def _about(self, endpoint: Endpoint, machine_id: str, operation: Callable[[], T]) -> T:
+    async def _about(self, endpoint: ApiEndpoint, machine_id: str, operation: Callable[[], T]) -> T:
         """Make a call about one machine, which faults may tell by its name and place."""
         try:
             call = self.world.call_about(endpoint, self.world.find(machine_id))
         except SimulatedError:
             call = Call(endpoint, machine_id=machine_id)
-        return await self._gate.through(call, operation)
+        return await self._fault_injector.execute(call, operation)
 
-    async def _ask(self, endpoint: Endpoint, operation: Callable[[], T]) -> T:
-        return await self._gate.through(Call(endpoint), operation)
+    async def _ask(self, endpoint: ApiEndpoint, operation: Callable[[], T]) -> T:
+        return await self._fault_injector.execute(Call(endpoint), operation)

@@ -1,4 +1,4 @@
-"""Named stories: lists of faults that together make a particular bad day."""
+"""Named scenarios: lists of faults that together make a particular bad day."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault
-from gpuherd.simulator.faults import FaultKind as Kind
-from gpuherd.simulator.ground import Ground
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault
+from gpuherd.simulator.faults.fault import FaultKind as Kind
+from gpuherd.simulator.world.state import WorldState
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,44 +20,44 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
 
 
-def _tell(description: str, *faults: Fault) -> Scenario:
+def _scenario(description: str, *faults: Fault) -> Scenario:
     return Scenario(description, faults)
 
 
-CREATE = (Endpoint.CREATE,)
+CREATE = (ApiEndpoint.CREATE,)
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
-        "calm": _tell("everything works"),
-        "sold-out": _tell("no GPU anywhere", Fault(Kind.SOLD_OUT)),
-        "sold-out-hk": _tell("no GPU in Hong Kong", Fault(Kind.SOLD_OUT, cluster="cn-hongkong-1")),
-        "sold-out-for-a-minute": _tell("no GPU anywhere for 60 s", Fault(Kind.SOLD_OUT, for_s=60)),
-        "stale-stock": _tell(
+        "calm": _scenario("everything works"),
+        "sold-out": _scenario("no GPU anywhere", Fault(Kind.SOLD_OUT)),
+        "sold-out-hk": _scenario("no GPU in Hong Kong", Fault(Kind.SOLD_OUT, cluster="cn-hongkong-1")),
+        "sold-out-for-a-minute": _scenario("no GPU anywhere for 60 s", Fault(Kind.SOLD_OUT, for_s=60)),
+        "stale-stock": _scenario(
             "the catalogue shows stock, but the first 2 creates are refused", Fault(Kind.SOLD_OUT, count=2)
         ),
-        "lost-reply": _tell(
+        "lost-reply": _scenario(
             "every create works, and no reply to one ever arrives", Fault(Kind.LOST_REPLY_AFTER_COMMIT)
         ),
-        "lost-reply-before": _tell(
+        "lost-reply-before": _scenario(
             "the connection of the first create dies before anything happens",
             Fault(Kind.LOST_REPLY_BEFORE_COMMIT, count=1),
         ),
-        "late-commit": _tell(
+        "late-commit": _scenario(
             "the reply to the first create is lost, and its machine appears 20 s later",
             Fault(Kind.LATE_COMMIT, count=1, seconds=20),
         ),
-        "error-after-commit": _tell(
+        "error-after-commit": _scenario(
             "the first create rents a machine and answers 502",
             Fault(Kind.ERROR_AFTER_COMMIT, count=1, status=502),
         ),
-        "garbage": _tell(
+        "garbage": _scenario(
             "the first replies to creates are cut, empty, a page, or an id that is a number",
             *(
                 Fault(Kind.GARBAGE, count=1, style=style)
                 for style in ("cut", "html", "empty_id", "number_id", "broken_json", "wrong_type")
             ),
         ),
-        "flaky": _tell(
+        "flaky": _scenario(
             "one call in five goes wrong, one way or another",
             Fault(Kind.REFUSE, probability=0.04, status=500),
             Fault(Kind.OUTAGE, probability=0.03, style="html"),
@@ -69,46 +69,50 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             Fault(Kind.ERROR_AFTER_COMMIT, probability=0.04),
             Fault(Kind.GET_404_GLITCH, probability=0.02),
         ),
-        "slow": _tell("every answer takes 2 s", Fault(Kind.HANG, seconds=2)),
-        "slow-pull": _tell("images take six times as long to pull", Fault(Kind.SLOW_PULL, factor=6)),
-        "endless-pull": _tell("images are pulled for ever", Fault(Kind.SLOW_PULL)),
-        "pull-failure": _tell("images cannot be pulled", Fault(Kind.PULL_FAILURE)),
-        "rate-limited": _tell(
+        "slow": _scenario("every answer takes 2 s", Fault(Kind.HANG, seconds=2)),
+        "slow-pull": _scenario("images take six times as long to pull", Fault(Kind.SLOW_PULL, factor=6)),
+        "endless-pull": _scenario("images are pulled for ever", Fault(Kind.SLOW_PULL)),
+        "pull-failure": _scenario("images cannot be pulled", Fault(Kind.PULL_FAILURE)),
+        "rate-limited": _scenario(
             "every second call is answered with 429 and Retry-After: 2",
             Fault(Kind.RATE_LIMIT, probability=0.5, retry_after="2"),
         ),
-        "list-lag": _tell("new machines are listed 20 s late", Fault(Kind.LIST_LAG, seconds=20)),
-        "empty-list": _tell("for 60 s the list is empty, with status 200", Fault(Kind.EMPTY_LIST, for_s=60)),
-        "partial-list": _tell(
+        "list-lag": _scenario("new machines are listed 20 s late", Fault(Kind.LIST_LAG, seconds=20)),
+        "empty-list": _scenario(
+            "for 60 s the list is empty, with status 200", Fault(Kind.EMPTY_LIST, for_s=60)
+        ),
+        "partial-list": _scenario(
             "pages are missing, doubled or short, and totals are wrong",
             *(
                 Fault(Kind.PARTIAL_LIST, probability=0.1, style=style)
                 for style in ("missing_page", "duplicated_page", "wrong_total", "short_page")
             ),
         ),
-        "outage": _tell(
+        "outage": _scenario(
             "after 10 s everything answers 503 for 60 s", Fault(Kind.OUTAGE, after_s=10, for_s=60)
         ),
-        "cut-off": _tell(
+        "cut-off": _scenario(
             "after 10 s every connection is cut for 60 s",
             Fault(Kind.OUTAGE, after_s=10, for_s=60, style="cut"),
         ),
-        "reclaim": _tell(
+        "reclaim": _scenario(
             "spot machines get their notice after 30 s and are gone 30 s later",
             Fault(Kind.RECLAIM, seconds=30, notice_s=30),
         ),
-        "flapping": _tell(
+        "flapping": _scenario(
             "running machines are shown as starting or with unknown words at times",
             Fault(Kind.STATUS_FLAP, probability=0.3),
             Fault(Kind.UNKNOWN_STATUS, probability=0.1),
         ),
-        "lost-name": _tell("names are cut to 32 characters", Fault(Kind.DROP_NAME)),
-        "start-went-through": _tell(
+        "lost-name": _scenario("names are cut to 32 characters", Fault(Kind.DROP_NAME)),
+        "start-went-through": _scenario(
             "starts work and answer that they did not", Fault(Kind.START_WENT_THROUGH)
         ),
-        "app-down": _tell("machines run, their programs never answer", Fault(Kind.APP_DOWN)),
-        "app-error-page": _tell("programs answer 200 with a page that says 502", Fault(Kind.APP_ERROR_PAGE)),
-        "no-balance": _tell(
+        "app-down": _scenario("machines run, their programs never answer", Fault(Kind.APP_DOWN)),
+        "app-error-page": _scenario(
+            "programs answer 200 with a page that says 502", Fault(Kind.APP_ERROR_PAGE)
+        ),
+        "no-balance": _scenario(
             "the account has no money for creates",
             Fault(
                 Kind.REFUSE,
@@ -118,7 +122,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 message="the balance is not enough",
             ),
         ),
-        "key-revoked": _tell(
+        "key-revoked": _scenario(
             "the API key is refused",
             Fault(Kind.REFUSE, status=401, reason="UNAUTHORIZED", message="invalid api key"),
         ),
@@ -131,7 +135,7 @@ def scenario_names() -> dict[str, str]:
     return {name: scenario.description for name, scenario in SCENARIOS.items()}
 
 
-def play(world: Ground, name: str) -> None:
+def apply_scenario(world: WorldState, name: str) -> None:
     """Replace all faults by those of a scenario."""
     if name not in SCENARIOS:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")

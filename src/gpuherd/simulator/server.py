@@ -6,12 +6,12 @@ from typing import Literal
 
 from aiohttp import web
 
-from gpuherd.simulator.addresses import LocalAddresses, NovitaAddresses
-from gpuherd.simulator.api import add_api
-from gpuherd.simulator.apps import add_apps
-from gpuherd.simulator.control import add_control
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.world import World
+from gpuherd.simulator.api.app import add_api
+from gpuherd.simulator.api.control import add_control
+from gpuherd.simulator.api.machine_apps import add_apps
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.world.addresses import LocalAddresses, NovitaAddresses
+from gpuherd.simulator.world.world import World
 
 # Calls that hang on purpose would hold up the end for as long as they hang.
 SHUTDOWN_S = 0.2
@@ -34,7 +34,7 @@ class SimulatorServer:
 def make_app(world: World) -> web.Application:
     """Return the application, for whoever brings a server of their own."""
     app = web.Application()
-    add_api(app, FrontDesk(world))
+    add_api(app, CloudOperations(world))
     add_apps(app, world)
     add_control(app, world)
     return app

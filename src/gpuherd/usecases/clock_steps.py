@@ -1,4 +1,4 @@
-"""Clock steps: notice when the wall clock is set, by comparing it with the seconds that really passed."""
+"""Detects steps of the wall clock by comparing it with the monotonic clock."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.lifecycle import is_starting_again
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import is_starting_again
 
 log = structlog.get_logger()
 
 # Less is drift, or a machine that was busy between the two readings.
-NOTICEABLE = timedelta(seconds=30)
+STEP_MIN = timedelta(seconds=30)
 # As many as anybody will ever ask about: what they concern has long ended.
-KEPT = 20
+STEPS_KEPT_MAX = 20
 
 
-class ClockSteps:
+class ClockStepDetector:
     """The steps of the wall clock in the life of this process; one that sleeps wakes up with a step, too."""
 
     def __init__(self, clock: Clock):
@@ -26,22 +26,22 @@ class ClockSteps:
         self._wall, self._passed_s = clock.now(), clock.monotonic()
         self._ahead: list[tuple[datetime, timedelta]] = []
 
-    def look(self) -> timedelta:
+    def detect_step(self) -> timedelta:
         """Return by how much the wall clock was set since the last look."""
         wall, passed_s = self._clock.now(), self._clock.monotonic()
         expected = self._wall + timedelta(seconds=passed_s - self._passed_s)
         self._wall, self._passed_s = wall, passed_s
         step = wall - expected
-        if abs(step) < NOTICEABLE:
+        if abs(step) < STEP_MIN:
             return timedelta(0)
-        log.warning("clock.was_set", seconds=round(step.total_seconds(), 1))
+        log.warning("clock.step_detected", seconds=round(step.total_seconds(), 1))
         if step > timedelta(0):
-            self._ahead = [*self._ahead[1 - KEPT :], (expected, step)]
+            self._ahead = [*self._ahead[1 - STEPS_KEPT_MAX :], (expected, step)]
         return step
 
     def ahead_since(self, moment: datetime) -> timedelta:
         """Return how much of the time since `moment` has passed on the wall clock only."""
-        self.look()
+        self.detect_step()
         return sum((step for before, step in self._ahead if moment <= before), timedelta(0))
 
     def deadline_of(self, instance: Instance) -> datetime:

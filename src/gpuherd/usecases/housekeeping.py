@@ -1,21 +1,24 @@
-"""Prune: forget claims after a week, and instances a week after they were deleted. The audit log stays.
-
-Events go with their instance; those of the account after a month, as lines about machines that are gone. That
-a session was signed out of is of no interest once it would have ended anyway.
-"""
+"""Housekeeping: retention of records and of deliveries, and the caches of this process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from gpuherd.clock import Clock
-from gpuherd.ports.keys import Retention
+from gpuherd.domain.errors import NotFound
+from gpuherd.domain.instance.instance import Status
+from gpuherd.ports.access import Retention
+from gpuherd.ports.instances import Instances
+from gpuherd.ports.webhooks import DeliveryLog
+from gpuherd.resilience.cache import Cache
 
-KEPT = timedelta(days=7)
-ACCOUNT_EVENTS_KEPT = timedelta(days=30)
+RECORDS_RETENTION = timedelta(days=7)
+ACCOUNT_EVENTS_RETENTION = timedelta(days=30)
 # A clock may be set back, and must not bring to life what was signed out of.
-SESSIONS_KEPT = timedelta(days=1)
+SESSIONS_RETENTION = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,74 @@ class PruneRecords:
     async def __call__(self) -> int:
         """Return how many claims, instances, events of the account and ended sessions were forgotten."""
         now = self.clock.now()
-        claims = await self.retention.prune_claims(now - KEPT)
-        instances = await self.retention.prune_instances(now - KEPT)
-        events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_KEPT)
-        return claims + instances + events + await self.retention.prune_sessions(now - SESSIONS_KEPT)
+        claims = await self.retention.prune_claims(now - RECORDS_RETENTION)
+        instances = await self.retention.prune_instances(now - RECORDS_RETENTION)
+        events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_RETENTION)
+        return claims + instances + events + await self.retention.prune_sessions(now - SESSIONS_RETENTION)
+
+
+DELIVERED_RETENTION = timedelta(days=7)
+# Dead letters wait for a person to come back.
+DEAD_RETENTION = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class PruneDeliveries:
+    """Runs every few minutes."""
+
+    log: DeliveryLog
+    clock: Clock
+
+    async def __call__(self) -> int:
+        """Return how many were forgotten."""
+        now = self.clock.now()
+        return await self.log.prune(now - DELIVERED_RETENTION, now - DEAD_RETENTION)
+
+
+IDS_SHOWN_MAX = 100
+
+
+@dataclass(frozen=True)
+class ManageCaches:
+    """All caches of the process, by name."""
+
+    caches: Sequence[Cache[Any, Any]]
+    instances: Instances
+
+    async def stats(self, *, with_ids: bool = True) -> dict[str, Any]:
+        """Return how each cache is used, and of how many instances there is anything to remember."""
+        counted = await self.instances.count_by_status()
+        return {
+            "caches": {cache.name: _describe(cache, with_ids) for cache in self.caches},
+            "trackedInstances": sum(counted.values()) - counted[Status.DELETED],
+        }
+
+    def clear(self, name: str | None = None) -> list[str]:
+        """Empty one cache, or all of them, and return which; `NotFound` if there is none of that name."""
+        cleared = [cache for cache in self.caches if name in (None, cache.name)]
+        if not cleared:
+            known = ", ".join(cache.name for cache in self.caches)
+            raise NotFound(f"there is no such cache; there are: {known}", code="CACHE_NOT_FOUND")
+        for cache in cleared:
+            cache.clear()
+        return [cache.name for cache in cleared]
+
+    async def cleanup(self) -> int:
+        """Throw out what is no longer fresh; return how many entries that were."""
+        return sum(cache.clear_expired() for cache in self.caches)
+
+
+def _describe(cache: Cache[Any, Any], with_ids: bool) -> dict[str, Any]:
+    stats = cache.stats
+    # The latest used ones; a key of None stands for everything.
+    latest = cache.keys()[: -IDS_SHOWN_MAX - 1 : -1] if with_ids else []
+    return {
+        "size": stats.size,
+        "hits": stats.hits,
+        "misses": stats.misses,
+        "sets": stats.sets,
+        "evictions": stats.evictions,
+        "hitRatio": round(stats.hit_ratio, 4),
+        "ttlSeconds": cache.ttl_s,
+        "cachedIds": ["all" if key is None else str(key) for key in latest],
+    }

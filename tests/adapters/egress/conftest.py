@@ -7,27 +7,27 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import Resolver
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, StubResolver
+from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.egress import Resolver
+from tests.adapters.egress.doubles import LOOPBACK_OPEN, StubResolver
 from tests.support.fake_clock import FakeClock
 
-DoorMaker = Callable[..., GuardedDoor]
+ClientMaker = Callable[..., SsrfSafeClient]
 
 
 @pytest.fixture
-async def make_door() -> AsyncIterator[DoorMaker]:
-    made: list[GuardedDoor] = []
+async def make_client() -> AsyncIterator[ClientMaker]:
+    made: list[SsrfSafeClient] = []
 
     def make(
-        policy: TargetPolicy = LOOPBACK_OPEN,
+        policy: EgressPolicy = LOOPBACK_OPEN,
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
-    ) -> GuardedDoor:
-        made.append(GuardedDoor(policy, resolver or StubResolver(), FakeClock(), tls=tls))
+    ) -> SsrfSafeClient:
+        made.append(SsrfSafeClient(policy, resolver or StubResolver(), FakeClock(), tls=tls))
         return made[-1]
 
     yield make
-    for door in made:
-        await door.close()
+    for client in made:
+        await client.close()

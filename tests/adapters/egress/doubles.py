@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor, strict_tls
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import OutboundReply
+from gpuherd.adapters.egress.client import SsrfSafeClient, strict_tls
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.egress import EgressReply
 
 # For doors that nobody goes through with TLS: to read all certificates takes longer than most of the tests.
 TLS = strict_tls()
@@ -87,10 +87,10 @@ class StubResolver:
 
 
 async def get(
-    door: GuardedDoor, url: str, *, timeout_s: float = 5.0, max_bytes: int = 1000, method: str = "GET"
-) -> OutboundReply:
+    client: SsrfSafeClient, url: str, *, timeout_s: float = 5.0, max_bytes: int = 1000, method: str = "GET"
+) -> EgressReply:
     """Ask for `url` with nothing special."""
-    return await door.request(method, url, headers={}, body=None, timeout_s=timeout_s, max_bytes=max_bytes)
+    return await client.request(method, url, headers={}, body=None, timeout_s=timeout_s, max_bytes=max_bytes)
 
 
-LOOPBACK_OPEN = TargetPolicy.parse("127.0.0.0/8")
+LOOPBACK_OPEN = EgressPolicy.parse("127.0.0.0/8")

@@ -9,27 +9,27 @@ from functools import partial
 
 import pytest
 
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure
-from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver, get
-from tests.adapters.outbound.payloads import LITERAL_HOSTS, LITERALS, TRICKS
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.egress import EgressFailure, FailureCategory
+from tests.adapters.egress.conftest import ClientMaker
+from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver, get
+from tests.adapters.egress.payloads import LITERAL_HOSTS, LITERALS, TRICKS
 
-CLOSED = TargetPolicy()
+CLOSED = EgressPolicy()
 PUBLIC = "93.184.216.34"
 
 
 @pytest.fixture
-def make_door(make_door: DoorMaker) -> DoorMaker:
-    return partial(make_door, tls=TLS)
+def make_client(make_client: ClientMaker) -> ClientMaker:
+    return partial(make_client, tls=TLS)
 
 
 @pytest.mark.parametrize("url", [*LITERALS, *TRICKS])
-async def test_no_payload_reaches_the_listener_or_the_name_server(url: str, make_door: DoorMaker) -> None:
+async def test_no_payload_reaches_the_listener_or_the_name_server(url: str, make_client: ClientMaker) -> None:
     resolver = StubResolver()
     async with Receiver() as listener:
-        with pytest.raises(OutboundFailure) as caught:
-            await get(make_door(CLOSED, resolver), url.replace("{port}", f":{listener.port}"))
+        with pytest.raises(EgressFailure) as caught:
+            await get(make_client(CLOSED, resolver), url.replace("{port}", f":{listener.port}"))
         assert caught.value.category is FailureCategory.BLOCKED_TARGET
         assert listener.connections == 0
         assert resolver.lookups == []
@@ -37,11 +37,11 @@ async def test_no_payload_reaches_the_listener_or_the_name_server(url: str, make
 
 @pytest.mark.parametrize("host", [host for host in LITERAL_HOSTS if not host.startswith("[fe80")])
 async def test_no_literal_host_reaches_the_listener_through_the_tcp_door(
-    host: str, make_door: DoorMaker
+    host: str, make_client: ClientMaker
 ) -> None:
     async with Receiver() as listener:
-        with pytest.raises(OutboundFailure) as caught:
-            await make_door(CLOSED).connect(host.strip("[]"), listener.port, 5.0)
+        with pytest.raises(EgressFailure) as caught:
+            await make_client(CLOSED).connect(host.strip("[]"), listener.port, 5.0)
         assert caught.value.category is FailureCategory.BLOCKED_TARGET
         assert listener.connections == 0
 
@@ -61,10 +61,12 @@ async def test_no_literal_host_reaches_the_listener_through_the_tcp_door(
         "x.localhost",
     ],
 )
-async def test_the_same_listener_is_reached_once_loopback_is_opened(host: str, make_door: DoorMaker) -> None:
+async def test_the_same_listener_is_reached_once_loopback_is_opened(
+    host: str, make_client: ClientMaker
+) -> None:
     resolver = StubResolver()
     async with Receiver() as listener:
-        reply = await get(make_door(LOOPBACK_OPEN, resolver), f"http://{host}:{listener.port}/")
+        reply = await get(make_client(LOOPBACK_OPEN, resolver), f"http://{host}:{listener.port}/")
         assert (reply.status, reply.body) == (200, b"ok")
         assert reply.address.removeprefix("::ffff:") == "127.0.0.1"
         assert listener.connections == 1
@@ -93,12 +95,15 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", list(NAMES))
-async def test_a_name_with_one_blocked_answer_is_refused_whole(name: str, make_door: DoorMaker) -> None:
+async def test_a_name_with_one_blocked_answer_is_refused_whole(name: str, make_client: ClientMaker) -> None:
     resolver = StubResolver({name.lower().rstrip("."): [NAMES[name]]})
     async with Receiver() as listener:
-        door = make_door(CLOSED, resolver)
-        for attempt in (get(door, f"http://{name}:{listener.port}/"), door.connect(name, listener.port, 5.0)):
-            with pytest.raises(OutboundFailure) as caught:
+        client = make_client(CLOSED, resolver)
+        for attempt in (
+            get(client, f"http://{name}:{listener.port}/"),
+            client.connect(name, listener.port, 5.0),
+        ):
+            with pytest.raises(EgressFailure) as caught:
                 await attempt
             assert caught.value.category is FailureCategory.BLOCKED_TARGET
         assert listener.connections == 0
@@ -106,61 +111,63 @@ async def test_a_name_with_one_blocked_answer_is_refused_whole(name: str, make_d
 
 @pytest.mark.parametrize("table", [{}, {"gone.example.com": [[]]}])
 async def test_a_name_without_an_address_is_a_dns_failure(
-    table: dict[str, list[list[str]]], make_door: DoorMaker
+    table: dict[str, list[list[str]]], make_client: ClientMaker
 ) -> None:
-    door = make_door(CLOSED, StubResolver(table))
-    for attempt in (get(door, "http://gone.example.com/"), door.connect("gone.example.com", 8080, 5.0)):
-        with pytest.raises(OutboundFailure) as caught:
+    client = make_client(CLOSED, StubResolver(table))
+    for attempt in (get(client, "http://gone.example.com/"), client.connect("gone.example.com", 8080, 5.0)):
+        with pytest.raises(EgressFailure) as caught:
             await attempt
         assert caught.value.category is FailureCategory.DNS
 
 
-async def test_rebinding_gets_one_lookup_and_the_judged_address(make_door: DoorMaker) -> None:
+async def test_rebinding_gets_one_lookup_and_the_judged_address(make_client: ClientMaker) -> None:
     resolver = StubResolver({"rebind.example.com": [["127.0.0.1"], ["127.0.0.2"]]})
-    only_the_first = TargetPolicy.parse("127.0.0.1/32")
+    only_the_first = EgressPolicy.parse("127.0.0.1/32")
     async with Receiver() as judged, Receiver(host="127.0.0.2", port=judged.port) as inner:
-        door = make_door(only_the_first, resolver)
-        reply = await get(door, f"http://rebind.example.com:{judged.port}/")
+        client = make_client(only_the_first, resolver)
+        reply = await get(client, f"http://rebind.example.com:{judged.port}/")
         assert reply.address == "127.0.0.1"
         assert resolver.lookups == ["rebind.example.com"]
         assert (judged.connections, inner.connections) == (1, 0)
 
-        with pytest.raises(OutboundFailure) as caught:
-            await get(door, f"http://rebind.example.com:{judged.port}/")
+        with pytest.raises(EgressFailure) as caught:
+            await get(client, f"http://rebind.example.com:{judged.port}/")
         assert caught.value.category is FailureCategory.BLOCKED_TARGET
         assert len(resolver.lookups) == 2
         assert (judged.connections, inner.connections) == (1, 0)
 
 
-async def test_rebinding_does_not_help_against_the_tcp_door(make_door: DoorMaker) -> None:
+async def test_rebinding_does_not_help_against_the_tcp_door(make_client: ClientMaker) -> None:
     resolver = StubResolver({"rebind.example.com": [["127.0.0.1"], ["127.0.0.2"]]})
     async with Receiver() as judged, Receiver(host="127.0.0.2", port=judged.port) as inner:
-        await make_door(TargetPolicy.parse("127.0.0.1/32"), resolver).connect(
+        await make_client(EgressPolicy.parse("127.0.0.1/32"), resolver).connect(
             "rebind.example.com", judged.port, 5.0
         )
         assert resolver.lookups == ["rebind.example.com"]
         assert inner.connections == 0
 
 
-async def test_an_allow_list_opens_its_own_network_and_no_other(make_door: DoorMaker) -> None:
+async def test_an_allow_list_opens_its_own_network_and_no_other(make_client: ClientMaker) -> None:
     async with Receiver() as first, Receiver(host="127.0.0.2") as second:
-        door = make_door(TargetPolicy.parse("127.0.0.2/32"))
-        assert (await get(door, second.url)).status == 200
-        with pytest.raises(OutboundFailure):
-            await get(door, first.url)
+        client = make_client(EgressPolicy.parse("127.0.0.2/32"))
+        assert (await get(client, second.url)).status == 200
+        with pytest.raises(EgressFailure):
+            await get(client, first.url)
         assert first.connections == 0
 
 
-async def test_a_host_that_answers_on_its_second_address_only_is_still_reached(make_door: DoorMaker) -> None:
+async def test_a_host_that_answers_on_its_second_address_only_is_still_reached(
+    make_client: ClientMaker,
+) -> None:
     resolver = StubResolver({"hook.example.com": [["127.0.0.2", "127.0.0.1"]]})
     async with Receiver() as receiver:
-        door = make_door(LOOPBACK_OPEN, resolver)
-        reply = await get(door, f"http://hook.example.com:{receiver.port}/")
+        client = make_client(LOOPBACK_OPEN, resolver)
+        reply = await get(client, f"http://hook.example.com:{receiver.port}/")
         assert reply.address == "127.0.0.1"
-        assert await door.connect("hook.example.com", receiver.port, 5.0) == 0.0
+        assert await client.connect("hook.example.com", receiver.port, 5.0) == 0.0
 
 
-async def test_parallel_requests_do_not_mix_up_their_addresses(make_door: DoorMaker) -> None:
+async def test_parallel_requests_do_not_mix_up_their_addresses(make_client: ClientMaker) -> None:
     table = {f"h{n}.example.com": [[f"127.0.0.{n}"]] for n in range(1, 9)}
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(Receiver())
@@ -168,16 +175,16 @@ async def test_parallel_requests_do_not_mix_up_their_addresses(make_door: DoorMa
             await stack.enter_async_context(Receiver(host=f"127.0.0.{n}", port=first.port))
             for n in range(2, 9)
         ]
-        door = make_door(LOOPBACK_OPEN, StubResolver(table))
-        replies = await asyncio.gather(*(get(door, f"http://{name}:{first.port}/") for name in table))
+        client = make_client(LOOPBACK_OPEN, StubResolver(table))
+        replies = await asyncio.gather(*(get(client, f"http://{name}:{first.port}/") for name in table))
         assert [reply.address for reply in replies] == [f"127.0.0.{n}" for n in range(1, 9)]
         assert [receiver.connections for receiver in (first, *others)] == [1] * 8
 
 
-async def test_our_own_listen_address_is_refused_under_our_own_name(make_door: DoorMaker) -> None:
+async def test_our_own_listen_address_is_refused_under_our_own_name(make_client: ClientMaker) -> None:
     own_name = f"{socket.gethostname().lower().replace('_', '-')}.example.com"
     async with Receiver() as ourselves:
-        door = make_door(CLOSED, StubResolver({own_name: [["127.0.0.1"]]}))
-        with pytest.raises(OutboundFailure):
-            await get(door, f"http://{own_name}:{ourselves.port}/")
+        client = make_client(CLOSED, StubResolver({own_name: [["127.0.0.1"]]}))
+        with pytest.raises(EgressFailure):
+            await get(client, f"http://{own_name}:{ourselves.port}/")
         assert ourselves.connections == 0

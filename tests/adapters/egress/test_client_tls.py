@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gpuherd.adapters.outbound.guarded_door import strict_tls
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure
-from tests.adapters.outbound.conftest import DoorMaker
-from tests.adapters.outbound.doubles import OK, StubResolver, get
+from gpuherd.adapters.egress.client import strict_tls
+from gpuherd.ports.egress import EgressFailure, FailureCategory
+from tests.adapters.egress.conftest import ClientMaker
+from tests.adapters.egress.doubles import OK, StubResolver, get
 
 NAME = "hook.example.com"
 
@@ -64,38 +64,40 @@ def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
 
 
 async def test_the_name_is_used_for_sni_and_certificate_while_the_address_is_pinned(
-    certificate: tuple[Path, Path], make_door: DoorMaker
+    certificate: tuple[Path, Path], make_client: ClientMaker
 ) -> None:
     resolver = StubResolver({NAME: [["127.0.0.1"]]})
     async with https_server(certificate) as (port, asked):
-        reply = await get(make_door(resolver=resolver, tls=trusting(certificate)), f"https://{NAME}:{port}/")
+        reply = await get(
+            make_client(resolver=resolver, tls=trusting(certificate)), f"https://{NAME}:{port}/"
+        )
     assert (reply.status, reply.body, reply.address) == (200, b"hello", "127.0.0.1")
     assert asked == [NAME]
 
 
 @pytest.mark.parametrize("host", ["other.example.com", "127.0.0.1", "localhost"])
 async def test_a_certificate_for_another_name_is_refused(
-    host: str, certificate: tuple[Path, Path], make_door: DoorMaker
+    host: str, certificate: tuple[Path, Path], make_client: ClientMaker
 ) -> None:
     resolver = StubResolver({host: [["127.0.0.1"]]})
     async with https_server(certificate) as (port, _):
-        with pytest.raises(OutboundFailure) as caught:
-            await get(make_door(resolver=resolver, tls=trusting(certificate)), f"https://{host}:{port}/")
+        with pytest.raises(EgressFailure) as caught:
+            await get(make_client(resolver=resolver, tls=trusting(certificate)), f"https://{host}:{port}/")
     assert caught.value.category is FailureCategory.TLS
 
 
 async def test_a_self_signed_certificate_is_refused(
-    certificate: tuple[Path, Path], make_door: DoorMaker
+    certificate: tuple[Path, Path], make_client: ClientMaker
 ) -> None:
     resolver = StubResolver({NAME: [["127.0.0.1"]]})
     async with https_server(certificate) as (port, _):
-        with pytest.raises(OutboundFailure) as caught:
-            await get(make_door(resolver=resolver), f"https://{NAME}:{port}/")
+        with pytest.raises(EgressFailure) as caught:
+            await get(make_client(resolver=resolver), f"https://{NAME}:{port}/")
     assert caught.value.category is FailureCategory.TLS
     assert "certificate" in caught.value.detail
 
 
-async def test_plain_http_behind_https_is_a_tls_failure(make_door: DoorMaker) -> None:
+async def test_plain_http_behind_https_is_a_tls_failure(make_client: ClientMaker) -> None:
     async def talk_first(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
         await writer.drain()
@@ -103,8 +105,8 @@ async def test_plain_http_behind_https_is_a_tls_failure(make_door: DoorMaker) ->
 
     async with await asyncio.start_server(talk_first, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(OutboundFailure) as caught:
-            await get(make_door(), f"https://127.0.0.1:{port}/")
+        with pytest.raises(EgressFailure) as caught:
+            await get(make_client(), f"https://127.0.0.1:{port}/")
     assert caught.value.category is FailureCategory.TLS
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from gpuherd.adapters.outbound.guarded_door import strict_tls
-from gpuherd.adapters.outbound.pinning import PinnedConnector, pinned
-from tests.adapters.outbound.doubles import Receiver
+from gpuherd.adapters.egress.client import strict_tls
+from gpuherd.adapters.egress.pinning import PinnedConnector, pinned
+from tests.adapters.egress.doubles import Receiver
 
 
 def session() -> aiohttp.ClientSession:

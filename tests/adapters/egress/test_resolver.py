@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.adapters.outbound.resolver import SystemResolver
+from gpuherd.adapters.egress.resolver import SystemResolver
 
 
 async def test_each_address_comes_once() -> None:

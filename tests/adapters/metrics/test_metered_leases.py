@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.metrics.metered_turns import MeteredTurns
-from gpuherd.domain import events
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Status
-from gpuherd.domain.sighting import Patience
-from gpuherd.ports.meter import SilentMeter
-from gpuherd.ports.store import Change, Turn
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.chronicle import News
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Status
+from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.ports.metrics import NullMeter
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.events.record import NewEvent
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
 
 @dataclass
-class Notes(SilentMeter):
+class Notes(NullMeter):
     """A meter that remembers what it was told about instances."""
 
     attempts: list[str] = field(default_factory=list)
@@ -62,8 +62,8 @@ def make_herd(tmp_path: Path, world: World, clock: FakeClock) -> Iterator[MakeHe
     made: list[Herd] = []
 
     def make(notes: Notes) -> Herd:
-        patience = Patience(timedelta(seconds=18))
-        made.append(Herd(tmp_path / "herd.db", world, clock, patience=patience, meter=notes))
+        settling = SettlingPolicy(timedelta(seconds=18))
+        made.append(Herd(tmp_path / "herd.db", world, clock, settling=settling, meter=notes))
         return made[-1]
 
     yield make
@@ -126,32 +126,32 @@ async def test_the_time_in_a_status_outlives_a_restart(make_herd: MakeHerd, note
 class Refusing:
     """Turns whose saves never succeed."""
 
-    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
+    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
         return None
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         raise StaleWrite("somebody was faster")
 
-    async def refresh(self, turn: Turn) -> Turn:
+    async def refresh(self, turn: LeasedInstance) -> LeasedInstance:
         return turn
 
-    async def end(self, turn: Turn) -> None: ...
+    async def release(self, turn: LeasedInstance) -> None: ...
 
 
-async def begun(herd: Herd) -> tuple[Turn, Change]:
+async def begun(herd: Herd) -> tuple[LeasedInstance, Change]:
     """Return a turn, and a change that fails its instance."""
     instance = await herd.launch()
-    turn = await herd.turns.begin(instance.id, None)
+    turn = await herd.turns.acquire(instance.id, None)
     assert turn is not None
-    news = News(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
-    return turn, herd.chronicle.change(replace(turn.instance, status=Status.FAILED), news)
+    news = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
+    return turn, herd.event_recorder.change(replace(turn.instance, status=Status.FAILED), news)
 
 
 async def test_what_could_not_be_saved_is_not_counted(make_herd: MakeHerd, notes: Notes) -> None:
     herd = make_herd(Notes())
     turn, change = await begun(herd)
     with pytest.raises(StaleWrite):
-        await MeteredTurns(Refusing(), herd.instances, notes).save(turn, change)
+        await MeteredLeases(Refusing(), herd.instances, notes).save(turn, change)
     assert (notes.left, notes.attempts) == ([], [])
 
 
@@ -160,7 +160,7 @@ async def test_an_attempt_that_is_saved_again_as_it_was_is_not_counted_again(
 ) -> None:
     herd = make_herd(notes)
     instance = await herd.settle(await herd.launch())
-    turn = await herd.turns.begin(instance.id, None)
+    turn = await herd.turns.acquire(instance.id, None)
     assert turn is not None
     await herd.turns.save(turn, Change(turn.instance, attempt=turn.attempts[0]))
     assert notes.attempts == ["sent", "bound"]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from gpuherd.adapters.metrics import prometheus_meter
-from gpuherd.adapters.metrics.prometheus_meter import NOT_MADE, OTHER, PrometheusMeter
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.ports.meter import Meter
+from gpuherd.adapters.metrics.prometheus_meter import NOT_SENT_OUTCOMES, OTHER, PrometheusMeter
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.ports.metrics import Meter
 from tests.support.scraping import Scrape, read_page
 
 
@@ -52,7 +52,7 @@ def test_methods_that_clients_invent_share_one_series(methods: list[str]) -> Non
     assert shown(meter).total("gpuherd_http_requests_total", method=OTHER) == len(methods)
 
 
-@pytest.mark.parametrize("outcome", sorted(NOT_MADE))
+@pytest.mark.parametrize("outcome", sorted(NOT_SENT_OUTCOMES))
 def test_a_call_that_was_never_made_is_counted_but_not_timed(meter: PrometheusMeter, outcome: str) -> None:
     meter.upstream_call("/gpu/instances", outcome, 0.0)
     page = shown(meter)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gpuherd.adapters.metrics.status_times import StatusTimes
-from gpuherd.domain.events import Event
-from gpuherd.ports.meter import SilentMeter
-from gpuherd.ports.store import Change
+from gpuherd.domain.instance.events import Event
+from gpuherd.ports.instances import Change
+from gpuherd.ports.metrics import NullMeter
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START
 
 
 @dataclass
-class Notes(SilentMeter):
+class Notes(NullMeter):
     left: list[tuple[str, float]] = field(default_factory=list)
 
     def status_left(self, status: str, seconds: float) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.clock import Clock
-from gpuherd.domain.offer import BillingMode, Offer, Order, Template
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Template
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
 from tests.support.fake_clock import FakeClock
@@ -62,7 +62,7 @@ OFFER = Offer(
     on_demand_usd=Decimal("0.35"),
 )
 TAG = "gh1-abcd1234-01jcqz0000000000000000test-1"
-ORDER = Order(
+ORDER = CreateCall(
     name=f"train--{TAG}",
     tag=TAG,
     offer=OFFER,

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CloudUnavailable, OutcomeUnknown, RateLimited
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.offer import BillingMode
-from tests.adapters.novita.doors import ORDER, open_cloud
+from tests.adapters.novita.builders import ORDER, open_cloud
 from tests.adapters.novita.raw_server import Request, http, raw_server, saying
 from tests.support.fake_clock import FakeClock
 

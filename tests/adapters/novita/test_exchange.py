@@ -10,9 +10,9 @@ import json
 import pytest
 
 from gpuherd.adapters.novita.exchange import CONNECTIONS, Exchange, NoReply, NotSent
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, OutcomeUnknown
-from gpuherd.domain.secret import Secret
-from tests.adapters.novita.doors import KEY, ORDER, open_cloud, open_transport
+from tests.adapters.novita.builders import KEY, ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock
 

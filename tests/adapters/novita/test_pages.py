@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita.pages import PAGES_AT_ONCE, Page, PageWalk
+from gpuherd.adapters.novita.pages import PAGE_CONCURRENCY, NovitaPage, PagedList
 from gpuherd.domain.errors import CloudRefused, CloudUnavailable
 
 
@@ -28,9 +28,9 @@ class Book:
         self.total: int | None = count
         self.asked: list[int] = []
         self.at_once = self.most_at_once = 0
-        self.pages: dict[int, Page | Exception] = {}
+        self.pages: dict[int, NovitaPage | Exception] = {}
 
-    async def fetch(self, number: int) -> Page:
+    async def fetch(self, number: int) -> NovitaPage:
         self.asked.append(number)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -43,11 +43,11 @@ class Book:
         index = number - self.first
         if index == -1 and self.also_zero:
             index = 0
-        return Page(self.rows[index * self.size :][: self.size] if index >= 0 else [], self.total)
+        return NovitaPage(self.rows[index * self.size :][: self.size] if index >= 0 else [], self.total)
 
 
 async def gather(book: Book, **settings: int):
-    return await PageWalk(read, **settings).gather(book.fetch)
+    return await PagedList(read, **settings).gather(book.fetch)
 
 
 @given(
@@ -59,7 +59,7 @@ async def gather(book: Book, **settings: int):
 )
 async def test_every_way_of_counting_gives_the_whole_list(count, size, first, also_zero, walks):
     book = Book(count, size=size, first=first, also_zero=also_zero and first == 1)
-    walk = PageWalk(read)
+    walk = PagedList(read)
     for _ in range(walks):
         found = await walk.gather(book.fetch)
         assert found.complete
@@ -79,12 +79,12 @@ async def test_a_walk_costs_one_call_a_page_and_only_a_few_at_once():
     assert found.complete
     assert list(found.items) == book.rows
     assert sorted(book.asked) == list(range(1, 31))
-    assert book.most_at_once == PAGES_AT_ONCE
+    assert book.most_at_once == PAGE_CONCURRENCY
 
 
 async def test_a_base_of_zero_is_learned_once():
     book = Book(250, first=0, also_zero=False)
-    walk = PageWalk(read)
+    walk = PagedList(read)
     assert (await walk.gather(book.fetch)).complete
     book.asked.clear()
     assert (await walk.gather(book.fetch)).complete
@@ -93,8 +93,8 @@ async def test_a_base_of_zero_is_learned_once():
 
 async def test_a_base_learned_on_a_bad_day_is_forgotten():
     book = Book(150)
-    book.pages[1] = Page([], 150)
-    walk = PageWalk(read)
+    book.pages[1] = NovitaPage([], 150)
+    walk = PagedList(read)
     await walk.gather(book.fetch)
     book.pages.clear()
     assert not (await walk.gather(book.fetch)).complete
@@ -103,7 +103,7 @@ async def test_a_base_learned_on_a_bad_day_is_forgotten():
 
 async def test_a_page_that_comes_twice_spoils_the_list_but_not_what_was_found():
     book = Book(300)
-    book.pages[3] = Page(book.rows[100:200], 300)
+    book.pages[3] = NovitaPage(book.rows[100:200], 300)
     found = await gather(book)
     assert not found.complete
     assert list(found.items) == book.rows[:200]
@@ -111,7 +111,7 @@ async def test_a_page_that_comes_twice_spoils_the_list_but_not_what_was_found():
 
 async def test_a_missing_page_spoils_the_list():
     book = Book(300)
-    book.pages[2] = Page([], 300)
+    book.pages[2] = NovitaPage([], 300)
     assert not (await gather(book)).complete
 
 
@@ -122,12 +122,12 @@ async def test_a_total_that_disagrees_with_the_rows_spoils_the_list(total):
     found = await gather(book)
     assert not found.complete
     assert len(found.items) == 100
-    assert len(book.asked) <= 2 + PAGES_AT_ONCE
+    assert len(book.asked) <= 2 + PAGE_CONCURRENCY
 
 
 async def test_a_total_that_changes_on_the_way_spoils_the_list():
     book = Book(200)
-    book.pages[2] = Page(book.rows[100:], 201)
+    book.pages[2] = NovitaPage(book.rows[100:], 201)
     assert not (await gather(book)).complete
 
 
@@ -149,11 +149,11 @@ async def test_a_row_twice_on_one_page_spoils_the_list():
 async def test_a_server_that_always_shows_the_first_page_is_seen_through():
     book = Book(1000)
     for number in range(20):
-        book.pages[number] = Page(book.rows[:100], 1000)
+        book.pages[number] = NovitaPage(book.rows[:100], 1000)
     found = await gather(book)
     assert not found.complete
     assert len(found.items) == 100
-    assert len(book.asked) <= 2 + PAGES_AT_ONCE
+    assert len(book.asked) <= 2 + PAGE_CONCURRENCY
 
 
 async def test_shorter_pages_than_asked_for_are_walked_all_the_same():

@@ -22,7 +22,7 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.resilience.circuit_breaker import BreakerState, CircuitBreaker
 from gpuherd.resilience.rate_limit import Lane, RateLimiter
-from tests.adapters.novita.doors import ORDER, open_cloud, open_transport
+from tests.adapters.novita.builders import ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, in_turn, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock
 

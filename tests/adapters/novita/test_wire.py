@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.adapters.novita import wire
-from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
-from gpuherd.domain.offer import BillingMode, Region
-from tests.adapters.novita.doors import ORDER, TAG
+from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
+from gpuherd.domain.cloud.offer import BillingMode, Region
+from tests.adapters.novita.builders import ORDER, TAG
 from tests.adapters.novita.test_fields import JSON
 
 CLUSTERS = [
@@ -167,7 +167,9 @@ def test_a_machine_is_read_and_its_passwords_are_not():
             PortMapping(8080, "https://5f0c9b1d2e3a4f60-8080.us-ca-6.example", "http"),
             PortMapping(22, "proxy.us-ca-6.example:32787", "tcp"),
         ),
-        connection=Connection("ssh -p 32787 root@proxy", "https://jupyter.example", "https://web.example"),
+        connection=ConnectionDetails(
+            "ssh -p 32787 root@proxy", "https://jupyter.example", "https://web.example"
+        ),
     )
     assert "hunter2" not in repr(machine)
     assert "private" not in repr(machine)

@@ -6,31 +6,31 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
-from gpuherd.adapters.probes.prober import GuardedProber
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import Resolver
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, StubResolver
+from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.adapters.probes.prober import EgressProber
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.egress import Resolver
+from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, StubResolver
 from tests.support.fake_clock import FakeClock
 
-ProberMaker = Callable[..., GuardedProber]
+ProberMaker = Callable[..., EgressProber]
 
 
 @pytest.fixture
 async def make_prober() -> AsyncIterator[ProberMaker]:
-    doors: list[GuardedDoor] = []
+    clients: list[SsrfSafeClient] = []
 
-    def make(policy: TargetPolicy = LOOPBACK_OPEN, resolver: Resolver | None = None) -> GuardedProber:
+    def make(policy: EgressPolicy = LOOPBACK_OPEN, resolver: Resolver | None = None) -> EgressProber:
         clock = FakeClock()
-        door = GuardedDoor(policy, resolver or StubResolver(), clock, tls=TLS)
-        doors.append(door)
-        return GuardedProber(door, door, clock)
+        client = SsrfSafeClient(policy, resolver or StubResolver(), clock, tls=TLS)
+        clients.append(client)
+        return EgressProber(client, client, clock)
 
     yield make
-    for door in doors:
-        await door.close()
+    for client in clients:
+        await client.close()
 
 
 @pytest.fixture
-def prober(make_prober: ProberMaker) -> GuardedProber:
+def prober(make_prober: ProberMaker) -> EgressProber:
     return make_prober()

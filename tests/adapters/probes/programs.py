@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from gpuherd.domain.machine import PortMapping
+from gpuherd.domain.cloud.machine import PortMapping
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

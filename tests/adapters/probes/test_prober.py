@@ -12,39 +12,34 @@ import pytest
 from aiohttp import web
 
 from gpuherd import __version__
-from gpuherd.adapters.probes.prober import SEATS, SEATS_PER_HOST, GuardedProber
-from gpuherd.domain.health import (
-    BODY_MAX_BYTES,
-    EndpointHealth,
-    EndpointStatus,
-    HealthCategory,
-    HealthCheck,
-)
-from gpuherd.domain.machine import PortMapping
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
-from gpuherd.simulator.replies import page_reply
-from tests.adapters.outbound.doubles import Receiver, StubResolver
+from gpuherd.adapters.probes.prober import PROBE_CONCURRENCY, PROBE_CONCURRENCY_PER_HOST, EgressProber
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.instance.health import BODY_MAX_BYTES, EndpointHealth, EndpointStatus, HealthCategory
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
+from gpuherd.simulator.api.replies import page_reply
+from tests.adapters.egress.doubles import Receiver, StubResolver
 from tests.adapters.probes.conftest import ProberMaker
 from tests.adapters.probes.programs import Answer, drip, pour, program, reset, says
-from tests.domain.pages import ERROR_PAGES
+from tests.domain.net.sample_pages import ERROR_PAGES
 from tests.support.fake_clock import START, FakeClock
 
 CHECK = HealthCheck(timeout_ms=5_000)
 IMPATIENT = HealthCheck(timeout_ms=200)
-CLOSED = TargetPolicy()
+CLOSED = EgressPolicy()
 
 
 def answers(endpoint: EndpointHealth) -> tuple[str, str | None]:
     return endpoint.status.value, endpoint.category
 
 
-async def look(prober: GuardedProber, answer: Answer, check: HealthCheck = CHECK) -> EndpointHealth:
+async def look(prober: EgressProber, answer: Answer, check: HealthCheck = CHECK) -> EndpointHealth:
     async with program(answer) as running:
         return await prober.probe(running.at(), check)
 
 
-async def test_a_program_that_answers_is_healthy(prober: GuardedProber) -> None:
+async def test_a_program_that_answers_is_healthy(prober: EgressProber) -> None:
     async with program() as running:
         port = running.at()
         assert await prober.probe(port, CHECK) == EndpointHealth(
@@ -52,7 +47,7 @@ async def test_a_program_that_answers_is_healthy(prober: GuardedProber) -> None:
         )
 
 
-async def test_the_path_goes_below_the_endpoint_and_little_is_told(prober: GuardedProber) -> None:
+async def test_the_path_goes_below_the_endpoint_and_little_is_told(prober: EgressProber) -> None:
     async with program() as running:
         for below, path in (("/_apps/id/8888", "/health?full=1"), ("/_apps/id/8888/", "/"), ("", "/a%20b")):
             await prober.probe(running.at(below), HealthCheck(path=path))
@@ -73,28 +68,26 @@ async def test_the_path_goes_below_the_endpoint_and_little_is_told(prober: Guard
         (503, ("unhealthy", "bad_gateway")),
     ],
 )
-async def test_a_status_has_its_meaning(
-    status: int, expected: tuple[str, str], prober: GuardedProber
-) -> None:
+async def test_a_status_has_its_meaning(status: int, expected: tuple[str, str], prober: EgressProber) -> None:
     endpoint = await look(prober, says("hunter2", status))
     assert answers(endpoint) == expected
     assert endpoint.response_time_ms == 0.0
     assert endpoint.checked_at == START
 
 
-async def test_a_401_can_be_what_is_wanted(prober: GuardedProber) -> None:
+async def test_a_401_can_be_what_is_wanted(prober: EgressProber) -> None:
     check = HealthCheck(expected_status=(401,), body_contains="log in")
     assert answers(await look(prober, says("please log in", 401), check)) == ("healthy", "ok")
 
 
-async def test_the_expected_text_is_looked_for(prober: GuardedProber) -> None:
+async def test_the_expected_text_is_looked_for(prober: EgressProber) -> None:
     check = HealthCheck(body_contains="✓")
     assert answers(await look(prober, says("bereit ✓"), check)) == ("healthy", "ok")
     assert answers(await look(prober, says("loading"), check)) == ("unhealthy", "unexpected_body")
 
 
 @pytest.mark.parametrize("kind", ["nginx 502", "haproxy 503", "cloudflare 521", "gunicorn", "envoy connect"])
-async def test_an_error_page_with_200_is_unhealthy(kind: str, prober: GuardedProber) -> None:
+async def test_an_error_page_with_200_is_unhealthy(kind: str, prober: EgressProber) -> None:
     assert answers(await look(prober, says(ERROR_PAGES[kind]))) == ("unhealthy", "error_page")
     assert answers(await look(prober, says(ERROR_PAGES[kind], content_type="text/plain"))) == (
         "healthy",
@@ -102,7 +95,7 @@ async def test_an_error_page_with_200_is_unhealthy(kind: str, prober: GuardedPro
     )
 
 
-async def test_the_simulators_error_page_is_one(prober: GuardedProber) -> None:
+async def test_the_simulators_error_page_is_one(prober: EgressProber) -> None:
     async def answer(_: web.Request) -> web.Response:
         return page_reply(200, "Bad Gateway", shown_status=502)
 
@@ -110,7 +103,7 @@ async def test_the_simulators_error_page_is_one(prober: GuardedProber) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed(status: int, prober: GuardedProber) -> None:
+async def test_a_redirect_is_not_followed(status: int, prober: EgressProber) -> None:
     async with Receiver() as inner:
         for location in ("http://169.254.169.254/latest/meta-data/", inner.url, "file:///etc/passwd"):
             endpoint = await look(prober, says("", status, Location=location))
@@ -119,7 +112,7 @@ async def test_a_redirect_is_not_followed(status: int, prober: GuardedProber) ->
         assert inner.connections == 0
 
 
-async def test_a_slow_drip_is_a_timeout(prober: GuardedProber) -> None:
+async def test_a_slow_drip_is_a_timeout(prober: EgressProber) -> None:
     # The outer limit only ends the test, should the prober's own fail.
     async with asyncio.timeout(5):
         endpoint = await look(prober, drip, IMPATIENT)
@@ -127,13 +120,13 @@ async def test_a_slow_drip_is_a_timeout(prober: GuardedProber) -> None:
     assert endpoint.response_time_ms is None
 
 
-async def test_of_a_huge_reply_little_is_read(prober: GuardedProber) -> None:
+async def test_of_a_huge_reply_little_is_read(prober: EgressProber) -> None:
     async with asyncio.timeout(5):
         assert answers(await look(prober, pour)) == ("healthy", "ok")
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, zlib.compress])
-async def test_a_packed_bomb_is_unpacked_up_to_the_cap_only(packed: object, prober: GuardedProber) -> None:
+async def test_a_packed_bomb_is_unpacked_up_to_the_cap_only(packed: object, prober: EgressProber) -> None:
     assert callable(packed)
     coding = "gzip" if packed is gzip.compress else "deflate"
 
@@ -153,7 +146,7 @@ async def test_a_packed_bomb_is_unpacked_up_to_the_cap_only(packed: object, prob
     assert answers(await look(prober, bomb(page.ljust(BODY_MAX_BYTES + 1)))) == ("healthy", "ok")
 
 
-async def test_a_packed_bomb_takes_no_memory(prober: GuardedProber) -> None:
+async def test_a_packed_bomb_takes_no_memory(prober: EgressProber) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < BODY_MAX_BYTES
     head = f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(bomb)}\r\n\r\n"
@@ -169,7 +162,7 @@ async def test_a_packed_bomb_takes_no_memory(prober: GuardedProber) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "nonsense"])
-async def test_what_cannot_be_unpacked_is_taken_as_it_is(coding: str, prober: GuardedProber) -> None:
+async def test_what_cannot_be_unpacked_is_taken_as_it_is(coding: str, prober: EgressProber) -> None:
     async with Receiver(
         f"HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: 5\r\n\r\nplain".encode()
     ) as receiver:
@@ -177,7 +170,7 @@ async def test_what_cannot_be_unpacked_is_taken_as_it_is(coding: str, prober: Gu
         assert answers(await prober.probe(port, HealthCheck(body_contains="plain"))) == ("healthy", "ok")
 
 
-async def test_half_a_packed_body_is_no_error_of_ours(prober: GuardedProber) -> None:
+async def test_half_a_packed_body_is_no_error_of_ours(prober: EgressProber) -> None:
     half = gzip.compress(b"found" + bytes(range(256)) * 99)[:200]
     head = f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(half)}\r\n\r\n"
     async with Receiver(head.encode() + half) as receiver:
@@ -185,26 +178,26 @@ async def test_half_a_packed_body_is_no_error_of_ours(prober: GuardedProber) -> 
         assert answers(await prober.probe(port, HealthCheck(body_contains="found"))) == ("healthy", "ok")
 
 
-async def test_a_reset_and_a_refusal_have_their_names(prober: GuardedProber) -> None:
+async def test_a_reset_and_a_refusal_have_their_names(prober: EgressProber) -> None:
     assert answers(await look(prober, reset)) == ("unhealthy", "connection_reset")
     async with program() as running:
         port = running.at()
     assert answers(await prober.probe(port, CHECK)) == ("unhealthy", "connection_refused")
 
 
-async def test_what_is_not_http_is_a_protocol_error(prober: GuardedProber) -> None:
+async def test_what_is_not_http_is_a_protocol_error(prober: EgressProber) -> None:
     async with Receiver(b"SSH-2.0-OpenSSH_9.6\r\n") as receiver:
         endpoint = await prober.probe(PortMapping(22, receiver.url, "http"), CHECK)
     assert answers(endpoint) == ("unhealthy", "protocol_error")
 
 
-async def test_plain_http_behind_https_is_a_tls_error(prober: GuardedProber) -> None:
+async def test_plain_http_behind_https_is_a_tls_error(prober: EgressProber) -> None:
     async with program() as running:
         port = PortMapping(443, f"https://127.0.0.1:{running.port}", "http")
         assert answers(await prober.probe(port, CHECK)) == ("unhealthy", "tls_error")
 
 
-async def test_an_unknown_name_is_a_dns_failure(prober: GuardedProber) -> None:
+async def test_an_unknown_name_is_a_dns_failure(prober: EgressProber) -> None:
     for port in (
         PortMapping(80, "http://gone.example.com", "http"),
         PortMapping(22, "gone.example.com:2222", "tcp"),
@@ -212,7 +205,7 @@ async def test_an_unknown_name_is_a_dns_failure(prober: GuardedProber) -> None:
         assert answers(await prober.probe(port, CHECK)) == ("unhealthy", "dns_failure")
 
 
-async def test_a_tcp_port_is_connected_to_and_told_nothing(prober: GuardedProber) -> None:
+async def test_a_tcp_port_is_connected_to_and_told_nothing(prober: EgressProber) -> None:
     async with Receiver() as receiver:
         port = PortMapping(22, f"127.0.0.1:{receiver.port}", "tcp")
         endpoint = await prober.probe(port, HealthCheck(path="/x", expected_status=(500,), body_contains="y"))
@@ -226,9 +219,7 @@ async def test_a_tcp_port_is_connected_to_and_told_nothing(prober: GuardedProber
     ("endpoint", "kind"),
     [("", "http"), ("127.0.0.1", "http"), ("", "tcp"), ("a:b", "tcp"), ("http://[", "http")],
 )
-async def test_an_address_that_is_none_may_still_come(
-    endpoint: str, kind: str, prober: GuardedProber
-) -> None:
+async def test_an_address_that_is_none_may_still_come(endpoint: str, kind: str, prober: EgressProber) -> None:
     found = await prober.probe(PortMapping(1, endpoint, kind), CHECK)
     assert answers(found) == ("unhealthy", "unreachable")
     assert found.category is not None and found.category.retryable
@@ -271,14 +262,14 @@ async def test_an_inside_address_is_refused_before_a_connection(place: str, make
     ],
 )
 async def test_an_evil_address_is_blocked_even_where_loopback_is_open(
-    endpoint: str, prober: GuardedProber
+    endpoint: str, prober: EgressProber
 ) -> None:
     found = await prober.probe(PortMapping(80, endpoint, "http"), CHECK)
     assert answers(found) == ("unhealthy", "blocked_target")
     assert "hunter2" not in (found.error or "")
 
 
-async def test_nothing_that_the_program_wrote_is_kept(prober: GuardedProber) -> None:
+async def test_nothing_that_the_program_wrote_is_kept(prober: EgressProber) -> None:
     page = "<title>502 Bad Gateway</title><h1>hunter2</h1>hunter2"
     for answer in (says(page, X_Note="hunter2"), says("hunter2", 500), says("", 302, Location="/hunter2")):
         assert "hunter2" not in repr(await look(prober, answer))
@@ -302,15 +293,15 @@ class CrowdedDoor:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> OutboundReply:
+    ) -> EgressReply:
         assert (method, body, max_bytes) == ("GET", None, BODY_MAX_BYTES)
         self.timeouts.append(timeout_s)
         await self._stay()
-        return OutboundReply(200, {}, b"", False, 0.25, "1.2.3.4")
+        return EgressReply(200, {}, b"", False, 0.25, "1.2.3.4")
 
     async def connect(self, host: str, port: int, timeout_s: float) -> float:
         await self._stay()
-        raise OutboundFailure(FailureCategory.UNREACHABLE, "\x1b[2J" + "x" * 500)
+        raise EgressFailure(FailureCategory.UNREACHABLE, "\x1b[2J" + "x" * 500)
 
     async def _stay(self) -> None:
         self.inside += 1
@@ -319,10 +310,10 @@ class CrowdedDoor:
         self.inside -= 1
 
 
-@pytest.mark.parametrize(("hosts", "seats"), [(100, SEATS), (1, SEATS_PER_HOST)])
+@pytest.mark.parametrize(("hosts", "seats"), [(100, PROBE_CONCURRENCY), (1, PROBE_CONCURRENCY_PER_HOST)])
 async def test_only_so_many_look_at_once(hosts: int, seats: int) -> None:
     door, clock = CrowdedDoor(), FakeClock()
-    prober = GuardedProber(door, door, clock)
+    prober = EgressProber(door, door, clock)
     ports = [PortMapping(n, f"https://h{n % hosts}.example.com:8{n:03d}/", "http") for n in range(1, 101)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(prober.probe(port, HealthCheck(timeout_ms=1234))) for port in ports]
@@ -337,7 +328,7 @@ async def test_only_so_many_look_at_once(hosts: int, seats: int) -> None:
 async def test_a_failure_is_safe_to_show_and_has_no_response_time() -> None:
     door = CrowdedDoor()
     door.open.set()
-    endpoint = await GuardedProber(door, door, FakeClock()).probe(PortMapping(22, "a:2222", "tcp"), CHECK)
+    endpoint = await EgressProber(door, door, FakeClock()).probe(PortMapping(22, "a:2222", "tcp"), CHECK)
     assert answers(endpoint) == ("unhealthy", "unreachable")
     assert endpoint.error is not None and endpoint.response_time_ms is None
     assert len(endpoint.error) == 200 and endpoint.error.isprintable() and endpoint.error.isascii()
@@ -347,8 +338,8 @@ async def test_a_failure_is_safe_to_show_and_has_no_response_time() -> None:
 async def test_every_failure_of_the_door_has_a_category(failure: FailureCategory) -> None:
     class BrokenDoor(CrowdedDoor):
         async def connect(self, host: str, port: int, timeout_s: float) -> float:
-            raise OutboundFailure(failure, "a reason")
+            raise EgressFailure(failure, "a reason")
 
     door = BrokenDoor()
-    endpoint = await GuardedProber(door, door, FakeClock()).probe(PortMapping(22, "a:2222", "tcp"), CHECK)
+    endpoint = await EgressProber(door, door, FakeClock()).probe(PortMapping(22, "a:2222", "tcp"), CHECK)
     assert endpoint.category is not None and failure.value in endpoint.category.value

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.jobs.outcome import Done, Outcome
-from tests.adapters.queue.places import SqlPlace
+from tests.adapters.queue.queue_backends import SqlBackend
 from tests.support.fake_clock import FakeClock
 
 # Only a guard against a test that would hang; nothing is measured against it.
@@ -24,12 +24,12 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
-class Workshop:
+class EngineHarness:
     """Runs an engine, and what a test says in `turn`."""
 
-    def __init__(self, place: SqlPlace, turn: Callable[[str], Awaitable[Outcome]], **options: Any):
-        self.place = place
-        self.clock = getattr(place, "clock", None) or FakeClock()
+    def __init__(self, backend: SqlBackend, turn: Callable[[str], Awaitable[Outcome]], **options: Any):
+        self.backend = backend
+        self.clock = getattr(backend, "clock", None) or FakeClock()
         self.runs: Counter[str] = Counter()
         self.at_once = 0
         self.at_once_most = 0
@@ -42,7 +42,7 @@ class Workshop:
             "on_error": lambda job_id, error: self.errors.append((job_id, error)),
             **options,
         }
-        repository = settings.pop("repository", place.repository)
+        repository = settings.pop("repository", backend.repository)
         self.engine = Engine(repository, run=self._run, clock=self.clock, name="test", **settings)
 
     async def ran(self, job_id: str, times: int = 1) -> None:
@@ -59,7 +59,7 @@ class Workshop:
         """Wait until the queue has no row."""
 
         async def no_rows() -> bool:
-            return not await self.place.rows()
+            return not await self.backend.rows()
 
         await until(no_rows)
 
@@ -67,7 +67,7 @@ class Workshop:
         """Wait until these jobs are back in the queue."""
 
         async def queued() -> bool:
-            rows = await self.place.rows()
+            rows = await self.backend.rows()
             return {row.payload.decode() for row in rows if row.status == "queued"} >= set(job_ids)
 
         await until(queued)
@@ -77,7 +77,7 @@ class Workshop:
         self.at_once += 1
         self.at_once_most = max(self.at_once, self.at_once_most)
         try:
-            await self.place.clear_woken(job_id)
+            await self.backend.clear_woken(job_id)
             async with self._changed:
                 self._changed.notify_all()
             return await self._turn(job_id)
@@ -86,11 +86,11 @@ class Workshop:
 
 
 @asynccontextmanager
-async def at_work(
-    place: SqlPlace, turn: Callable[[str], Awaitable[Outcome]], **options: Any
-) -> AsyncIterator[Workshop]:
+async def running_engine(
+    backend: SqlBackend, turn: Callable[[str], Awaitable[Outcome]], **options: Any
+) -> AsyncIterator[EngineHarness]:
     """Start an engine, and stop it at the end without waiting for turns that hang."""
-    workshop = Workshop(place, turn, **options)
+    workshop = EngineHarness(backend, turn, **options)
     await workshop.engine.start()
     async with asyncio.timeout(2 * PATIENCE_S):
         try:

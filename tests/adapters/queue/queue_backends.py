@@ -16,11 +16,11 @@ from pgqueuer.domain.models import Job
 from pgqueuer.domain.types import QueueEntrypoint, QueueManagerId
 from pgqueuer.ports.repository import EntrypointExecutionParameter
 
-from gpuherd.adapters.queue.names import CHANNEL, table_changed
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, table_changed_payload
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
-from gpuherd.adapters.sql import queue_schema, schema
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema import queue_table, tables
 from gpuherd.clock import SystemClock
 from tests.support.fake_clock import FakeClock
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 
 
-class Place(Protocol):
+class QueueBackend(Protocol):
     """A repository, and the hand on its clock."""
 
     repository: Any
@@ -39,7 +39,7 @@ class Place(Protocol):
         ...
 
 
-class MemoryPlace:
+class MemoryBackend:
     """PGQueuer's own in-memory adapter, with our clock in it."""
 
     def __init__(self, clock: FakeClock):
@@ -50,7 +50,7 @@ class MemoryPlace:
         await self._clock.advance(seconds)
 
 
-class SqlPlace:
+class SqlBackend:
     """What SQLite and PostgreSQL have in common: our job book beside the queue, as the store writes it."""
 
     def __init__(self, database: Database, repository: Any):
@@ -60,7 +60,7 @@ class SqlPlace:
     async def elapse(self, seconds: float) -> None:
         raise NotImplementedError
 
-    async def ring(self) -> None:
+    async def wake_listeners(self) -> None:
         """Say what the store says after a commit."""
         raise NotImplementedError
 
@@ -70,35 +70,35 @@ class SqlPlace:
     async def enqueue(self, kind: str, *job_ids: str, priority: int = 0) -> None:
         """Write jobs as the store does: the queue's row and the job book's, in one transaction; then ring."""
         await self.database.write(lambda connection: self._insert(connection, kind, job_ids, priority))
-        await self.ring()
+        await self.wake_listeners()
 
     async def wake(self, job_id: str) -> None:
         """End a job's snooze as the store does, whether the job waits or runs."""
 
         def work(connection: sa.Connection) -> None:
-            job = schema.job
+            job = tables.job
             queue_id = connection.execute(sa.select(job.c.queue_id).where(job.c.id == job_id)).scalar_one()
-            moved = sa.update(queue_schema.queue).where(queue_schema.queue.c.id == queue_id)
+            moved = sa.update(queue_table.queue).where(queue_table.queue.c.id == queue_id)
             connection.execute(moved.values(execute_after=self.now()))
             connection.execute(sa.update(job).where(job.c.id == job_id).values(woken=True))
 
         await self.database.write(work)
-        await self.ring()
+        await self.wake_listeners()
 
     async def clear_woken(self, job_id: str) -> None:
         """What the store does when a turn begins."""
-        statement = sa.update(schema.job).where(schema.job.c.id == job_id).values(woken=False)
+        statement = sa.update(tables.job).where(tables.job.c.id == job_id).values(woken=False)
         await self.database.write(lambda connection: connection.execute(statement).rowcount)
 
     async def rows(self) -> list[Any]:
         """Return every row of the queue."""
-        query = sa.select(queue_schema.queue).order_by(queue_schema.queue.c.id)
+        query = sa.select(queue_table.queue).order_by(queue_table.queue.c.id)
         return await self.database.read(lambda connection: list(connection.execute(query)))
 
     def _insert(self, connection: sa.Connection, kind: str, job_ids: tuple[str, ...], priority: int) -> None:
         now = self.now()
         for job_id in job_ids:
-            row = sa.insert(queue_schema.queue).values(
+            row = sa.insert(queue_table.queue).values(
                 priority=priority,
                 created=now,
                 updated=now,
@@ -109,9 +109,9 @@ class SqlPlace:
                 payload=job_id.encode(),
                 attempts=0,
             )
-            queue_id = connection.execute(row.returning(queue_schema.queue.c.id)).scalar_one()
+            queue_id = connection.execute(row.returning(queue_table.queue.c.id)).scalar_one()
             connection.execute(
-                sa.insert(schema.job).values(
+                sa.insert(tables.job).values(
                     id=job_id,
                     kind=kind,
                     key=job_id,
@@ -128,7 +128,7 @@ class SqlPlace:
             )
 
 
-class SqlitePlace(SqlPlace):
+class SqliteBackend(SqlBackend):
     """Our SQLite repository on a real file."""
 
     def __init__(self, database: Database, clock: FakeClock):
@@ -138,14 +138,14 @@ class SqlitePlace(SqlPlace):
     async def elapse(self, seconds: float) -> None:
         await self.clock.advance(seconds)
 
-    async def ring(self) -> None:
-        self.repository.driver.ring()
+    async def wake_listeners(self) -> None:
+        self.repository.driver.wake_listeners()
 
     def now(self) -> Any:
         return self.clock.now()
 
 
-class PostgresPlace(SqlPlace):
+class PostgresBackend(SqlBackend):
     """PGQueuer on a real server, whose clock cannot be moved: so the rows are."""
 
     async def elapse(self, seconds: float) -> None:
@@ -154,9 +154,9 @@ class PostgresPlace(SqlPlace):
         statement = sa.text(f"UPDATE pgqueuer SET {moved}").bindparams(by=timedelta(seconds=seconds))
         await self.database.write(lambda connection: connection.execute(statement).rowcount)
 
-    async def ring(self) -> None:
+    async def wake_listeners(self) -> None:
         statement = sa.text("SELECT pg_notify(:channel, :note)")
-        note = {"channel": CHANNEL, "note": table_changed("update", SystemClock().now())}
+        note = {"channel": CHANNEL, "note": table_changed_payload("update", SystemClock().now())}
         await self.database.write(lambda connection: connection.execute(statement, note).scalar())
 
     def now(self) -> Any:
@@ -164,31 +164,31 @@ class PostgresPlace(SqlPlace):
 
 
 @contextmanager
-def memory_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPlace]:
+def memory_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBackend]:
     clock = FakeClock()
     monkeypatch.setattr("pgqueuer.adapters.inmemory.queries.utc_now", clock.now)
-    yield MemoryPlace(clock)
+    yield MemoryBackend(clock)
 
 
 @contextmanager
-def sqlite_place(directory: Path) -> Iterator[SqlitePlace]:
+def sqlite_backend(directory: Path) -> Iterator[SqliteBackend]:
     database = Database(f"sqlite:///{directory / 'gpuherd.db'}")
-    database.migrate_with(schema.metadata.create_all)
-    database.migrate_with(queue_schema.queue_metadata.create_all)
+    database.migrate_with(tables.metadata.create_all)
+    database.migrate_with(queue_table.queue_metadata.create_all)
     try:
-        yield SqlitePlace(database, FakeClock())
+        yield SqliteBackend(database, FakeClock())
     finally:
         database.close()
 
 
 @asynccontextmanager
-async def postgres_place(url: str) -> AsyncIterator[PostgresPlace]:
+async def postgres_backend(url: str) -> AsyncIterator[PostgresBackend]:
     repository = await PostgresRepository.open(url, SystemClock())
     await repository.ensure_schema()
     database = Database(url.replace("postgresql://", "postgresql+psycopg://"))
-    database.migrate_with(schema.metadata.create_all)
+    database.migrate_with(tables.metadata.create_all)
     try:
-        yield PostgresPlace(database, repository)
+        yield PostgresBackend(database, repository)
     finally:
         await repository.close()
         database.close()
@@ -214,8 +214,8 @@ class CountingDatabase:
 class Worker:
     """A queue manager as the repository sees one."""
 
-    def __init__(self, place: Place, **limits: int):
-        self._place = place
+    def __init__(self, backend: QueueBackend, **limits: int):
+        self._place = backend
         self._limits = limits or {"turn": 0}
         self.id = QueueManagerId(uuid.uuid4())
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.engine import CANCEL_LIMIT_S, STEADY_S
+from gpuherd.adapters.queue.engine import CANCEL_LIMIT_S, STABLE_AFTER_S
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
-from tests.adapters.queue.places import PostgresPlace, SqlitePlace, Worker
-from tests.adapters.queue.workshop import Workshop, at_work, done, until
+from tests.adapters.queue.engine_harness import EngineHarness, done, running_engine, until
+from tests.adapters.queue.queue_backends import PostgresBackend, SqliteBackend, Worker
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ CUT_LISTENER = sa.text(
 class FailingDatabase:
     """A database that is away, or does not answer, whenever a test says so."""
 
-    def __init__(self, place: SqlitePlace):
-        self._database = place.database
+    def __init__(self, backend: SqliteBackend):
+        self._database = backend.database
         self.away_for_reads = False
         self.away_for_writes = False
         self.silent_for_writes = False
@@ -53,13 +53,13 @@ class FailingDatabase:
         return await self._database.write(work)
 
 
-def bells(place: SqlitePlace, repository: SqliteRepository) -> SqlitePlace:
+def bells(backend: SqliteBackend, repository: SqliteRepository) -> SqliteBackend:
     """Let the place ring the bell of another repository over the same file."""
-    place.repository = repository
-    return place
+    backend.repository = repository
+    return backend
 
 
-async def backing_off(shop: Workshop) -> None:
+async def backing_off(shop: EngineHarness) -> None:
     """Wait until the loop has failed and waits for the clock."""
 
     async def asleep() -> bool:
@@ -68,12 +68,12 @@ async def backing_off(shop: Workshop) -> None:
     await until(asleep)
 
 
-async def test_a_failed_loop_starts_again_and_waits_longer_each_time(sqlite: SqlitePlace) -> None:
+async def test_a_failed_loop_starts_again_and_waits_longer_each_time(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     repository = SqliteRepository(database, sqlite.clock)
     database.away_for_reads = True
     await sqlite.enqueue("turn", "job")
-    async with at_work(bells(sqlite, repository), done, repository=repository) as shop:
+    async with running_engine(bells(sqlite, repository), done, repository=repository) as shop:
         waits = []
         for _ in range(8):
             await backing_off(shop)
@@ -85,15 +85,15 @@ async def test_a_failed_loop_starts_again_and_waits_longer_each_time(sqlite: Sql
         database.away_for_reads = False
         await sqlite.clock.advance(5)
         await shop.ran("job")
-        await sqlite.clock.advance(STEADY_S)
+        await sqlite.clock.advance(STABLE_AFTER_S)
         assert shop.engine.healthy
 
 
-async def test_a_loop_that_had_recovered_waits_only_a_little(sqlite: SqlitePlace) -> None:
+async def test_a_loop_that_had_recovered_waits_only_a_little(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     repository = SqliteRepository(database, sqlite.clock)
     database.away_for_reads = True
-    async with at_work(bells(sqlite, repository), done, repository=repository) as shop:
+    async with running_engine(bells(sqlite, repository), done, repository=repository) as shop:
         await backing_off(shop)
         await sqlite.clock.advance(0.1)
         await backing_off(shop)
@@ -102,24 +102,24 @@ async def test_a_loop_that_had_recovered_waits_only_a_little(sqlite: SqlitePlace
         await sqlite.clock.advance(0.2)
         await sqlite.enqueue("turn", "job")
         await shop.ran("job")
-        await sqlite.clock.advance(STEADY_S)
+        await sqlite.clock.advance(STABLE_AFTER_S)
         database.away_for_reads = True
-        await sqlite.ring()
+        await sqlite.wake_listeners()
         await backing_off(shop)
         assert sqlite.clock.next_wake_s == pytest.approx(0.1)
 
 
-async def test_an_engine_can_be_stopped_while_it_waits_to_start_again(sqlite: SqlitePlace) -> None:
+async def test_an_engine_can_be_stopped_while_it_waits_to_start_again(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     database.away_for_reads = True
-    shop = Workshop(sqlite, done, repository=SqliteRepository(database, sqlite.clock))
+    shop = EngineHarness(sqlite, done, repository=SqliteRepository(database, sqlite.clock))
     await shop.engine.start()
     await backing_off(shop)
     await shop.engine.stop(limit_s=3600)
     assert not shop.engine.healthy
 
 
-async def test_a_snooze_that_cannot_be_written_costs_a_delay_and_not_the_job(sqlite: SqlitePlace) -> None:
+async def test_a_snooze_that_cannot_be_written_costs_a_delay_and_not_the_job(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     repository = SqliteRepository(database, sqlite.clock)
 
@@ -127,7 +127,7 @@ async def test_a_snooze_that_cannot_be_written_costs_a_delay_and_not_the_job(sql
         database.away_for_writes = True
         return Snooze(timedelta(seconds=1))
 
-    async with at_work(bells(sqlite, repository), turn, repository=repository) as shop:
+    async with running_engine(bells(sqlite, repository), turn, repository=repository) as shop:
         await sqlite.enqueue("turn", "job")
         await shop.ran("job")
         await sqlite.clock.settle()
@@ -140,7 +140,7 @@ async def test_a_snooze_that_cannot_be_written_costs_a_delay_and_not_the_job(sql
     assert await Worker(sqlite).take_names() == ["job"]
 
 
-async def test_an_engine_stops_although_the_database_does_not_answer(sqlite: SqlitePlace) -> None:
+async def test_an_engine_stops_although_the_database_does_not_answer(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     repository = SqliteRepository(database, sqlite.clock)
 
@@ -148,7 +148,7 @@ async def test_an_engine_stops_although_the_database_does_not_answer(sqlite: Sql
         database.silent_for_writes = True
         return Snooze(timedelta(seconds=1))
 
-    async with at_work(bells(sqlite, repository), turn, repository=repository) as shop:
+    async with running_engine(bells(sqlite, repository), turn, repository=repository) as shop:
         await sqlite.enqueue("turn", "job")
         await shop.ran("job")
         await quiet(database)
@@ -171,7 +171,7 @@ async def quiet(database: FailingDatabase) -> None:
     await until(still)
 
 
-async def test_an_end_that_cannot_be_written_is_written_later(sqlite: SqlitePlace) -> None:
+async def test_an_end_that_cannot_be_written_is_written_later(sqlite: SqliteBackend) -> None:
     database = FailingDatabase(sqlite)
     repository = SqliteRepository(database, sqlite.clock)
 
@@ -179,7 +179,7 @@ async def test_an_end_that_cannot_be_written_is_written_later(sqlite: SqlitePlac
         database.away_for_writes = True
         return Done()
 
-    async with at_work(bells(sqlite, repository), turn, repository=repository) as shop:
+    async with running_engine(bells(sqlite, repository), turn, repository=repository) as shop:
         await sqlite.enqueue("turn", "job")
         await shop.ran("job")
         await sqlite.clock.settle()
@@ -189,32 +189,32 @@ async def test_an_end_that_cannot_be_written_is_written_later(sqlite: SqlitePlac
 
 
 async def test_only_the_kind_of_a_failure_is_logged(
-    sqlite: SqlitePlace, caplog: pytest.LogCaptureFixture
+    sqlite: SqliteBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def turn(job_id: str) -> Outcome:
         raise RuntimeError("the-secret")
 
-    async with at_work(sqlite, turn) as shop:
+    async with running_engine(sqlite, turn) as shop:
         await sqlite.enqueue("turn", "job")
         await shop.ran("job")
         await shop.waiting("job")
     assert "the-secret" not in caplog.text
 
 
-async def drained(shop: Workshop, clock_step_s: float = 1.0) -> None:
+async def drained(shop: EngineHarness, clock_step_s: float = 1.0) -> None:
     """Let the clock run for whoever backs off, until the queue is empty."""
 
     async def no_rows() -> bool:
         await shop.clock.advance(clock_step_s)
-        return not await shop.place.rows()
+        return not await shop.backend.rows()
 
     await until(no_rows)
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("cut", [CUT_ALL, CUT_LISTENER], ids=["all connections", "the listening one"])
-async def test_after_a_lost_connection_the_bell_is_heard_again(postgres: PostgresPlace, cut: Any) -> None:
-    async with at_work(postgres, done) as shop:
+async def test_after_a_lost_connection_the_bell_is_heard_again(postgres: PostgresBackend, cut: Any) -> None:
+    async with running_engine(postgres, done) as shop:
         await postgres.enqueue("turn", "before")
         await shop.ran("before")
         await shop.empty()
@@ -233,12 +233,12 @@ async def test_after_a_lost_connection_the_bell_is_heard_again(postgres: Postgre
 
 
 @pytest.mark.postgres
-async def test_many_lost_connections_leave_the_pool_whole(postgres: PostgresPlace) -> None:
-    async with at_work(postgres, done) as shop:
+async def test_many_lost_connections_leave_the_pool_whole(postgres: PostgresBackend) -> None:
+    async with running_engine(postgres, done) as shop:
         for n in range(7):
             before = await listening(postgres)
             await postgres.database.read(lambda connection: connection.execute(CUT_LISTENER).all())
-            await postgres.ring()
+            await postgres.wake_listeners()
 
             async def listens_anew(before: set[int] = before) -> bool:
                 await shop.clock.advance(1)
@@ -250,10 +250,10 @@ async def test_many_lost_connections_leave_the_pool_whole(postgres: PostgresPlac
         await drained(shop)
 
 
-async def listening(place: PostgresPlace) -> set[int]:
+async def listening(backend: PostgresBackend) -> set[int]:
     """Return the server's processes that listen on the queue's channel in this database."""
     query = sa.text(
         "SELECT pid FROM pg_stat_activity"
         " WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'"
     )
-    return await place.database.read(lambda connection: set(connection.execute(query).scalars()))
+    return await backend.database.read(lambda connection: set(connection.execute(query).scalars()))

@@ -7,11 +7,11 @@ import contextlib
 
 from gpuherd.adapters.queue.engine import CANCEL_LIMIT_S
 from gpuherd.jobs.outcome import Done, Outcome
-from tests.adapters.queue.places import SqlPlace, Worker
-from tests.adapters.queue.workshop import Workshop, at_work, done, until
+from tests.adapters.queue.engine_harness import EngineHarness, done, running_engine, until
+from tests.adapters.queue.queue_backends import SqlBackend, Worker
 
 
-async def asleep(shop: Workshop, sleepers: int = 1) -> None:
+async def asleep(shop: EngineHarness, sleepers: int = 1) -> None:
     """Wait until somebody waits for the clock."""
 
     async def somebody() -> bool:
@@ -20,25 +20,25 @@ async def asleep(shop: Workshop, sleepers: int = 1) -> None:
     await until(somebody)
 
 
-async def test_a_turn_that_ends_in_time_is_waited_for(place: SqlPlace) -> None:
+async def test_a_turn_that_ends_in_time_is_waited_for(backend: SqlBackend) -> None:
     gate = asyncio.Event()
 
     async def turn(job_id: str) -> Outcome:
         await gate.wait()
         return Done()
 
-    async with at_work(place, turn) as shop:
-        await place.enqueue("turn", "slow")
+    async with running_engine(backend, turn) as shop:
+        await backend.enqueue("turn", "slow")
         await shop.ran("slow")
         stopping = asyncio.create_task(shop.engine.stop(limit_s=30))
         await asleep(shop)
         await shop.clock.advance(29)
         gate.set()
         await stopping
-    assert await place.rows() == []
+    assert await backend.rows() == []
 
 
-async def test_a_turn_that_takes_too_long_is_cancelled_and_its_job_put_back(place: SqlPlace) -> None:
+async def test_a_turn_that_takes_too_long_is_cancelled_and_its_job_put_back(backend: SqlBackend) -> None:
     cancelled = asyncio.Event()
 
     async def turn(job_id: str) -> Outcome:
@@ -49,8 +49,8 @@ async def test_a_turn_that_takes_too_long_is_cancelled_and_its_job_put_back(plac
             raise
         return Done()
 
-    async with at_work(place, turn) as shop:
-        await place.enqueue("turn", "hanging")
+    async with running_engine(backend, turn) as shop:
+        await backend.enqueue("turn", "hanging")
         await shop.ran("hanging")
         stopping = asyncio.create_task(shop.engine.stop(limit_s=30))
         await asleep(shop)
@@ -59,10 +59,10 @@ async def test_a_turn_that_takes_too_long_is_cancelled_and_its_job_put_back(plac
         await shop.clock.advance(1)
         await stopping
     assert cancelled.is_set()
-    assert await Worker(place).take_names() == ["hanging"]
+    assert await Worker(backend).take_names() == ["hanging"]
 
 
-async def test_a_turn_that_will_not_end_does_not_hold_up_the_engine(place: SqlPlace) -> None:
+async def test_a_turn_that_will_not_end_does_not_hold_up_the_engine(backend: SqlBackend) -> None:
     gate = asyncio.Event()
 
     async def turn(job_id: str) -> Outcome:
@@ -71,75 +71,75 @@ async def test_a_turn_that_will_not_end_does_not_hold_up_the_engine(place: SqlPl
                 await gate.wait()
         return Done()
 
-    async with at_work(place, turn) as shop:
-        await place.enqueue("turn", "stubborn")
+    async with running_engine(backend, turn) as shop:
+        await backend.enqueue("turn", "stubborn")
         await shop.ran("stubborn")
         stopping = asyncio.create_task(shop.engine.stop(limit_s=0))
         await asleep(shop)
         await shop.clock.advance(CANCEL_LIMIT_S)
         await stopping
-        assert await Worker(place).take_names() == ["stubborn"]
+        assert await Worker(backend).take_names() == ["stubborn"]
         gate.set()
 
 
-async def test_a_stopping_engine_begins_no_job(place: SqlPlace) -> None:
+async def test_a_stopping_engine_begins_no_job(backend: SqlBackend) -> None:
     gate = asyncio.Event()
 
     async def turn(job_id: str) -> Outcome:
         await gate.wait()
         return Done()
 
-    async with at_work(place, turn, concurrency=1) as shop:
-        await place.enqueue("turn", "running", "next")
+    async with running_engine(backend, turn, concurrency=1) as shop:
+        await backend.enqueue("turn", "running", "next")
         await shop.ran("running")
         stopping = asyncio.create_task(shop.engine.stop(limit_s=30))
         await asleep(shop)
-        await place.enqueue("turn", "late")
+        await backend.enqueue("turn", "late")
         gate.set()
         await stopping
     assert set(shop.runs) == {"running"}
-    assert await Worker(place).take_names() == ["next", "late"]
+    assert await Worker(backend).take_names() == ["next", "late"]
 
 
-async def test_stopping_twice_and_at_once_is_harmless(place: SqlPlace) -> None:
-    async with at_work(place, done) as shop:
-        await place.enqueue("turn", "job")
+async def test_stopping_twice_and_at_once_is_harmless(backend: SqlBackend) -> None:
+    async with running_engine(backend, done) as shop:
+        await backend.enqueue("turn", "job")
         await shop.ran("job")
         await asyncio.gather(shop.engine.stop(limit_s=1), shop.engine.stop(limit_s=1))
         await shop.engine.stop(limit_s=1)
-    assert await place.rows() == []
+    assert await backend.rows() == []
 
 
-async def test_an_engine_that_never_started_stops(place: SqlPlace) -> None:
-    await Workshop(place, done).engine.stop(limit_s=1)
+async def test_an_engine_that_never_started_stops(backend: SqlBackend) -> None:
+    await EngineHarness(backend, done).engine.stop(limit_s=1)
 
 
-async def test_an_engine_stopped_before_its_first_look_takes_nothing(place: SqlPlace) -> None:
-    await place.enqueue("turn", "job")
-    shop = Workshop(place, done)
+async def test_an_engine_stopped_before_its_first_look_takes_nothing(backend: SqlBackend) -> None:
+    await backend.enqueue("turn", "job")
+    shop = EngineHarness(backend, done)
     await shop.engine.start()
     await shop.engine.stop(limit_s=1)
     assert not shop.runs
-    assert await Worker(place).take_names() == ["job"]
+    assert await Worker(backend).take_names() == ["job"]
 
 
-async def test_a_second_stop_may_be_less_patient(place: SqlPlace) -> None:
+async def test_a_second_stop_may_be_less_patient(backend: SqlBackend) -> None:
     async def turn(job_id: str) -> Outcome:
         await asyncio.Event().wait()
         return Done()
 
-    async with at_work(place, turn) as shop:
-        await place.enqueue("turn", "hanging")
+    async with running_engine(backend, turn) as shop:
+        await backend.enqueue("turn", "hanging")
         await shop.ran("hanging")
         patient = asyncio.create_task(shop.engine.stop(limit_s=3600))
         await asleep(shop)
         await shop.engine.stop(limit_s=0)
         await patient
-    assert await Worker(place).take_names() == ["hanging"]
+    assert await Worker(backend).take_names() == ["hanging"]
 
 
-async def test_health_follows_the_life_of_the_engine(place: SqlPlace) -> None:
-    shop = Workshop(place, done)
+async def test_health_follows_the_life_of_the_engine(backend: SqlBackend) -> None:
+    shop = EngineHarness(backend, done)
     assert not shop.engine.healthy
     await shop.engine.start()
     assert shop.engine.healthy

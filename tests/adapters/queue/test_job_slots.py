@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpuherd.adapters.queue.turns import PUT_BACK, Turns
+from gpuherd.adapters.queue.job_slots import REQUEUE_NOW, JobSlots
 from gpuherd.jobs.outcome import Done, Outcome
 
 
@@ -17,10 +17,10 @@ class Bench:
         self.begun: list[str] = []
         self.cancelled: list[str] = []
         self.gate = asyncio.Event()
-        self.turns = Turns(self._run, lambda job_id, error: None, concurrency)
+        self.slots = JobSlots(self._run, lambda job_id, error: None, concurrency)
 
-    async def take(self, job_id: str) -> asyncio.Task[Outcome]:
-        task = asyncio.create_task(self.turns.take(job_id))
+    async def run_job(self, job_id: str) -> asyncio.Task[Outcome]:
+        task = asyncio.create_task(self.slots.run_job(job_id))
         for _ in range(5):
             await asyncio.sleep(0)
         return task
@@ -43,44 +43,44 @@ async def bench() -> Bench:
 
 
 async def test_a_cancelled_caller_still_gets_an_answer_for_the_queue(bench: Bench) -> None:
-    taker = await bench.take("job")
+    taker = await bench.run_job("job")
     taker.cancel()
-    assert await taker == PUT_BACK
+    assert await taker == REQUEUE_NOW
     assert taker.cancelling() == 0
     await asyncio.sleep(0)
     assert bench.cancelled == ["job"]
     bench.gate.set()
-    await bench.turns.finished()
+    await bench.slots.finished()
 
 
 async def test_who_is_cancelled_at_the_door_never_begins(bench: Bench) -> None:
-    inside, outside = await bench.take("inside"), await bench.take("outside")
+    inside, outside = await bench.run_job("inside"), await bench.run_job("outside")
     outside.cancel()
-    assert await outside == PUT_BACK
+    assert await outside == REQUEUE_NOW
     bench.gate.set()
     assert await inside == Done()
     assert bench.begun == ["inside"]
 
 
 async def test_after_closing_the_next_one_does_not_begin(bench: Bench) -> None:
-    inside, outside = await bench.take("inside"), await bench.take("outside")
-    bench.turns.close()
+    inside, outside = await bench.run_job("inside"), await bench.run_job("outside")
+    bench.slots.close()
     bench.gate.set()
-    assert (await inside, await outside) == (Done(), PUT_BACK)
+    assert (await inside, await outside) == (Done(), REQUEUE_NOW)
     assert bench.begun == ["inside"]
 
 
 async def test_an_abandoned_turn_gives_its_job_back_and_goes_on_alone(bench: Bench) -> None:
-    taker = await bench.take("job")
-    bench.turns.close()
-    bench.turns.cancel()
+    taker = await bench.run_job("job")
+    bench.slots.close()
+    bench.slots.cancel()
     await asyncio.sleep(0)
     assert not taker.done()
-    bench.turns.abandon()
-    bench.turns.abandon()
-    assert await taker == PUT_BACK
+    bench.slots.abandon()
+    bench.slots.abandon()
+    assert await taker == REQUEUE_NOW
     bench.gate.set()
-    await bench.turns.finished()
+    await bench.slots.finished()
 
 
 async def test_a_turn_that_ends_after_it_was_asked_to_gives_its_own_answer() -> None:
@@ -91,12 +91,12 @@ async def test_a_turn_that_ends_after_it_was_asked_to_gives_its_own_answer() -> 
             await gate.wait()
         except asyncio.CancelledError:
             return Done()
-        return PUT_BACK
+        return REQUEUE_NOW
 
-    turns = Turns(finishes_anyway, lambda job_id, error: None, concurrency=1)
-    taker = asyncio.create_task(turns.take("job"))
+    slots = JobSlots(finishes_anyway, lambda job_id, error: None, concurrency=1)
+    taker = asyncio.create_task(slots.run_job("job"))
     for _ in range(5):
         await asyncio.sleep(0)
-    turns.close()
-    turns.cancel()
+    slots.close()
+    slots.cancel()
     assert await taker == Done()

@@ -6,11 +6,11 @@ import importlib
 
 import pytest
 
-from gpuherd.adapters.queue import names
+from gpuherd.adapters.queue import pgqueuer_names
 
 
 def test_the_environment_changes_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = names.NAMES
+    before = pgqueuer_names.PGQUEUER_SETTINGS
     for variable in (
         "CHANNEL",
         "FUNCTION",
@@ -25,7 +25,7 @@ def test_the_environment_changes_no_name(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("DURABILITY", "volatile")
     monkeypatch.setenv("WIDEN_ID", "false")
     try:
-        assert before == importlib.reload(names).NAMES
+        assert before == importlib.reload(pgqueuer_names).PGQUEUER_SETTINGS
     finally:
         monkeypatch.undo()
-        importlib.reload(names)
+        importlib.reload(pgqueuer_names)

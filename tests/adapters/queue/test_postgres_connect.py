@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
-from gpuherd.adapters.queue.postgres_url import CONNECT_TIMEOUT_S, asyncpg_arguments
+from gpuherd.adapters.queue.postgres_connect import CONNECT_TIMEOUT_S, asyncpg_arguments
 
 
 @pytest.fixture(autouse=True)

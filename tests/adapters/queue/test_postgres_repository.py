@@ -9,11 +9,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.names import CHANNEL, NAMES
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, PGQUEUER_SETTINGS
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.clock import SystemClock
-from tests.adapters.queue.places import PostgresPlace, Worker
-from tests.adapters.queue.workshop import until
+from tests.adapters.queue.engine_harness import until
+from tests.adapters.queue.queue_backends import PostgresBackend, Worker
 
 pytestmark = pytest.mark.postgres
 HOUR = timedelta(hours=1)
@@ -22,7 +22,7 @@ WAKE_QUEUE = "UPDATE pgqueuer SET execute_after = NOW()"
 WAKE_BOOK = "UPDATE job SET woken = true"
 
 
-async def test_a_woken_job_is_retried_at_once(postgres: PostgresPlace) -> None:
+async def test_a_woken_job_is_retried_at_once(postgres: PostgresBackend) -> None:
     await postgres.enqueue("turn", "woken", "not woken")
     jobs = await Worker(postgres).take()
     await postgres.wake("woken")
@@ -32,7 +32,7 @@ async def test_a_woken_job_is_retried_at_once(postgres: PostgresPlace) -> None:
 
 
 async def test_a_wake_up_that_a_retry_has_to_wait_for_wins(
-    postgres: PostgresPlace, postgres_url: str
+    postgres: PostgresBackend, postgres_url: str
 ) -> None:
     await postgres.enqueue("turn", "job")
     (job,) = await Worker(postgres).take()
@@ -47,7 +47,7 @@ async def test_a_wake_up_that_a_retry_has_to_wait_for_wins(
 
 
 async def test_a_wake_up_that_has_to_wait_for_a_retry_wins(
-    postgres: PostgresPlace, postgres_url: str
+    postgres: PostgresBackend, postgres_url: str
 ) -> None:
     await postgres.enqueue("turn", "job")
     (job,) = await Worker(postgres).take()
@@ -59,16 +59,16 @@ async def test_a_wake_up_that_has_to_wait_for_a_retry_wins(
     assert await Worker(postgres).take_names() == ["job"]
 
 
-async def somebody_waits(place: PostgresPlace) -> bool:
+async def somebody_waits(backend: PostgresBackend) -> bool:
     query = sa.text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    return bool(await place.database.read(lambda connection: connection.execute(query).scalar_one()))
+    return bool(await backend.database.read(lambda connection: connection.execute(query).scalar_one()))
 
 
 async def test_a_retry_that_cannot_be_written_leaves_the_job_to_be_taken_over(
-    postgres: PostgresPlace,
+    postgres: PostgresBackend,
 ) -> None:
     await postgres.enqueue("turn", "job")
     (job,) = await Worker(postgres).take()
@@ -81,7 +81,7 @@ async def test_a_retry_that_cannot_be_written_leaves_the_job_to_be_taken_over(
     assert await Worker(postgres).take_names() == ["job"]
 
 
-async def test_a_requeue_rings(postgres: PostgresPlace) -> None:
+async def test_a_requeue_rings(postgres: PostgresBackend) -> None:
     await postgres.enqueue("turn", "job")
     (job,) = await Worker(postgres).take()
     await postgres.repository.log_jobs([(job, "failed", None)])
@@ -93,7 +93,7 @@ async def test_a_requeue_rings(postgres: PostgresPlace) -> None:
             await rung.wait()
 
 
-async def test_old_log_rows_are_pruned_and_young_ones_stay(postgres: PostgresPlace) -> None:
+async def test_old_log_rows_are_pruned_and_young_ones_stay(postgres: PostgresBackend) -> None:
     queue = postgres.repository
     await postgres.enqueue("turn", "old")
     await queue.log_jobs([(job, "successful", None) for job in await Worker(postgres).take()])
@@ -106,7 +106,7 @@ async def test_old_log_rows_are_pruned_and_young_ones_stay(postgres: PostgresPla
     assert await queue.prune_log(timedelta(days=1)) == 0
 
 
-async def test_no_traceback_of_a_snooze_is_kept(postgres: PostgresPlace) -> None:
+async def test_no_traceback_of_a_snooze_is_kept(postgres: PostgresBackend) -> None:
     await postgres.enqueue("turn", "job")
     (job,) = await Worker(postgres).take()
     await postgres.repository.retry_job(job, HOUR, None)
@@ -117,18 +117,18 @@ async def test_replicas_that_start_together_make_the_schema_once(postgres_url: s
     replicas = [await PostgresRepository.open(postgres_url, SystemClock()) for _ in range(3)]
     try:
         await asyncio.gather(*(replica.ensure_schema() for replica in replicas))
-        assert await replicas[0].has_table(NAMES.queue_table)
+        assert await replicas[0].has_table(PGQUEUER_SETTINGS.queue_table)
         assert (await replicas[0].plan_upgrade()).statements == ()
     finally:
         await asyncio.gather(*(replica.close() for replica in replicas))
 
 
-async def test_a_schema_that_lacks_something_is_brought_up_to_date(postgres: PostgresPlace) -> None:
+async def test_a_schema_that_lacks_something_is_brought_up_to_date(postgres: PostgresBackend) -> None:
     await postgres.enqueue("turn", "kept")
     older = sa.text("DROP INDEX pgqueuer_picked_slot_idx; ALTER TABLE pgqueuer DROP COLUMN slot")
     await postgres.database.write(lambda connection: connection.execute(older).rowcount)
     await postgres.repository.ensure_schema()
-    assert await postgres.repository.table_has_column(NAMES.queue_table, "slot")
+    assert await postgres.repository.table_has_column(PGQUEUER_SETTINGS.queue_table, "slot")
     assert await Worker(postgres).take_names() == ["kept"]
 
 

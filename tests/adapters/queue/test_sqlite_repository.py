@@ -14,29 +14,30 @@ from pgqueuer.domain.models import CronExpressionEntrypoint
 from pgqueuer.domain.types import CronEntrypoint, CronExpression
 from pgqueuer.ports import RepositoryPort
 
-from gpuherd.adapters.queue.names import CHANNEL
-from gpuherd.adapters.queue.sqlite_picking import MANY
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
+from gpuherd.adapters.queue.sqlite_dequeue import SORT_LIMIT
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.queue.sqlite_rows import from_micros, to_micros
-from gpuherd.adapters.sql import column_types, schema
-from tests.adapters.queue.places import CountingDatabase, SqlitePlace, Worker
+from gpuherd.adapters.sql.engine import columns
+from gpuherd.adapters.sql.schema import tables
+from tests.adapters.queue.queue_backends import CountingDatabase, SqliteBackend, Worker
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def counting(sqlite: SqlitePlace) -> CountingDatabase:
+def counting(sqlite: SqliteBackend) -> CountingDatabase:
     database = CountingDatabase(sqlite.database)
     sqlite.repository = SqliteRepository(database, sqlite.clock)
     return database
 
 
-def test_it_is_a_whole_repository_for_pgqueuer(sqlite: SqlitePlace) -> None:
+def test_it_is_a_whole_repository_for_pgqueuer(sqlite: SqliteBackend) -> None:
     wanted = {name for name in dir(RepositoryPort) if not name.startswith("_")}
     assert {name for name in wanted if not hasattr(sqlite.repository, name)} == set()
 
 
-async def test_looking_in_vain_writes_nothing(sqlite: SqlitePlace, counting: CountingDatabase) -> None:
+async def test_looking_in_vain_writes_nothing(sqlite: SqliteBackend, counting: CountingDatabase) -> None:
     await sqlite.enqueue("delivery", "not mine")
     await sqlite.repository.enqueue("turn", b"later", execute_after=HOUR)
     counting.writes = 0
@@ -44,7 +45,7 @@ async def test_looking_in_vain_writes_nothing(sqlite: SqlitePlace, counting: Cou
     assert counting.writes == 0
 
 
-async def test_a_full_worker_writes_nothing(sqlite: SqlitePlace, counting: CountingDatabase) -> None:
+async def test_a_full_worker_writes_nothing(sqlite: SqliteBackend, counting: CountingDatabase) -> None:
     await sqlite.enqueue("turn", "a", "b")
     worker = Worker(sqlite)
     await worker.take(held_max=1)
@@ -53,22 +54,22 @@ async def test_a_full_worker_writes_nothing(sqlite: SqlitePlace, counting: Count
     assert counting.writes == 0
 
 
-async def test_taking_is_one_transaction(sqlite: SqlitePlace, counting: CountingDatabase) -> None:
+async def test_taking_is_one_transaction(sqlite: SqliteBackend, counting: CountingDatabase) -> None:
     await sqlite.enqueue("turn", "a", "b")
     counting.writes = 0
     assert len(await Worker(sqlite).take()) == 2
     assert counting.writes == 1
 
 
-async def test_two_workers_that_look_at_once_never_take_the_same_job(sqlite: SqlitePlace) -> None:
+async def test_two_workers_that_look_at_once_never_take_the_same_job(sqlite: SqliteBackend) -> None:
     names = [f"job-{n}" for n in range(40)]
     await sqlite.enqueue("turn", *names)
     taken = await asyncio.gather(*(Worker(sqlite).take_names(most=5) for _ in range(10)))
     assert sorted(name for batch in taken for name in batch) == sorted(names)
 
 
-async def test_a_long_backlog_is_taken_in_the_same_order_as_a_short_one(sqlite: SqlitePlace) -> None:
-    backlog = MANY + 5
+async def test_a_long_backlog_is_taken_in_the_same_order_as_a_short_one(sqlite: SqliteBackend) -> None:
+    backlog = SORT_LIMIT + 5
     priorities = [n % 3 for n in range(backlog)]
     await sqlite.repository.enqueue(["turn"] * backlog, [None] * backlog, priorities)
     await sqlite.repository.enqueue("turn", b"asleep", 9, HOUR)
@@ -79,7 +80,7 @@ async def test_a_long_backlog_is_taken_in_the_same_order_as_a_short_one(sqlite: 
     assert await worker.take() == []
 
 
-async def test_at_boot_every_picked_job_is_put_back(sqlite: SqlitePlace) -> None:
+async def test_at_boot_every_picked_job_is_put_back(sqlite: SqliteBackend) -> None:
     await sqlite.enqueue("turn", "running", "also running")
     await Worker(sqlite).take()
     await sqlite.repository.enqueue("turn", b"later", execute_after=HOUR)
@@ -93,32 +94,32 @@ async def test_at_boot_every_picked_job_is_put_back(sqlite: SqlitePlace) -> None
     assert rows[b"running"].queue_manager_id is None
 
 
-async def test_a_woken_job_is_retried_at_once(sqlite: SqlitePlace) -> None:
+async def test_a_woken_job_is_retried_at_once(sqlite: SqliteBackend) -> None:
     await sqlite.enqueue("turn", "woken", "not woken")
     jobs = await Worker(sqlite).take()
     await sqlite.wake("woken")
     for job in jobs:
         await sqlite.repository.retry_job(job, HOUR, None)
     assert await Worker(sqlite).take_names() == ["woken"]
-    woken = sa.select(schema.job.c.woken).where(schema.job.c.id == "woken")
+    woken = sa.select(tables.job.c.woken).where(tables.job.c.id == "woken")
     # Whether it was woken is the store's to forget, when the next turn begins.
     assert await sqlite.database.read(lambda connection: connection.execute(woken).scalar_one())
 
 
-async def test_a_job_that_is_not_in_the_book_keeps_its_delay(sqlite: SqlitePlace) -> None:
+async def test_a_job_that_is_not_in_the_book_keeps_its_delay(sqlite: SqliteBackend) -> None:
     await sqlite.repository.enqueue("turn", b"unknown")
     (job,) = await Worker(sqlite).take()
     await sqlite.repository.retry_job(job, HOUR, None)
     assert await Worker(sqlite).take() == []
 
 
-async def test_only_a_repeated_key_is_called_a_duplicate(sqlite: SqlitePlace) -> None:
+async def test_only_a_repeated_key_is_called_a_duplicate(sqlite: SqliteBackend) -> None:
     with pytest.raises(sa.exc.IntegrityError):
         await sqlite.repository.enqueue([None], [b"x"], [0])
 
 
 @pytest.mark.parametrize("change", ["enqueue", "retry", "finish", "requeue", "recover", "cancel", "clear"])
-async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqlitePlace, change: str) -> None:
+async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqliteBackend, change: str) -> None:
     queue = sqlite.repository
     await sqlite.enqueue("turn", "job")
     (job,) = await Worker(sqlite).take()
@@ -138,7 +139,7 @@ async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqliteP
     assert len(rung) == 1
 
 
-async def test_a_heartbeat_does_not_ring(sqlite: SqlitePlace) -> None:
+async def test_a_heartbeat_does_not_ring(sqlite: SqliteBackend) -> None:
     await sqlite.enqueue("turn", "job")
     (job,) = await Worker(sqlite).take()
     rung: list[Any] = []
@@ -147,7 +148,7 @@ async def test_a_heartbeat_does_not_ring(sqlite: SqlitePlace) -> None:
     assert rung == []
 
 
-async def test_schedules_are_refused_and_there_are_none(sqlite: SqlitePlace) -> None:
+async def test_schedules_are_refused_and_there_are_none(sqlite: SqliteBackend) -> None:
     queue = sqlite.repository
     nightly = CronExpressionEntrypoint(CronEntrypoint("clean"), CronExpression("0 3 * * *"))
     with pytest.raises(NotImplementedError, match="schedules"):
@@ -159,7 +160,7 @@ async def test_schedules_are_refused_and_there_are_none(sqlite: SqlitePlace) -> 
     await queue.clear_schedule()
 
 
-async def test_no_log_and_no_statistics_are_kept(sqlite: SqlitePlace) -> None:
+async def test_no_log_and_no_statistics_are_kept(sqlite: SqliteBackend) -> None:
     queue = sqlite.repository
     await sqlite.enqueue("turn", "job")
     (job,) = await Worker(sqlite).take()
@@ -169,7 +170,7 @@ async def test_no_log_and_no_statistics_are_kept(sqlite: SqlitePlace) -> None:
     await queue.clear_statistics_log()
 
 
-async def test_the_table_belongs_to_the_migrations(sqlite: SqlitePlace) -> None:
+async def test_the_table_belongs_to_the_migrations(sqlite: SqliteBackend) -> None:
     await sqlite.repository.install()
     await sqlite.repository.upgrade()
     with pytest.raises(NotImplementedError, match="migrations"):
@@ -185,7 +186,7 @@ async def test_the_table_belongs_to_the_migrations(sqlite: SqlitePlace) -> None:
     most=st.integers(1, 7),
 )
 async def test_every_due_job_is_taken_once_and_in_order(
-    sqlite: SqlitePlace, jobs: list[tuple[str, int, int]], most: int
+    sqlite: SqliteBackend, jobs: list[tuple[str, int, int]], most: int
 ) -> None:
     await sqlite.repository.clear_queue()
     for kind, priority, delay_s in jobs:
@@ -203,4 +204,4 @@ async def test_every_due_job_is_taken_once_and_in_order(
 @given(st.datetimes(timezones=st.just(from_micros(0).tzinfo)))
 def test_times_survive_the_table(moment: Any) -> None:
     assert from_micros(to_micros(moment)) == moment
-    assert to_micros(moment) == column_types.to_micros(moment)
+    assert to_micros(moment) == columns.to_micros(moment)

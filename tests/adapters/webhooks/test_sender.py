@@ -9,15 +9,15 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from gpuherd import __version__
-from gpuherd.adapters.outbound.guarded_door import GuardedDoor
+from gpuherd.adapters.egress.client import SsrfSafeClient
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.clock import SystemClock
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer
-from gpuherd.domain.targets import TargetPolicy
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply
-from gpuherd.ports.webhook_sender import DeliveryResult
-from tests.adapters.outbound.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.domain.webhooks.signing import Signer
+from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory
+from gpuherd.ports.webhooks import DeliveryResult
+from tests.adapters.egress.doubles import LOOPBACK_OPEN, TLS, Receiver, StubResolver
 from tests.support.fake_clock import FakeClock
 
 SECRET = "plain secret"
@@ -26,8 +26,8 @@ BODY = '{"type": "instance.ready",  "data": "ü"}'.encode()
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[GuardedDoor]:
-    opened = GuardedDoor(LOOPBACK_OPEN, StubResolver(), FakeClock(), tls=TLS)
+async def client() -> AsyncIterator[SsrfSafeClient]:
+    opened = SsrfSafeClient(LOOPBACK_OPEN, StubResolver(), FakeClock(), tls=TLS)
     yield opened
     await opened.close()
 
@@ -36,8 +36,8 @@ def answer(status: int, headers: str = "", body: str = "") -> bytes:
     return f"HTTP/1.1 {status} X\r\n{headers}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
-async def deliver(door: GuardedDoor, receiver: Receiver) -> DeliveryResult:
-    return await HttpWebhookSender(door, FakeClock()).send(receiver.url, "msg_1", BODY, NOW)
+async def deliver(client: SsrfSafeClient, receiver: Receiver) -> DeliveryResult:
+    return await HttpWebhookSender(client, FakeClock()).send(receiver.url, "msg_1", BODY, NOW)
 
 
 def headers_of(request: bytes) -> dict[str, str]:
@@ -46,8 +46,8 @@ def headers_of(request: bytes) -> dict[str, str]:
     return {name.lower(): value for name, _, value in lines}
 
 
-async def test_a_signed_event_arrives_with_the_very_bytes_that_were_signed(door: GuardedDoor) -> None:
-    sender = HttpWebhookSender(door, FakeClock(), Signer([Secret(SECRET)]))
+async def test_a_signed_event_arrives_with_the_very_bytes_that_were_signed(client: SsrfSafeClient) -> None:
+    sender = HttpWebhookSender(client, FakeClock(), Signer([Secret(SECRET)]))
     async with Receiver() as receiver:
         result = await sender.send(receiver.url, "msg_1", BODY, SystemClock().now())
     assert result == DeliveryResult(True, 200, "ok", "the receiver answered 200", None, 0.0)
@@ -61,8 +61,10 @@ async def test_a_signed_event_arrives_with_the_very_bytes_that_were_signed(door:
     Webhook(SECRET.encode()).verify(BODY, headers)
 
 
-async def test_every_secret_that_is_given_signs_and_the_installations_own_does_not(door: GuardedDoor) -> None:
-    sender = HttpWebhookSender(door, FakeClock(), Signer([Secret(SECRET)]))
+async def test_every_secret_that_is_given_signs_and_the_installations_own_does_not(
+    client: SsrfSafeClient,
+) -> None:
+    sender = HttpWebhookSender(client, FakeClock(), Signer([Secret(SECRET)]))
     new, old = "the endpoint's new secret", "the endpoint's old secret"
     async with Receiver() as receiver:
         now = SystemClock().now()
@@ -74,9 +76,9 @@ async def test_every_secret_that_is_given_signs_and_the_installations_own_does_n
         Webhook(SECRET.encode()).verify(BODY, headers)
 
 
-async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(door: GuardedDoor) -> None:
+async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(client: SsrfSafeClient) -> None:
     async with Receiver() as receiver:
-        assert (await deliver(door, receiver)).accepted
+        assert (await deliver(client, receiver)).accepted
     headers = headers_of(receiver.requests[0])
     assert headers["webhook-id"] == "msg_1"
     assert "webhook-signature" not in headers
@@ -102,9 +104,9 @@ async def test_without_a_secret_an_event_goes_out_unsigned_but_with_its_id(door:
         (600, "protocol"),
     ],
 )
-async def test_each_status_has_its_category(status: int, category: str, door: GuardedDoor) -> None:
+async def test_each_status_has_its_category(status: int, category: str, client: SsrfSafeClient) -> None:
     async with Receiver(answer(status, "location: http://127.0.0.1:1/\r\n")) as receiver:
-        result = await deliver(door, receiver)
+        result = await deliver(client, receiver)
     assert (result.accepted, result.status, result.category) == (category == "ok", status, category)
     assert receiver.connections == 1
 
@@ -115,16 +117,16 @@ async def test_each_status_has_its_category(status: int, category: str, door: Gu
 )
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_a_receiver_may_ask_for_time(
-    status: int, value: str, seconds: float | None, door: GuardedDoor
+    status: int, value: str, seconds: float | None, client: SsrfSafeClient
 ) -> None:
     async with Receiver(answer(status, f"Retry-After: {value}\r\n")) as receiver:
-        assert (await deliver(door, receiver)).retry_after_s == seconds
+        assert (await deliver(client, receiver)).retry_after_s == seconds
 
 
-async def test_what_the_receiver_writes_is_never_repeated(door: GuardedDoor) -> None:
+async def test_what_the_receiver_writes_is_never_repeated(client: SsrfSafeClient) -> None:
     reply = answer(500, "x-note: hunter2\r\n", "hunter2" * 9999)
     async with Receiver(reply) as receiver:
-        result = await deliver(door, receiver)
+        result = await deliver(client, receiver)
     assert "hunter2" not in repr(result)
     assert result.status == 500
 
@@ -137,22 +139,22 @@ async def test_what_the_receiver_writes_is_never_repeated(door: GuardedDoor) -> 
         ("nonsense", "blocked_target"),
     ],
 )
-async def test_a_failure_on_the_way_is_a_result(url: str, category: str, door: GuardedDoor) -> None:
-    result = await HttpWebhookSender(door, FakeClock()).send(url, "msg_1", BODY, NOW)
+async def test_a_failure_on_the_way_is_a_result(url: str, category: str, client: SsrfSafeClient) -> None:
+    result = await HttpWebhookSender(client, FakeClock()).send(url, "msg_1", BODY, NOW)
     assert (result.accepted, result.status, result.category) == (False, None, category)
     assert 0 < len(result.detail) <= 200
 
 
 async def test_a_name_that_moved_inside_between_tries_is_refused_at_the_next() -> None:
     resolver = StubResolver({"hook.example.com": [["127.0.0.1"], ["127.0.0.2"]]})
-    door = GuardedDoor(TargetPolicy.parse("127.0.0.1/32"), resolver, FakeClock())
-    sender = HttpWebhookSender(door, FakeClock())
+    client = SsrfSafeClient(EgressPolicy.parse("127.0.0.1/32"), resolver, FakeClock())
+    sender = HttpWebhookSender(client, FakeClock())
     async with Receiver() as receiver, Receiver(host="127.0.0.2", port=receiver.port) as inner:
         url = f"http://hook.example.com:{receiver.port}/"
         results = [await sender.send(url, "msg_1", BODY, NOW) for _ in range(2)]
         assert [result.category for result in results] == ["ok", "blocked_target"]
         assert (receiver.connections, inner.connections) == (1, 0)
-    await door.close()
+    await client.close()
 
 
 class FailingDoor:
@@ -171,17 +173,17 @@ class FailingDoor:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> OutboundReply:
+    ) -> EgressReply:
         self.timeout_s = timeout_s
         await self._clock.advance(2.0)
-        raise OutboundFailure(FailureCategory.RESET, "\x1b[2J\n\u202eé" + "x" * 500)
+        raise EgressFailure(FailureCategory.RESET, "\x1b[2J\n\u202eé" + "x" * 500)
 
 
 async def test_a_failure_has_its_time_and_a_detail_that_is_safe_to_show() -> None:
     clock = FakeClock()
-    door = FailingDoor(clock)
-    result = await HttpWebhookSender(door, clock).send("http://hook.example.com/", "msg_1", BODY, NOW)
-    assert door.timeout_s == 15.0
+    client = FailingDoor(clock)
+    result = await HttpWebhookSender(client, clock).send("http://hook.example.com/", "msg_1", BODY, NOW)
+    assert client.timeout_s == 15.0
     assert result.elapsed_s == pytest.approx(2.0)
     assert len(result.detail) == 200
     assert result.detail.isascii() and result.detail.isprintable()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuherd.client import Instance, UnexpectedReply
 from gpuherd.client.models import access, account, instance
-from gpuherd.client.reading import Told
+from gpuherd.client.models.base import ApiModel
 from tests.client.support import details
 
 JSON = st.recursive(
@@ -24,7 +24,7 @@ MODELS = [
     it
     for module in (access, account, instance)
     for it in vars(module).values()
-    if isinstance(it, type) and issubclass(it, Told) and it is not Told
+    if isinstance(it, type) and issubclass(it, ApiModel) and it is not ApiModel
 ]
 WORDS = sorted({key for it in MODELS for key in it.__annotations__} | {"id", "portMappings", "hourlyPrice"})
 
@@ -92,7 +92,7 @@ def test_nothing_that_lets_somebody_in_is_in_a_repr() -> None:
 
 
 @given(st.sampled_from(MODELS), st.dictionaries(st.sampled_from(WORDS), JSON) | JSON)
-def test_any_json_is_read_or_refused_in_one_way(model: type[Told], raw: Any) -> None:
+def test_any_json_is_read_or_refused_in_one_way(model: type[ApiModel], raw: Any) -> None:
     try:
         it = model.of(raw)
     except UnexpectedReply:

@@ -13,9 +13,9 @@ import pytest
 
 from gpuherd.client import ConnectionFailed
 from gpuherd.client.address import Address, find_server
-from gpuherd.client.aiohttp_link import AiohttpLink
 from gpuherd.client.clock import SystemClock
-from gpuherd.client.http_link import HttpLink
+from gpuherd.client.transport.async_transport import AiohttpTransport
+from gpuherd.client.transport.sync_transport import HttpTransport
 from gpuherd.client.wire import Reply, Request
 
 KEY = "ghk_canary_key_on_the_wire"
@@ -61,13 +61,13 @@ async def server() -> AsyncIterator[RawServer]:
 @contextlib.asynccontextmanager
 async def opened(kind: str, address: Address) -> AsyncIterator[Send]:
     if kind == "sync":
-        link = HttpLink(address, SystemClock())
-        yield lambda request: asyncio.to_thread(link.send, request)
-        link.close()
+        transport = HttpTransport(address, SystemClock())
+        yield lambda request: asyncio.to_thread(transport.send, request)
+        transport.close()
     else:
-        async_link = AiohttpLink(address)
-        yield async_link.send
-        await async_link.close()
+        async_transport = AiohttpTransport(address)
+        yield async_transport.send
+        await async_transport.close()
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -155,19 +155,19 @@ async def test_nobody_there_means_that_nothing_was_sent(kind: str) -> None:
 
 
 async def test_threads_may_share_it(server: RawServer) -> None:
-    link = HttpLink(find_server(f"http://127.0.0.1:{server.port}", KEY, {}), SystemClock())
+    transport = HttpTransport(find_server(f"http://127.0.0.1:{server.port}", KEY, {}), SystemClock())
     statuses: list[int] = []
 
     def work() -> None:
         for _ in range(5):
-            statuses.append(link.send(ask()).status)
+            statuses.append(transport.send(ask()).status)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         await asyncio.sleep(0.01)
-    link.close()
+    transport.close()
     assert statuses == [200] * 40
     assert server.connections <= 8
 
@@ -183,14 +183,14 @@ async def test_an_interrupted_answer_is_not_taken_for_the_next_one(server: RawSe
                 raise KeyboardInterrupt
             return super().monotonic()
 
-    link = HttpLink(find_server(f"http://127.0.0.1:{server.port}", KEY, {}), Interrupting())
+    transport = HttpTransport(find_server(f"http://127.0.0.1:{server.port}", KEY, {}), Interrupting())
     server.answers = [OK.replace(b"{}", b"[]"), OK]
 
     def work() -> Reply:
         with pytest.raises(KeyboardInterrupt):
-            link.send(ask())
-        return link.send(ask())
+            transport.send(ask())
+        return transport.send(ask())
 
     assert (await asyncio.to_thread(work)).content == b"{}"
-    link.close()
+    transport.close()
     assert server.connections == 2

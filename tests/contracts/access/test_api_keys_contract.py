@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import schema
-from gpuherd.domain.api_key import ApiKey, Limits, Scope
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.audit import Deed, first_broken
-from gpuherd.domain.caller import Caller
-from gpuherd.domain.errors import ClaimMismatch, Conflict, NotFound, QuotaExceeded, StoreUnavailable
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.operation import OperationKind, requested
-from gpuherd.ports.job_book import JobQuery
-from gpuherd.ports.keys import KeptReply
-from gpuherd.ports.store import Change, Claim, InstanceQuery
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
+from gpuherd.domain.access.audit import AuditRecord, first_broken_entry
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.errors import Conflict, IdempotencyKeyReused, NotFound, QuotaExceeded, StoreUnavailable
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import OperationKind, requested
+from gpuherd.ports.access import StoredReply
+from gpuherd.ports.instances import Change, IdempotencyClaim, InstanceQuery
+from gpuherd.ports.jobs import JobQuery
 from tests.support.builders import a_turn_job, an_attempt, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START, FakeClock
@@ -29,7 +29,7 @@ from tests.support.fake_clock import START, FakeClock
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
 ADA = Caller("adaadaad", Scope.WRITE)
-CLAIM = Claim("adaadaad", "run-7", "fingerprint-1")
+CLAIM = IdempotencyClaim("adaadaad", "run-7", "fingerprint-1")
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def on_sql(database_url: str) -> None:
         pytest.skip("these ports are kept by SQL alone")
 
 
-def a_deed(n: int = 1, at: datetime = START) -> Deed:
-    return ADA.does("instance.create", instance_id(n), at, "", f"after {n}")
+def a_deed(n: int = 1, at: datetime = START) -> AuditRecord:
+    return ADA.audit_record("instance.create", instance_id(n), at, "", f"after {n}")
 
 
 def a_key(key_id: str = "adaadaad", **more: Any) -> ApiKey:
@@ -55,8 +55,8 @@ def one_of(owner: str, n: int, **wish: Any) -> Instance:
 async def chain(store: Store) -> list[str]:
     """Return the actions in the log, after a look at every seal."""
     page = await store.audit.page(1000, oldest_first=True)
-    assert first_broken(page.entries) is None
-    return [it.deed.after for it in page.entries]
+    assert first_broken_entry(page.entries) is None
+    return [it.audit_record.after for it in page.entries]
 
 
 @pytest.mark.usefixtures("on_sql")
@@ -67,7 +67,7 @@ class TestKeys:
         await store.keys.add(key, a_deed())
         await store.keys.add(a_key("bobbobbo", created_at=START + MINUTE), a_deed(2))
         assert await store.keys.get(key.id) == key
-        assert [it.id for it in await store.keys.everyone()] == [key.id, "bobbobbo"]
+        assert [it.id for it in await store.keys.list_all()] == [key.id, "bobbobbo"]
         assert len(await chain(store)) == 2
 
     async def test_an_id_that_is_taken_is_refused_and_not_in_the_log(self, store: Store) -> None:
@@ -102,12 +102,12 @@ class TestKeys:
 @pytest.mark.usefixtures("on_sql")
 class TestAudit:
     async def test_a_deed_is_in_the_log_if_and_only_if_it_was_done(self, store: Store) -> None:
-        await store.instances.add(Change(an_instance(1), deed=a_deed(1)))
-        broken = Change(an_instance(2), events=(an_event(2), an_event(2)), deed=a_deed(2))
+        await store.instances.add(Change(an_instance(1), audit_record=a_deed(1)))
+        broken = Change(an_instance(2), events=(an_event(2), an_event(2)), audit_record=a_deed(2))
         with pytest.raises(sa.exc.IntegrityError):
             await store.instances.add(broken)
         moved = replace(await store.instances.get(instance_id(1)), status=Status.DELETING)
-        await store.instances.update(Change(moved, deed=a_deed(3)))
+        await store.instances.update(Change(moved, audit_record=a_deed(3)))
         await store.flags.put("creates_blocked", None, a_deed(4))
         assert await chain(store) == ["after 1", "after 3", "after 4"]
 
@@ -117,7 +117,7 @@ class TestAudit:
 
     async def test_a_claim_that_is_taken_is_no_deed(self, store: Store) -> None:
         for n in (1, 2):
-            await store.instances.add(Change(an_instance(n), deed=a_deed(n)), CLAIM)
+            await store.instances.add(Change(an_instance(n), audit_record=a_deed(n)), CLAIM)
         assert await chain(store) == ["after 1"]
 
     async def test_two_processes_make_one_chain(self, store: Store, other_store: Store) -> None:
@@ -129,7 +129,7 @@ class TestAudit:
                 return await mine.audit.append(a_deed(n))
             # Some of them fail, and take their entry along.
             events = (an_event(n), an_event(n)) if n % 5 == 0 else (an_event(n),)
-            return await mine.instances.add(Change(an_instance(n), events=events, deed=a_deed(n)))
+            return await mine.instances.add(Change(an_instance(n), events=events, audit_record=a_deed(n)))
 
         answers = await all_at_once(60, act)
         failed = [n for n in range(60) if n % 3 and n % 5 == 0]
@@ -139,7 +139,7 @@ class TestAudit:
         assert (len(found), set(found)) == (len(expected), expected)
 
     @pytest.mark.parametrize(
-        "statement", [sa.delete(schema.audit), sa.update(schema.audit).values(actor="x")]
+        "statement", [sa.delete(tables.audit), sa.update(tables.audit).values(actor="x")]
     )
     async def test_the_database_itself_refuses_to_change_the_log(self, store: Store, statement: Any) -> None:
         await store.audit.append(a_deed())
@@ -150,13 +150,13 @@ class TestAudit:
 
 @pytest.mark.usefixtures("on_sql")
 class TestClaims:
-    REPLY = KeptReply(202, {"location": "/x"}, '{"a":"é"}')
+    REPLY = StoredReply(202, {"location": "/x"}, '{"a":"é"}')
 
     async def test_a_reply_is_given_again(self, store: Store) -> None:
         assert await store.claims.begin(CLAIM) is None
         await store.claims.finish(CLAIM, self.REPLY)
         assert await store.claims.begin(CLAIM) == self.REPLY
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.claims.begin(replace(CLAIM, fingerprint="other"))
         assert await store.claims.begin(replace(CLAIM, scope="bobbobbo")) is None
 
@@ -189,10 +189,10 @@ class TestClaims:
 
     async def test_a_word_that_an_instance_has_is_not_free(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)), CLAIM)
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.claims.begin(replace(CLAIM, fingerprint="of a stop"))
         await store.claims.begin(replace(CLAIM, key="other"))
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.instances.add(Change(an_instance(2)), replace(CLAIM, key="other", fingerprint="x"))
 
 
@@ -204,7 +204,7 @@ class TestOperationClaims:
         it = await store.instances.update(Change(replace(it, operation=stop), operations=(stop,)), CLAIM)
         it = await store.instances.update(Change(replace(it, operation=start), operations=(start,)))
         assert await store.instances.claimed_operation(CLAIM) == (it, stop)
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.instances.claimed_operation(replace(CLAIM, fingerprint="other"))
         assert await store.instances.claimed_operation(replace(CLAIM, key="other")) is None
         other = replace(CLAIM, key="other")
@@ -244,14 +244,14 @@ class TestQuota:
     LIMITS = Limits(max_gpus=10)
 
     def wanting(self, n: int, owner: str = "ada", **wish: Any) -> Change:
-        return Change(one_of(owner, n, **wish), deed=a_deed(n), limits=self.LIMITS)
+        return Change(one_of(owner, n, **wish), audit_record=a_deed(n), limits=self.LIMITS)
 
     async def test_fifty_at_once_in_two_processes_are_ten(self, store: Store, other_store: Store) -> None:
         both = (store, other_store)
         answers = await all_at_once(50, lambda n: both[n % 2].instances.add(self.wanting(n + 1)))
         assert sum(isinstance(it, Instance) for it in answers) == 10
         assert sum(isinstance(it, QuotaExceeded) for it in answers) == 40
-        assert len(await store.rows(schema.instance)) == 10
+        assert len(await store.rows(tables.instance)) == 10
 
     async def test_other_owners_and_what_has_ended_do_not_count(self, store: Store) -> None:
         await store.instances.add(self.wanting(1, "bob", gpu_num=8))
@@ -274,7 +274,7 @@ class TestQuota:
         def change(n: int) -> Change:
             it = replace(one_of("ada", n), expected_hourly_usd=Decimal("0.1"), rental=None)
             it = replace(it, wish=replace(it.wish, hourly_usd_max=None))
-            return Change(it, deed=a_deed(n), limits=limits)
+            return Change(it, audit_record=a_deed(n), limits=limits)
 
         for n in (1, 2, 3):
             await store.instances.add(change(n))
@@ -303,14 +303,14 @@ class TestRetention:
         await store.audit.append(a_deed(1))
         assert await store.retention.prune_instances(START + MINUTE) == 1
         left = await store.everything()
-        assert {row.id for row in await store.rows(schema.instance)} == {instance_id(2), instance_id(3)}
+        assert {row.id for row in await store.rows(tables.instance)} == {instance_id(2), instance_id(3)}
         for table in ("event", "operation", "instance_label", "attempt", "claim"):
             assert instance_id(1) not in repr(left[table]), table
         assert await chain(store) == ["after 1"]
 
     async def test_what_is_not_at_rest_stays(self, store: Store) -> None:
         await self.old(store, 1, deleted_at=START)
-        await store.run(sa.update(schema.instance).values(settled=False))
+        await store.run(sa.update(tables.instance).values(settled=False))
         assert await store.retention.prune_instances(START + WEEK) == 0
 
     async def test_what_may_still_have_a_machine_stays(self, store: Store) -> None:
@@ -329,5 +329,5 @@ class TestRetention:
         await store_clock.advance(60)
         await store.claims.begin(replace(CLAIM, key="three"))
         assert await store.retention.prune_claims(START + MINUTE) == 2
-        assert [row.key for row in await store.rows(schema.claim)] == ["three"]
+        assert [row.key for row in await store.rows(tables.claim)] == ["three"]
         assert await store.instances.claimed(CLAIM) is None

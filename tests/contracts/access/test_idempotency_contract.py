@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.domain.errors import ClaimMismatch
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.ports.store import Change, Claim
+from gpuherd.domain.errors import IdempotencyKeyReused
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.ports.instances import Change, IdempotencyClaim
 from tests.support.builders import a_delivery, a_turn_job, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once
 
-CLAIM = Claim("key-of-ada", "run-7", "fingerprint-1")
+CLAIM = IdempotencyClaim("key-of-ada", "run-7", "fingerprint-1")
 OTHER_BODY = replace(CLAIM, fingerprint="fingerprint-2")
 
 
@@ -37,7 +37,7 @@ class TestClaims:
 
     async def test_a_repeated_claim_shows_the_instance_as_it_is_now(self, store: Store) -> None:
         await store.instances.add(launch(1), CLAIM)
-        turn = await store.turns.begin(instance_id(1), None)
+        turn = await store.turns.acquire(instance_id(1), None)
         assert turn is not None
         await store.turns.save(turn, Change(replace(turn.instance, status=Status.STARTING)))
         repeated = await store.instances.add(launch(2), CLAIM)
@@ -48,9 +48,9 @@ class TestClaims:
     ) -> None:
         await store.instances.add(launch(1), CLAIM)
         before = await store.everything()
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.instances.add(launch(2), OTHER_BODY)
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(IdempotencyKeyReused):
             await store.instances.claimed(OTHER_BODY)
         assert await store.everything() == before
 
@@ -79,7 +79,7 @@ class TestClaims:
         )
         accepted = {it.id for it in answers if isinstance(it, Instance)}
         assert len(accepted) == 1
-        assert sum(isinstance(it, ClaimMismatch) for it in answers) == 40
+        assert sum(isinstance(it, IdempotencyKeyReused) for it in answers) == 40
         assert len((await store.everything())["instance"]) == 1
 
     async def test_two_processes_at_once_with_one_claim_are_one_instance(

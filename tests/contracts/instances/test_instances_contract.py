@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.instance import Instance, Status, Wish
-from gpuherd.ports.store import Change, InstanceQuery
+from gpuherd.domain.instance.instance import Instance, Status, Wish
+from gpuherd.ports.instances import Change, InstanceQuery
 from tests.support.builders import (
     PRODUCT,
     a_delivery,

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import schema
-from gpuherd.adapters.sql.mapping import attempt_row
-from gpuherd.adapters.sql.turns import LEASE
-from gpuherd.domain.attempt import OPEN, AttemptState
+from gpuherd.adapters.sql.instances.leases import LEASE_TERM
+from gpuherd.adapters.sql.instances.mapping import attempt_row
+from gpuherd.adapters.sql.schema import tables
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import Status
+from gpuherd.domain.instance.attempt import OPEN_STATES, AttemptState
+from gpuherd.domain.instance.instance import Status
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import Change, Turn
+from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -36,13 +36,13 @@ from tests.support.memory.store import MemoryStore
 MINUTE = timedelta(minutes=1)
 
 
-async def begin(store: Store, n: int = 1) -> Turn:
-    turn = await store.turns.begin(instance_id(n), None)
+async def acquire(store: Store, n: int = 1) -> LeasedInstance:
+    turn = await store.turns.acquire(instance_id(n), None)
     assert turn is not None
     return turn
 
 
-def a_full_change(turn: Turn) -> Change:
+def a_full_change(turn: LeasedInstance) -> Change:
     """A change that writes into every table that a change can touch."""
     return Change(
         replace(turn.instance, status=Status.FAILED),
@@ -61,83 +61,83 @@ async def first_instance(store: Store) -> None:
 
 class TestLease:
     async def test_a_turn_shows_the_instance_and_excludes_a_second_one(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         assert turn.instance == an_instance()
-        assert await store.turns.begin(instance_id(1), None) is None
+        assert await store.turns.acquire(instance_id(1), None) is None
 
     async def test_of_fifty_that_begin_at_once_exactly_one_gets_the_turn(
         self, store: Store, other_store: Store
     ) -> None:
         processes = (store, other_store)
-        turns = await all_at_once(50, lambda n: processes[n % 2].turns.begin(instance_id(1), None))
-        assert len([it for it in turns if isinstance(it, Turn)]) == 1
+        turns = await all_at_once(50, lambda n: processes[n % 2].turns.acquire(instance_id(1), None))
+        assert len([it for it in turns if isinstance(it, LeasedInstance)]) == 1
         assert turns.count(None) == 49
 
     async def test_a_lease_holds_one_instance_and_no_other(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(2)))
-        await begin(store, 1)
-        assert (await begin(store, 2)).instance.id == instance_id(2)
+        await acquire(store, 1)
+        assert (await acquire(store, 2)).instance.id == instance_id(2)
 
     async def test_a_lease_that_ran_out_can_be_taken_and_not_a_moment_earlier(self, store: Store) -> None:
-        first = await begin(store)
-        await store.clock.advance(LEASE.total_seconds() - 0.000001)
-        assert await store.turns.begin(instance_id(1), None) is None
+        first = await acquire(store)
+        await store.clock.advance(LEASE_TERM.total_seconds() - 0.000001)
+        assert await store.turns.acquire(instance_id(1), None) is None
         await store.clock.advance(0.000001)
-        assert (await begin(store)).token != first.token
+        assert (await acquire(store)).token != first.token
 
     async def test_an_ended_turn_frees_the_instance_and_ending_again_is_quiet(self, store: Store) -> None:
-        turn = await begin(store)
-        await store.turns.end(turn)
-        await store.turns.end(turn)
-        assert (await begin(store)).token != turn.token
+        turn = await acquire(store)
+        await store.turns.release(turn)
+        await store.turns.release(turn)
+        assert (await acquire(store)).token != turn.token
 
     async def test_the_last_change_frees_the_instance(self, store: Store) -> None:
-        turn = await begin(store)
-        await store.turns.save(turn, Change(turn.instance, ends_turn=True))
-        assert (await begin(store)).token != turn.token
+        turn = await acquire(store)
+        await store.turns.save(turn, Change(turn.instance, releases_lease=True))
+        assert (await acquire(store)).token != turn.token
 
     async def test_ending_a_turn_after_its_last_change_leaves_the_next_one_alone(self, store: Store) -> None:
-        turn = await begin(store)
-        await store.turns.save(turn, Change(turn.instance, ends_turn=True))
-        await begin(store)
-        await store.turns.end(turn)
-        assert await store.turns.begin(instance_id(1), None) is None
+        turn = await acquire(store)
+        await store.turns.save(turn, Change(turn.instance, releases_lease=True))
+        await acquire(store)
+        await store.turns.release(turn)
+        assert await store.turns.acquire(instance_id(1), None) is None
 
     async def test_a_last_change_that_was_overtaken_frees_nothing_until_the_turn_ends(
         self, store: Store
     ) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         await store.instances.update(Change(turn.instance))
         with pytest.raises(StaleWrite):
-            await store.turns.save(turn, Change(turn.instance, ends_turn=True))
-        assert await store.turns.begin(instance_id(1), None) is None
-        await store.turns.end(turn)
-        await begin(store)
+            await store.turns.save(turn, Change(turn.instance, releases_lease=True))
+        assert await store.turns.acquire(instance_id(1), None) is None
+        await store.turns.release(turn)
+        await acquire(store)
 
     async def test_ending_a_lost_turn_does_not_end_the_one_that_took_over(self, store: Store) -> None:
-        lost = await begin(store)
-        await store.clock.advance(LEASE.total_seconds())
-        await begin(store)
-        await store.turns.end(lost)
-        assert await store.turns.begin(instance_id(1), None) is None
+        lost = await acquire(store)
+        await store.clock.advance(LEASE_TERM.total_seconds())
+        await acquire(store)
+        await store.turns.release(lost)
+        assert await store.turns.acquire(instance_id(1), None) is None
 
     async def test_forgetting_leases_frees_everything(self, store: Store) -> None:
-        turn = await begin(store)
-        store.turns.forget_leases()
+        turn = await acquire(store)
+        store.turns.release_all_leases()
         with pytest.raises(StaleWrite):
             await store.turns.save(turn, Change(turn.instance))
-        await begin(store)
+        await acquire(store)
 
     async def test_begin_answers_what_rang_before(self, store: Store) -> None:
-        await store.jobs.ring([a_turn_job()])
-        assert [row.woken for row in await store.rows(schema.job)] == [True]
-        await store.turns.begin(instance_id(1), a_turn_job().id)
-        assert [row.woken for row in await store.rows(schema.job)] == [False]
+        await store.jobs.wake_or_enqueue([a_turn_job()])
+        assert [row.woken for row in await store.rows(tables.job)] == [True]
+        await store.turns.acquire(instance_id(1), a_turn_job().id)
+        assert [row.woken for row in await store.rows(tables.job)] == [False]
 
 
 class TestView:
     async def test_a_turn_sees_its_attempts_oldest_first(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         for number in (1, 2, 3):
             rejected = an_attempt(number=number, state=AttemptState.REJECTED)
             turn = await store.turns.save(turn, Change(turn.instance, attempt=rejected))
@@ -145,8 +145,8 @@ class TestView:
         # A late word on the first does not make it the last.
         late = an_attempt(number=1, state=AttemptState.REJECTED, error="late")
         turn = await store.turns.save(turn, Change(turn.instance, attempt=late))
-        await store.turns.end(turn)
-        again = await begin(store)
+        await store.turns.release(turn)
+        again = await acquire(store)
         assert [it.n for it in again.attempts] == [1, 2, 3]
         assert turn.attempts == again.attempts
 
@@ -154,34 +154,37 @@ class TestView:
         await store.instances.add(Change(a_running_instance(2), attempt=an_attempt(2, cloud_id="machine-2")))
         bound, doubled = a_machine(2), a_tagged_machine(2, cloud_id="surplus")
         other = a_tagged_machine(3)
-        await store.sightings.record(a_list(), [a_sighting(it) for it in (bound, doubled, other)], [])
-        assert {it.machine.cloud_id for it in (await begin(store, 2)).sightings} == {"machine-2", "surplus"}
-        assert (await begin(store, 1)).sightings == ()
+        await store.observations.record(a_list(), [a_sighting(it) for it in (bound, doubled, other)], [])
+        assert {it.machine.cloud_id for it in (await acquire(store, 2)).observations} == {
+            "machine-2",
+            "surplus",
+        }
+        assert (await acquire(store, 1)).observations == ()
 
     async def test_lists_since_the_open_attempt_are_evidence_oldest_first(self, store: Store) -> None:
         lists = [a_list(it * MINUTE) for it in (0, 3, 1, 2)]
         for record in lists:
-            await store.sightings.record(record, [], [])
-        turn = await begin(store)
+            await store.observations.record(record, [], [])
+        turn = await acquire(store)
         assert turn.lists == ()
         attempt = an_attempt(sent_at=START + MINUTE)
         turn = await store.turns.save(turn, Change(turn.instance, attempt=attempt))
-        await store.turns.end(turn)
-        assert (await begin(store)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
+        await store.turns.release(turn)
+        assert (await acquire(store)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
 
     async def test_lists_since_the_removal_are_evidence_only_while_releasing(self, store: Store) -> None:
         for minute in range(4):
-            await store.sightings.record(a_list(minute * MINUTE), [], [])
+            await store.observations.record(a_list(minute * MINUTE), [], [])
         asked = an_instance(2, releasing=True, asked_at=START + MINUTE)
         await store.instances.add(Change(asked))
         await store.instances.add(Change(replace(asked, id=instance_id(3), releasing=False)))
-        assert (await begin(store, 2)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
-        assert (await begin(store, 3)).lists == ()
+        assert (await acquire(store, 2)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
+        assert (await acquire(store, 3)).lists == ()
 
 
 class TestSave:
     async def test_a_save_writes_everything_and_the_turn_goes_on(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         saved = await store.turns.save(turn, a_full_change(turn))
         assert saved.instance == await store.instances.get(instance_id(1))
         assert (saved.instance.status, saved.instance.version) == (Status.FAILED, 1)
@@ -194,24 +197,24 @@ class TestSave:
         assert again.instance.version == 2
 
     async def test_a_turn_that_was_lost_writes_nothing(self, store: Store) -> None:
-        lost = await begin(store)
-        await store.clock.advance(LEASE.total_seconds())
-        await begin(store)
+        lost = await acquire(store)
+        await store.clock.advance(LEASE_TERM.total_seconds())
+        await acquire(store)
         before = await store.everything()
         with pytest.raises(StaleWrite):
             await store.turns.save(lost, a_full_change(lost))
         assert await store.everything() == before
 
     async def test_a_turn_that_has_ended_writes_nothing(self, store: Store) -> None:
-        turn = await begin(store)
-        await store.turns.end(turn)
+        turn = await acquire(store)
+        await store.turns.release(turn)
         before = await store.everything()
         with pytest.raises(StaleWrite):
             await store.turns.save(turn, a_full_change(turn))
         assert await store.everything() == before
 
     async def test_an_old_version_writes_nothing(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         await store.turns.save(turn, Change(replace(turn.instance, reason="newer")))
         before = await store.everything()
         with pytest.raises(StaleWrite):
@@ -219,7 +222,7 @@ class TestSave:
         assert await store.everything() == before
 
     async def test_a_save_that_fails_half_way_leaves_nothing(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         turn = await store.turns.save(turn, Change(turn.instance, events=(an_event(sequence=7),)))
         before = await store.everything()
         with pytest.raises(sa.exc.IntegrityError):
@@ -227,7 +230,7 @@ class TestSave:
         assert await store.everything() == before
 
     async def test_a_finished_job_makes_room_for_the_next_under_the_same_key(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         follow_up = a_turn_job(name="b", kind="monitor_instance")
         await store.turns.save(turn, Change(turn.instance, finished_job=a_turn_job().id, jobs=(follow_up,)))
         assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
@@ -235,12 +238,12 @@ class TestSave:
 
 
 class TestOneOpenAttempt:
-    @pytest.mark.parametrize("first", sorted(OPEN))
-    @pytest.mark.parametrize("second", sorted(OPEN))
+    @pytest.mark.parametrize("first", sorted(OPEN_STATES))
+    @pytest.mark.parametrize("second", sorted(OPEN_STATES))
     async def test_a_second_open_attempt_is_refused_whole(
         self, store: Store, first: AttemptState, second: AttemptState
     ) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         turn = await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(state=first)))
         before = await store.everything()
         change = replace(a_full_change(turn), attempt=an_attempt(number=2, state=second))
@@ -251,19 +254,19 @@ class TestOneOpenAttempt:
     async def test_the_database_itself_refuses_it(self, store: Store) -> None:
         if isinstance(store, MemoryStore):
             pytest.skip("there is no way into memory behind the ports' back")
-        turn = await begin(store)
+        turn = await acquire(store)
         await store.turns.save(turn, Change(turn.instance, attempt=an_attempt()))
         second = attempt_row(an_attempt(number=2, state=AttemptState.UNKNOWN))
         with pytest.raises(sa.exc.IntegrityError):
-            await store.run(sa.insert(schema.attempt).values(**second))
+            await store.run(sa.insert(tables.attempt).values(**second))
         closed = attempt_row(an_attempt(number=2, state=AttemptState.REJECTED))
-        await store.run(sa.insert(schema.attempt).values(**closed))
-        reopen = sa.update(schema.attempt).where(schema.attempt.c.n == 2).values(state="sent")
+        await store.run(sa.insert(tables.attempt).values(**closed))
+        reopen = sa.update(tables.attempt).where(tables.attempt.c.n == 2).values(state="sent")
         with pytest.raises(sa.exc.IntegrityError):
             await store.run(reopen)
 
     async def test_a_resolved_attempt_makes_room_for_the_next(self, store: Store) -> None:
-        turn = await begin(store)
+        turn = await acquire(store)
         for number in (1, 2):
             turn = await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(number=number)))
             done = an_attempt(number=number, state=AttemptState.ABANDONED)
@@ -272,5 +275,5 @@ class TestOneOpenAttempt:
 
     async def test_two_instances_may_each_have_one(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))
-        turn = await begin(store, 1)
+        turn = await acquire(store, 1)
         await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(1)))

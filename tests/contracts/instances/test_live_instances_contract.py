@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.instances import SqlInstances
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import SqlTurns
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.clock import Ids
-from gpuherd.domain.attempt import AttemptState
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import Status
-from gpuherd.ports.store import Change, Claim, Instances, Sightings, Turns
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Status
+from gpuherd.ports.instances import Change, IdempotencyClaim, InstanceLeases, Instances, Observations
 from tests.support.builders import (
     a_list,
     a_running_instance,
@@ -29,9 +29,9 @@ from tests.support.builders import (
 from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.sightings import MemorySightings
+from tests.support.memory.leases import MemoryInstanceLeases
+from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.tables import Tables
-from tests.support.memory.turns import MemoryTurns
 
 
 async def test_all_live_instances_come_newest_first_and_deleted_ones_do_not(store: Store) -> None:
@@ -48,7 +48,7 @@ async def test_only_the_tag_of_an_open_create_call_comes_along(store: Store) -> 
     for n, state in enumerate(AttemptState, 1):
         attempt = an_attempt(n, number=2, state=state)
         await store.instances.add(Change(an_instance(n), attempt=an_attempt(n, state=AttemptState.REJECTED)))
-        turn = await store.turns.begin(instance_id(n), None)
+        turn = await store.turns.acquire(instance_id(n), None)
         assert turn is not None
         await store.turns.save(turn, Change(turn.instance, attempt=attempt))
     tags = {it.instance.id: it.open_tag for it in await store.instances.all_live()}
@@ -67,16 +67,16 @@ class Announced:
         self.heard: list[Sequence[str]] = []
         ids = Ids(clock, random.Random(1))
         self.instances: Instances
-        self.turns: Turns
-        self.sightings: Sightings
+        self.turns: InstanceLeases
+        self.observations: Observations
         if isinstance(database, Tables):
             self.instances = MemoryInstances(database, clock, self.heard.append)
-            self.turns = MemoryTurns(database, clock, ids, self.heard.append)
-            self.sightings = MemorySightings(database, self.heard.append)
+            self.turns = MemoryInstanceLeases(database, clock, ids, self.heard.append)
+            self.observations = MemoryObservations(database, self.heard.append)
         else:
             self.instances = SqlInstances(database, clock, self.heard.append)
-            self.turns = SqlTurns(database, clock, ids, self.heard.append)
-            self.sightings = SqlSightings(database, self.heard.append)
+            self.turns = SqlInstanceLeases(database, clock, ids, self.heard.append)
+            self.observations = SqlObservations(database, self.heard.append)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def announced(database: Database | Tables, store_clock: FakeClock) -> Announced:
 
 
 async def test_a_new_instance_is_announced_and_a_replayed_claim_is_not(announced: Announced) -> None:
-    claim = Claim("admin", "key", "print")
+    claim = IdempotencyClaim("admin", "key", "print")
     await announced.instances.add(Change(an_instance(1)), claim)
     assert announced.heard == [[instance_id(1)]]
     await announced.instances.add(Change(an_instance(2)), claim)
@@ -95,14 +95,14 @@ async def test_a_new_instance_is_announced_and_a_replayed_claim_is_not(announced
 async def test_a_save_is_announced_and_a_stale_one_is_not(announced: Announced) -> None:
     await announced.instances.add(Change(an_instance(1)))
     announced.heard.clear()
-    turn = await announced.turns.begin(instance_id(1), None)
+    turn = await announced.turns.acquire(instance_id(1), None)
     assert turn is not None
     assert announced.heard == []
     await announced.turns.save(turn, Change(replace(turn.instance, reason="new")))
     assert announced.heard == [[instance_id(1)]]
     with pytest.raises(StaleWrite):
         await announced.turns.save(turn, Change(replace(turn.instance, reason="overtaken")))
-    await announced.turns.end(turn)
+    await announced.turns.release(turn)
     assert announced.heard == [[instance_id(1)]]
 
 
@@ -110,6 +110,6 @@ async def test_a_list_announces_whom_it_unsettles(announced: Announced) -> None:
     await announced.instances.add(Change(a_running_instance(1)))
     await announced.instances.add(Change(a_running_instance(2)))
     announced.heard.clear()
-    await announced.sightings.record(a_list(), [a_sighting(a_tagged_machine(2))], [])
+    await announced.observations.record(a_list(), [a_sighting(a_tagged_machine(2))], [])
     assert [list(it) for it in announced.heard] == [[instance_id(2)]]
     assert (await announced.instances.get(instance_id(2))).settled is False

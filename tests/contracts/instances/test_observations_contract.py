@@ -1,4 +1,4 @@
-"""What the port `Sightings` promises: lists are written down, and nothing that they show is overlooked."""
+"""What the port `Observations` promises: lists are written down, and nothing that they show is overlooked."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import schema
-from gpuherd.adapters.sql.sightings import LISTS_KEPT, _record
-from gpuherd.domain.attempt import AttemptState
+from gpuherd.adapters.sql.instances.observations import LIST_RETENTION, _record
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.observation import ObservedMachine, Witness
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import Status
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.sighting import Sighting, Witness
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Status
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import Change, Turn
+from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import (
     a_list,
     a_machine,
@@ -29,15 +29,15 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store, somebody_waits_for_a_lock
+from tests.support.databases import Store, wait_for_lock_contention
 from tests.support.fake_clock import START
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 
-async def see(store: Store, *sightings: Sighting, forget: tuple[str, ...] = ()) -> set[int]:
+async def see(store: Store, *observations: ObservedMachine, forget: tuple[str, ...] = ()) -> set[int]:
     """Record a list and return the numbers of the instances that it concerns."""
-    concerned = await store.sightings.record(a_list(), sightings, forget)
+    concerned = await store.observations.record(a_list(), observations, forget)
     for it in concerned:
         assert it == await store.instances.get(it.id), "what is returned is what is now true"
     return {int(it.key) for it in concerned}
@@ -45,14 +45,14 @@ async def see(store: Store, *sightings: Sighting, forget: tuple[str, ...] = ()) 
 
 class TestWhatWasSeen:
     async def test_nothing_is_known_at_first(self, store: Store) -> None:
-        assert dict(await store.sightings.all_known()) == {}
-        assert await store.sightings.last_list() is None
+        assert dict(await store.observations.all_known()) == {}
+        assert await store.observations.last_list() is None
 
     async def test_changes_overwrite_and_the_rest_stays(self, store: Store) -> None:
         await see(store, a_sighting(a_machine(1)), a_sighting(a_machine(2)))
         changed = a_sighting(a_machine(2, phase=Phase.STOPPED), changed_at=START + SECOND)
         await see(store, changed)
-        assert dict(await store.sightings.all_known()) == {
+        assert dict(await store.observations.all_known()) == {
             "machine-1": a_sighting(a_machine(1)),
             "machine-2": changed,
         }
@@ -60,15 +60,15 @@ class TestWhatWasSeen:
     async def test_the_forgotten_are_gone(self, store: Store) -> None:
         await see(store, a_sighting(a_machine(1)), a_sighting(a_machine(2)))
         await see(store, forget=("machine-1", "never-seen"))
-        assert set(await store.sightings.all_known()) == {"machine-2"}
+        assert set(await store.observations.all_known()) == {"machine-2"}
 
     async def test_a_list_of_thousands_fits(self, store: Store) -> None:
         many = [a_sighting(a_tagged_machine(n)) for n in range(2_500)]
         await store.instances.add(Change(a_running_instance(2_400)))
         assert await see(store, *many) == {2_400}
-        assert len(await store.sightings.all_known()) == 2_500
+        assert len(await store.observations.all_known()) == 2_500
         await see(store, forget=tuple(it.machine.cloud_id for it in many))
-        assert dict(await store.sightings.all_known()) == {}
+        assert dict(await store.observations.all_known()) == {}
 
 
 class TestUnsettling:
@@ -77,20 +77,20 @@ class TestUnsettling:
     ) -> None:
         await store.instances.add(Change(a_running_instance(1)))
         await store.instances.add(Change(a_running_instance(2)))
-        assert not await store.sightings.anything_moves()
+        assert not await store.observations.any_unsettled()
         assert await see(store, a_sighting(a_machine(1))) == {1}
         assert not (await store.instances.get(instance_id(1))).settled
         assert (await store.instances.get(instance_id(2))).settled
-        assert await store.sightings.anything_moves()
+        assert await store.observations.any_unsettled()
 
     async def test_only_what_has_a_machine_or_may_have_one_moves(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
-        assert not await store.sightings.anything_moves(), "it only waits for an offer"
+        assert not await store.observations.any_unsettled(), "it only waits for an offer"
         refused = an_attempt(2, state=AttemptState.REJECTED)
         await store.instances.add(Change(an_instance(2), attempt=refused))
-        assert not await store.sightings.anything_moves()
+        assert not await store.observations.any_unsettled()
         await store.instances.add(Change(an_instance(3), attempt=an_attempt(3, state=AttemptState.UNKNOWN)))
-        assert await store.sightings.anything_moves()
+        assert await store.observations.any_unsettled()
 
     async def test_an_instance_is_found_by_the_tag_of_any_of_its_attempts(self, store: Store) -> None:
         ended = an_instance(1, status=Status.FAILED, settled=True)
@@ -110,7 +110,7 @@ class TestUnsettling:
 
     async def test_a_machine_that_is_bound_and_tagged_concerns_its_instance_once(self, store: Store) -> None:
         await store.instances.add(Change(a_running_instance(1), attempt=an_attempt(1)))
-        concerned = await store.sightings.record(a_list(), [a_sighting(a_tagged_machine(1))], [])
+        concerned = await store.observations.record(a_list(), [a_sighting(a_tagged_machine(1))], [])
         assert [it.id for it in concerned] == [instance_id(1)]
 
     async def test_a_quiet_list_concerns_nobody(self, store: Store) -> None:
@@ -123,7 +123,7 @@ class TestUnsettling:
         before = await store.everything()
         twice = [a_sighting(a_machine(1)), a_sighting(a_machine(1))]
         with pytest.raises(sa.exc.IntegrityError):
-            await store.sightings.record(a_list(), twice, [])
+            await store.observations.record(a_list(), twice, [])
         assert await store.everything() == before
 
 
@@ -131,45 +131,51 @@ class TestNewsDuringATurn:
     """A list may come between a turn's look and its last word. That word must not hide the news."""
 
     @pytest.fixture
-    async def turn(self, store: Store) -> Turn:
+    async def turn(self, store: Store) -> LeasedInstance:
         watched = a_running_instance(1, settled=False)
         await store.instances.add(Change(watched, jobs=(a_turn_job(),)))
         await store.jobs.started(a_turn_job().id)
-        turn = await store.turns.begin(instance_id(1), a_turn_job().id)
+        turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
         assert turn is not None
         return turn
 
-    def rest(self, turn: Turn) -> Change:
+    def rest(self, turn: LeasedInstance) -> Change:
         return Change(replace(turn.instance, settled=True), finished_job=a_turn_job().id)
 
-    async def test_a_turn_that_missed_the_news_cannot_go_to_rest(self, store: Store, turn: Turn) -> None:
+    async def test_a_turn_that_missed_the_news_cannot_go_to_rest(
+        self, store: Store, turn: LeasedInstance
+    ) -> None:
         await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
         with pytest.raises(StaleWrite):
             await store.turns.save(turn, self.rest(turn))
         assert not (await store.instances.get(instance_id(1))).settled
         assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.PENDING
 
-    async def test_the_next_turn_sees_the_news_and_may_rest(self, store: Store, turn: Turn) -> None:
+    async def test_the_next_turn_sees_the_news_and_may_rest(self, store: Store, turn: LeasedInstance) -> None:
         await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
-        await store.turns.end(turn)
-        again = await store.turns.begin(instance_id(1), a_turn_job().id)
+        await store.turns.release(turn)
+        again = await store.turns.acquire(instance_id(1), a_turn_job().id)
         assert again is not None
-        assert [it.machine.phase for it in again.sightings] == [Phase.STOPPED]
+        assert [it.machine.phase for it in again.observations] == [Phase.STOPPED]
         await store.turns.save(again, self.rest(again))
         assert (await store.instances.get(instance_id(1))).settled
 
-    async def test_the_news_does_not_cost_the_turn_what_it_learned(self, store: Store, turn: Turn) -> None:
+    async def test_the_news_does_not_cost_the_turn_what_it_learned(
+        self, store: Store, turn: LeasedInstance
+    ) -> None:
         """A create's answer must be kept, even if the machine was listed before the answer came."""
         await see(store, a_sighting(a_machine(1)))
         await store.turns.save(turn, Change(replace(turn.instance, reason="rented")))
 
-    async def test_news_about_others_does_not_keep_a_turn_from_rest(self, store: Store, turn: Turn) -> None:
+    async def test_news_about_others_does_not_keep_a_turn_from_rest(
+        self, store: Store, turn: LeasedInstance
+    ) -> None:
         await see(store, a_sighting(a_machine(2)))
         await store.turns.save(turn, self.rest(turn))
         assert (await store.instances.get(instance_id(1))).settled
 
     async def test_on_postgresql_a_list_that_is_just_being_written_counts_too(
-        self, store: Store, turn: Turn
+        self, store: Store, turn: LeasedInstance
     ) -> None:
         """Another replica lists: its transaction is open while our turn wants to go to rest."""
         if store.database.is_sqlite:
@@ -179,7 +185,7 @@ class TestNewsDuringATurn:
             with engine.connect() as listing:
                 _record(listing, a_list(), [a_sighting(a_machine(1, phase=Phase.STOPPED))], [])
                 resting = asyncio.create_task(store.turns.save(turn, self.rest(turn)))
-                await somebody_waits_for_a_lock(store)
+                await wait_for_lock_contention(store)
                 listing.commit()
             with pytest.raises(StaleWrite):
                 await resting
@@ -192,7 +198,7 @@ class TestWitnesses:
     OLD = START - HOUR
 
     async def witnesses(self, store: Store, limit: int = 10) -> list[str]:
-        return sorted(await store.sightings.witnesses(START - timedelta(minutes=5), limit))
+        return sorted(await store.observations.witnesses(START - timedelta(minutes=5), limit))
 
     async def test_only_machines_in_use_bear_witness(self, store: Store) -> None:
         for n, status in enumerate(Status):
@@ -230,12 +236,12 @@ class TestLists:
     async def test_the_latest_is_the_one_that_began_last(self, store: Store) -> None:
         late = a_list(HOUR, complete=False, witness=Witness.MISSING, machines=0)
         for record in (a_list(), late, a_list(SECOND)):
-            await store.sightings.record(record, [], [])
-        assert await store.sightings.last_list() == late
+            await store.observations.record(record, [], [])
+        assert await store.observations.last_list() == late
 
     async def test_lists_are_kept_for_a_day(self, store: Store) -> None:
-        old, just_kept = a_list(-LISTS_KEPT - timedelta(microseconds=1)), a_list(-LISTS_KEPT)
+        old, just_kept = a_list(-LIST_RETENTION - timedelta(microseconds=1)), a_list(-LIST_RETENTION)
         for record in (old, just_kept, a_list()):
-            await store.sightings.record(record, [], [])
-        kept = {row.started_at for row in await store.rows(schema.list_record)}
+            await store.observations.record(record, [], [])
+        kept = {row.started_at for row in await store.rows(tables.list_record)}
         assert kept == {just_kept.started_at, START}

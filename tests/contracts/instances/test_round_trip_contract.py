@@ -9,13 +9,13 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_list, an_instance, instance_id
 from tests.support.databases import Store
 from tests.support.memory.store import MemoryStore
@@ -46,7 +46,7 @@ class TestRoundTrip:
         """A save writes the same fields as an add, over whatever was there; labels are set once."""
         n = next(_numbers)
         await store.instances.add(Change(an_instance(n, version=meant.version)))
-        turn = await store.turns.begin(instance_id(n), None)
+        turn = await store.turns.acquire(instance_id(n), None)
         assert turn is not None
         meant = replace(meant, id=instance_id(n), cloud_id=f"m-{n}" if meant.cloud_id else None)
         saved = await store.turns.save(turn, Change(meant))
@@ -58,7 +58,7 @@ class TestRoundTrip:
     async def test_attempts(self, store: Store, first: Attempt, then: Attempt) -> None:
         n = next(_numbers)
         await store.instances.add(Change(an_instance(n)))
-        turn = await store.turns.begin(instance_id(n), None)
+        turn = await store.turns.acquire(instance_id(n), None)
         assert turn is not None
         first = replace(first, instance_id=instance_id(n), tag=f"tag-{n}")
         turn = await store.turns.save(turn, Change(turn.instance, attempt=first))
@@ -87,13 +87,15 @@ class TestRoundTrip:
         assert same(await store.outbox.get(first.id), replace(then, id=first.id, body=first.body))
 
     @some
-    @given(every(Sighting), every(Sighting))
-    async def test_machines_and_sightings(self, store: Store, first: Sighting, then: Sighting) -> None:
+    @given(every(ObservedMachine), every(ObservedMachine))
+    async def test_machines_and_sightings(
+        self, store: Store, first: ObservedMachine, then: ObservedMachine
+    ) -> None:
         cloud_id = f"m-{next(_numbers)}"
         for meant in (first, then):
             meant = replace(meant, machine=replace(meant.machine, cloud_id=cloud_id))
-            await store.sightings.record(a_list(), [meant], [])
-            assert same((await store.sightings.all_known())[cloud_id], meant)
+            await store.observations.record(a_list(), [meant], [])
+            assert same((await store.observations.all_known())[cloud_id], meant)
 
     @some
     @given(every(ListRecord))
@@ -103,8 +105,8 @@ class TestRoundTrip:
             seconds=next(_numbers), microseconds=meant.started_at.microsecond
         )
         meant = replace(meant, started_at=begun)
-        await store.sightings.record(meant, [], [])
-        assert same(await store.sightings.last_list(), meant)
+        await store.observations.record(meant, [], [])
+        assert same(await store.observations.last_list(), meant)
 
     @some
     @given(every(NewJob, delay=timedelta(0)))

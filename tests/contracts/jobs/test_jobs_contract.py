@@ -1,4 +1,4 @@
-"""What the port `JobBook` promises about taking jobs, their ends, and what people see of them."""
+"""What the port `Jobs` promises about taking jobs, their ends, and what people see of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import queue_schema, schema
+from gpuherd.adapters.sql.schema import queue_table, tables
 from gpuherd.domain.errors import NotFound
 from gpuherd.jobs.job import Job, JobStatus, Priority
-from gpuherd.ports.job_book import JobQuery
+from gpuherd.ports.jobs import JobQuery
 from tests.support.builders import a_turn_job, instance_id
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
@@ -21,13 +21,13 @@ MINUTE = timedelta(minutes=1)
 
 async def pick(store: Store, job_id: str) -> None:
     """Do as the engine does when it takes a job."""
-    mine = queue_schema.queue.c.payload == job_id.encode()
-    await store.run(sa.update(queue_schema.queue).where(mine).values(status="picked"))
+    mine = queue_table.queue.c.payload == job_id.encode()
+    await store.run(sa.update(queue_table.queue).where(mine).values(status="picked"))
 
 
 async def drop(store: Store, job_id: str) -> None:
     """Do as the engine does when it hears that a job is done."""
-    await store.run(sa.delete(queue_schema.queue).where(queue_schema.queue.c.payload == job_id.encode()))
+    await store.run(sa.delete(queue_table.queue).where(queue_table.queue.c.payload == job_id.encode()))
 
 
 async def listed(store: Store, **query: object) -> list[str]:
@@ -53,7 +53,7 @@ class TestTaking:
             payload={"a": [1, "ü"]},
             next_retry_at=START + MINUTE,
         )
-        (row,) = await store.rows(queue_schema.queue)
+        (row,) = await store.rows(queue_table.queue)
         assert (row.payload, row.entrypoint, row.status) == (new.id.encode(), new.kind, "queued")
         assert (row.priority, row.execute_after) == (int(Priority.HIGH), START + MINUTE)
 
@@ -67,7 +67,7 @@ class TestTaking:
         assert await store.jobs.enqueue([first, second, other]) == 2
         assert await store.jobs.enqueue([second]) == 0
         assert await listed(store) == [other.id, first.id]
-        assert len(await store.rows(queue_schema.queue)) == 2
+        assert len(await store.rows(queue_table.queue)) == 2
 
     @pytest.mark.parametrize("end", ["finished", "gave_up"])
     async def test_a_key_is_free_again_when_its_job_has_ended(self, store: Store, end: str) -> None:
@@ -75,14 +75,14 @@ class TestTaking:
         await (
             store.jobs.finished(a_turn_job().id)
             if end == "finished"
-            else store.jobs.gave_up(a_turn_job().id, "no")
+            else store.jobs.mark_failed(a_turn_job().id, "no")
         )
         assert await store.jobs.enqueue([a_turn_job(name="again")]) == 1
 
     async def test_two_processes_at_once_take_a_key_once_between_them(
         self, store: Store, other_store: Store
     ) -> None:
-        """Both sweep after a crash, and find the same work unattended."""
+        """Both sweep after a crash, and find the same work unscheduled."""
         books = (store.jobs, other_store.jobs)
         for n in range(5):
             answers = await all_at_once(
@@ -90,15 +90,15 @@ class TestTaking:
                 lambda m: books[m % 2].enqueue([a_turn_job(n, name=f"-{m}")]),  # noqa: B023
             )
             assert sorted(answers) == [0] * 9 + [1]
-        assert len(await store.rows(schema.job)) == len(await store.rows(queue_schema.queue)) == 5
+        assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         """Else its key would be taken for ever by a job that never runs."""
         await store.jobs.enqueue([a_turn_job()])
-        await store.jobs.stumbled(a_turn_job().id, "once")
+        await store.jobs.record_failure(a_turn_job().id, "once")
         await drop(store, a_turn_job().id)
         assert await store.jobs.enqueue([a_turn_job(name="again", delay=MINUTE)]) == 1
-        (row,) = await store.rows(queue_schema.queue)
+        (row,) = await store.rows(queue_table.queue)
         assert row.payload == a_turn_job().id.encode()
         found = await store.jobs.get(a_turn_job().id)
         assert (found.attempts, found.next_retry_at) == (1, START + MINUTE)
@@ -126,9 +126,9 @@ class TestRunning:
 
     async def test_a_start_answers_whoever_rang_before(self, store: Store) -> None:
         """Else a turn that finds its instance busy would be woken again and again by one old ring."""
-        await store.jobs.ring([a_turn_job()])
+        await store.jobs.wake_or_enqueue([a_turn_job()])
         await store.jobs.started(a_turn_job().id)
-        assert [row.woken for row in await store.rows(schema.job)] == [False]
+        assert [row.woken for row in await store.rows(tables.job)] == [False]
 
     async def test_finishing_is_noted_once(self, store: Store) -> None:
         await store.jobs.finished(a_turn_job().id)
@@ -140,24 +140,24 @@ class TestRunning:
 
     async def test_stumbling_counts_and_fails_at_the_maximum(self, store: Store) -> None:
         for attempts in (1, 2):
-            job = await store.jobs.stumbled(a_turn_job().id, f"error {attempts}")
+            job = await store.jobs.record_failure(a_turn_job().id, f"error {attempts}")
             assert (job.status, job.attempts) == (JobStatus.PENDING, attempts)
             assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.PENDING
         await store.clock.advance(60)
-        job = await store.jobs.stumbled(a_turn_job().id, "error 3")
+        job = await store.jobs.record_failure(a_turn_job().id, "error 3")
         assert job == await store.jobs.get(a_turn_job().id)
         assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 3, "error 3")
         assert job.completed_at == START + MINUTE
 
     async def test_giving_up_fails_at_once_whatever_tries_are_left(self, store: Store) -> None:
-        await store.jobs.gave_up(a_turn_job().id, "410 Gone")
+        await store.jobs.mark_failed(a_turn_job().id, "410 Gone")
         job = await store.jobs.get(a_turn_job().id)
         assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 1, "410 Gone")
         assert job.completed_at == START
 
     async def test_a_finished_job_does_not_fail_afterwards(self, store: Store) -> None:
         await store.jobs.finished(a_turn_job().id)
-        await store.jobs.gave_up(a_turn_job().id, "late")
+        await store.jobs.mark_failed(a_turn_job().id, "late")
         assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
 
 
@@ -174,7 +174,7 @@ class TestPagesAndStats:
         await drop(store, a_turn_job(3).id)
         # Its row in the queue is still there, picked: the book has the last word.
         await pick(store, a_turn_job(4).id)
-        await store.jobs.gave_up(a_turn_job(4).id, "no")
+        await store.jobs.mark_failed(a_turn_job(4).id, "no")
         await drop(store, a_turn_job(5).id)
 
     @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ class TestPrune:
     async def test_only_jobs_that_ended_before_are_forgotten(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(n) for n in (1, 2, 3, 4)])
         await store.jobs.finished(a_turn_job(1).id)
-        await store.jobs.gave_up(a_turn_job(2).id, "no")
+        await store.jobs.mark_failed(a_turn_job(2).id, "no")
         await store.clock.advance(60)
         await store.jobs.finished(a_turn_job(3).id)
         assert await store.jobs.prune(START) == 0

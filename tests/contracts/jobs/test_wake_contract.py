@@ -1,4 +1,4 @@
-"""What the port `JobBook` promises about waking jobs, and about work that nobody does."""
+"""What the port `Jobs` promises about waking jobs, and about work that nobody does."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ import sqlalchemy as sa
 from pgqueuer.domain.models import Job as QueueJob
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql import job_rows, queue_schema, schema
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.job_book import QUARANTINE
-from gpuherd.domain.delivery import DeliveryState
-from gpuherd.ports.store import Change
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.jobs.store import QUARANTINE
+from gpuherd.adapters.sql.schema import queue_table, tables
+from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
-from tests.support.databases import Store, all_at_once, somebody_waits_for_a_lock, sqlalchemy_url
+from tests.support.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
 from tests.support.fake_clock import START, FakeClock
 
 HOUR = timedelta(hours=1)
 
 
 async def set_queue(store: Store, job_id: str, **values: object) -> None:
-    mine = queue_schema.queue.c.payload == job_id.encode()
-    await store.run(sa.update(queue_schema.queue).where(mine).values(**values))
+    mine = queue_table.queue.c.payload == job_id.encode()
+    await store.run(sa.update(queue_table.queue).where(mine).values(**values))
 
 
 async def queue_row(store: Store) -> sa.Row[tuple[object, ...]]:
-    (row,) = await store.rows(queue_schema.queue)
+    (row,) = await store.rows(queue_table.queue)
     return row
 
 
 async def woken(store: Store) -> bool:
-    (row,) = await store.rows(schema.job)
+    (row,) = await store.rows(tables.job)
     return bool(row.woken)
 
 
@@ -42,49 +43,49 @@ class TestRing:
     async def test_a_waiting_job_is_due_at_once(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(delay=HOUR)])
         await store.clock.advance(60)
-        await store.jobs.ring([a_turn_job(name="other")])
+        await store.jobs.wake_or_enqueue([a_turn_job(name="other")])
         assert (await queue_row(store)).execute_after == START + timedelta(minutes=1)
         assert (await store.jobs.get(a_turn_job().id)).next_retry_at == START + timedelta(minutes=1)
 
     async def test_a_job_that_is_due_already_does_not_lose_its_place(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job()])
         await store.clock.advance(60)
-        await store.jobs.ring([a_turn_job()])
+        await store.jobs.wake_or_enqueue([a_turn_job()])
         assert (await queue_row(store)).execute_after == START
 
     async def test_a_running_job_is_marked_so_that_its_next_snooze_ends_at_once(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job()])
         await set_queue(store, a_turn_job().id, status="picked")
         await store.clock.advance(60)
-        await store.jobs.ring([a_turn_job()])
+        await store.jobs.wake_or_enqueue([a_turn_job()])
         row = await queue_row(store)
         assert (row.status, row.execute_after) == ("picked", START)
         assert await woken(store)
 
     async def test_a_new_job_is_taken_where_none_lives(self, store: Store) -> None:
-        await store.jobs.ring([a_turn_job(name="a")])
+        await store.jobs.wake_or_enqueue([a_turn_job(name="a")])
         await store.jobs.finished(a_turn_job(name="a").id)
-        await store.jobs.ring([a_turn_job(name="b"), a_turn_job(2)])
-        living = [row.id for row in await store.rows(schema.job) if row.state == "live"]
+        await store.jobs.wake_or_enqueue([a_turn_job(name="b"), a_turn_job(2)])
+        living = [row.id for row in await store.rows(tables.job) if row.state == "live"]
         assert sorted(living) == sorted([a_turn_job(name="b").id, a_turn_job(2).id])
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job()])
-        await store.run(sa.delete(queue_schema.queue))
-        await store.jobs.ring([a_turn_job(name="other")])
+        await store.run(sa.delete(queue_table.queue))
+        await store.jobs.wake_or_enqueue([a_turn_job(name="other")])
         assert (await queue_row(store)).payload == a_turn_job().id.encode()
 
     async def test_only_the_keys_that_were_rung_are_woken(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(1, delay=HOUR), a_turn_job(2, delay=HOUR)])
-        await store.jobs.ring([a_turn_job(2)])
+        await store.jobs.wake_or_enqueue([a_turn_job(2)])
         assert (await store.jobs.get(a_turn_job(1).id)).next_retry_at == START + HOUR
         assert (await store.jobs.get(a_turn_job(2).id)).next_retry_at == START
 
     async def test_of_very_many_each_is_woken_or_taken(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(n, delay=HOUR) for n in range(0, 1200, 2)])
-        await store.jobs.ring([a_turn_job(n, name="other") for n in range(1200)])
-        waiting = await store.rows(queue_schema.queue)
-        assert len(waiting) == len(await store.rows(schema.job)) == 1200
+        await store.jobs.wake_or_enqueue([a_turn_job(n, name="other") for n in range(1200)])
+        waiting = await store.rows(queue_table.queue)
+        assert len(waiting) == len(await store.rows(tables.job)) == 1200
         assert {row.execute_after for row in waiting} == {START}
 
     async def test_two_processes_that_ring_at_once_leave_one_job(
@@ -92,9 +93,12 @@ class TestRing:
     ) -> None:
         books = (store.jobs, other_store.jobs)
         for n in range(5):
-            answers = await all_at_once(10, lambda m: books[m % 2].ring([a_turn_job(n, name=f"-{m}")]))  # noqa: B023
+            answers = await all_at_once(
+                10,
+                lambda m, n=n: books[m % 2].wake_or_enqueue([a_turn_job(n, name=f"-{m}")]),
+            )
             assert answers == [None] * 10
-        assert len(await store.rows(schema.job)) == len(await store.rows(queue_schema.queue)) == 5
+        assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
 
 
 @pytest.mark.postgres
@@ -109,8 +113,8 @@ class TestRingDuringASnooze:
         repository = await PostgresRepository.open(fresh_postgres, store.clock)
         try:
             for ring_first in (True, False):
-                await store.run(sa.delete(schema.job))
-                await store.run(sa.delete(queue_schema.queue))
+                await store.run(sa.delete(tables.job))
+                await store.run(sa.delete(queue_table.queue))
                 await store.jobs.enqueue([a_turn_job()])
                 await set_queue(store, a_turn_job().id, status="picked")
                 await self.meet(store, repository, ring_first)
@@ -134,18 +138,18 @@ class TestRingDuringASnooze:
                 if ring_first:
                     assert job_rows.wake_jobs(ringing, [a_turn_job().key], START)
                     snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
-                    await somebody_waits_for_a_lock(store)
+                    await wait_for_lock_contention(store)
                     ringing.commit()
                     await snooze
                 else:
                     async with repository._pool.acquire() as connection, connection.transaction():
                         query = repository.qbq.build_retry_job_query()
                         await connection.execute(query, job.id, HOUR, None)
-                        ring = asyncio.create_task(
+                        wake_or_enqueue = asyncio.create_task(
                             asyncio.to_thread(job_rows.wake_jobs, ringing, [a_turn_job().key], START)
                         )
-                        await somebody_waits_for_a_lock(store)
-                    assert await ring
+                        await wait_for_lock_contention(store)
+                    assert await wake_or_enqueue
                     ringing.commit()
         finally:
             engine.dispose()
@@ -153,14 +157,14 @@ class TestRingDuringASnooze:
 
 class TestUnattended:
     async def left(self, store: Store, limit: int = 100) -> tuple[list[str], list[str]]:
-        found = await store.jobs.unattended(limit)
+        found = await store.jobs.unscheduled(limit)
         return sorted(it.id for it in found.instances), sorted(it.id for it in found.deliveries)
 
     async def test_an_unsettled_instance_without_a_job_is_found(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
         await store.instances.add(Change(an_instance(2, settled=True)))
         await store.instances.add(Change(an_instance(3), jobs=(a_turn_job(3),)))
-        found = await store.jobs.unattended(100)
+        found = await store.jobs.unscheduled(100)
         assert found.instances == (an_instance(1),)
         assert found.deliveries == ()
 
@@ -177,7 +181,7 @@ class TestUnattended:
                 jobs=(a_sending_job(attended),),
             )
         )
-        found = await store.jobs.unattended(100)
+        found = await store.jobs.unscheduled(100)
         assert found.deliveries == (lost,)
         assert found.instances == ()
 
@@ -205,7 +209,7 @@ class TestUnattended:
                 an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
             )
         )
-        await store.run(sa.delete(queue_schema.queue))
+        await store.run(sa.delete(queue_table.queue))
         assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
         assert (
             await store.jobs.enqueue([a_turn_job(1, name="new"), a_sending_job(a_delivery(), name="new")])
@@ -215,7 +219,7 @@ class TestUnattended:
 
     async def test_a_turn_that_failed_for_good_is_left_alone_for_a_while(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1), jobs=(a_turn_job(1),)))
-        await store.jobs.gave_up(a_turn_job(1).id, "poison")
+        await store.jobs.mark_failed(a_turn_job(1).id, "poison")
         await store.clock.advance(QUARANTINE.total_seconds() - 0.000001)
         assert await self.left(store) == ([], [])
         await store.clock.advance(0.000001)
@@ -224,7 +228,7 @@ class TestUnattended:
     async def test_a_webhook_that_failed_does_not_keep_its_instance_from_moving(self, store: Store) -> None:
         sending = a_sending_job(a_delivery(1))
         await store.instances.add(Change(an_instance(1), jobs=(sending,)))
-        await store.jobs.gave_up(sending.id, "410")
+        await store.jobs.mark_failed(sending.id, "410")
         assert await self.left(store) == ([instance_id(1)], [])
 
     async def test_no_more_than_asked_for(self, store: Store) -> None:

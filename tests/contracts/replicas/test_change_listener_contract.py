@@ -14,19 +14,18 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
-from gpuherd.adapters.sql.change_listener import CHECK_S, ChangeListener
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.event_log import SqlEventLog
-from gpuherd.adapters.sql.schema import instance
-from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.orphan import Finding, Orphan, OrphanVerdict
+from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.events import SqlEventLog
+from gpuherd.adapters.sql.postgres.notify import KEEPALIVE_S, ChangeListener
+from gpuherd.adapters.sql.schema.tables import instance
+from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EVERYTHING
-from gpuherd.ports.orphans import AccountNews, Entry
-from gpuherd.ports.store import Change, Told
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.event_feed import EventFeed
-from gpuherd.usecases.event_stream import Reader
+from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.events.event_stream import EventFeed, Reader
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.databases import Store, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
@@ -77,10 +76,10 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening(url: str, own: str, heard: Any, clock: FakeClock) -> AsyncIterator[None]:
+async def listening(url: str, own_sender: str, heard: Any, clock: FakeClock) -> AsyncIterator[None]:
     named = {"application_name": "ear"}
     connect = partial(asyncpg.connect, **asyncpg_arguments(url), server_settings=named)
-    it = ChangeListener(connect, own, heard.changed, heard.all_changed, clock, random.Random(1))
+    it = ChangeListener(connect, own_sender, heard.changed, heard.all_changed, clock, random.Random(1))
     it.start()
     try:
         yield
@@ -98,7 +97,7 @@ async def test_a_change_of_another_replica_is_heard_and_ones_own_is_not(
         await ours.instances.add(Change(an_instance(1)))
         added = await store.instances.add(Change(an_instance(2)))
         await store.instances.update(Change(added))
-        turn = await store.turns.begin(added.id, None)
+        turn = await store.turns.acquire(added.id, None)
         assert turn is not None
         await store.turns.save(turn, Change(turn.instance))
         await heard.until(*[instance_id(2)] * 3)
@@ -116,14 +115,16 @@ async def test_what_was_not_committed_is_not_told(store: Store, here: Database, 
 
 async def test_the_account_and_what_is_forgotten_are_told_too(store: Store, here: Database, url: str) -> None:
     heard = Heard()
-    orphan = Orphan(a_machine(1), Finding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START)
-    news = AccountNews(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: Told())
+    orphan = Orphan(
+        a_machine(1), OrphanFinding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START
+    )
+    news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: OutboxEntries())
     await store.instances.add(Change(an_instance(1)))
     gone = sa.update(instance).values(status="deleted", settled=True, created_at=START)
     await store.run(gone)
     async with listening(url, here.sender, heard, FakeClock()):
         await heard.until()
-        await store.orphans.note([Entry(orphan, account=news)])
+        await store.orphans.save([LedgerWrite(orphan, account=news)])
         await store.retention.prune_instances(START.replace(year=2027))
         await heard.until(ACCOUNT, instance_id(1))
 
@@ -188,12 +189,12 @@ async def test_a_connection_that_is_only_silent_is_noticed_and_pauses_grow() -> 
 
     it = ChangeListener(connect, "me", heard.changed, heard.all_changed, clock, random.Random(1))
     it.start()
-    await clock.advance(CHECK_S - 1)
+    await clock.advance(KEEPALIVE_S - 1)
     assert (len(made), heard.everything) == (1, 1)
     await clock.advance(2)
     assert (len(made), heard.everything) == (2, 2)
     assert made[0].terminated
-    await clock.advance(CHECK_S + 1.5)
+    await clock.advance(KEEPALIVE_S + 1.5)
     assert (len(made), heard.everything) == (4, 3)
     await it.stop()
     assert made[3].terminated

@@ -1,4 +1,4 @@
-"""What the ports `Duties` and `Replicas` promise, and that the fence keeps out whoever is out of term."""
+"""What the ports `LeaderLeases` and `Replicas` promise, and that the fencing token stops an old leader."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import schema
-from gpuherd.adapters.sql.crash_count import CRASHES_MAX
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.duties import SqlDuties, SqlReplicas
-from gpuherd.adapters.sql.fenced import FencedDatabase
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.adapters.sql.turns import SHORT_LEASE, SqlTurns
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM, SqlInstanceLeases
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.adapters.sql.schema import tables
 from gpuherd.clock import Ids
-from gpuherd.domain.errors import DutyLost, StaleWrite
+from gpuherd.domain.errors import LeadershipLost, StaleWrite
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.duties import Replica
-from gpuherd.ports.job_book import JobQuery
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
+from gpuherd.ports.jobs import JobQuery
+from gpuherd.ports.replicas import Replica
 from tests.support.builders import a_list, a_machine, a_sighting, a_turn_job, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
@@ -50,80 +49,82 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def duties(database: Database, store_clock: FakeClock) -> SqlDuties:
-    return SqlDuties(database, store_clock)
+def duties(database: Database, store_clock: FakeClock) -> SqlLeaderLeases:
+    return SqlLeaderLeases(database, store_clock)
 
 
-def turns_of(database: Database, clock: FakeClock, seed: int) -> SqlTurns:
-    return SqlTurns(database, clock, Ids(clock, random.Random(seed)), lease=SHORT_LEASE)
+def turns_of(database: Database, clock: FakeClock, seed: int) -> SqlInstanceLeases:
+    return SqlInstanceLeases(database, clock, Ids(clock, random.Random(seed)), lease=SHORT_LEASE_TERM)
 
 
 async def test_a_free_duty_is_taken_and_kept_under_one_fence(
-    duties: SqlDuties, store_clock: FakeClock
+    duties: SqlLeaderLeases, store_clock: FakeClock
 ) -> None:
-    fence = await duties.hold("watch", "a", TERM)
+    fencing_token = await duties.acquire_or_renew("watch", "a", TERM)
     await store_clock.advance(9)
-    assert await duties.hold("watch", "a", TERM) == fence
+    assert await duties.acquire_or_renew("watch", "a", TERM) == fencing_token
     await store_clock.advance(9)
-    assert await duties.hold("watch", "b", TERM) is None
+    assert await duties.acquire_or_renew("watch", "b", TERM) is None
 
 
 async def test_a_duty_whose_term_has_ended_goes_to_the_next_with_a_higher_fence(
-    duties: SqlDuties, store_clock: FakeClock
+    duties: SqlLeaderLeases, store_clock: FakeClock
 ) -> None:
-    first = await duties.hold("watch", "a", TERM)
+    first = await duties.acquire_or_renew("watch", "a", TERM)
     await store_clock.advance(10)
-    second = await duties.hold("watch", "b", TERM)
+    second = await duties.acquire_or_renew("watch", "b", TERM)
     assert first is not None
     assert second == first + 1
-    assert await duties.hold("watch", "a", TERM) is None
+    assert await duties.acquire_or_renew("watch", "a", TERM) is None
 
 
 async def test_one_who_comes_back_before_anybody_else_goes_on_under_the_same_fence(
-    duties: SqlDuties, store_clock: FakeClock
+    duties: SqlLeaderLeases, store_clock: FakeClock
 ) -> None:
-    fence = await duties.hold("watch", "a", TERM)
+    fencing_token = await duties.acquire_or_renew("watch", "a", TERM)
     await store_clock.advance(60)
-    assert await duties.hold("watch", "a", TERM) == fence
+    assert await duties.acquire_or_renew("watch", "a", TERM) == fencing_token
 
 
-async def test_a_duty_that_is_laid_down_is_free_at_once(duties: SqlDuties) -> None:
-    first = await duties.hold("watch", "a", TERM)
-    await duties.lay_down("watch", "b")
-    assert await duties.hold("watch", "b", TERM) is None
-    await duties.lay_down("watch", "a")
-    assert await duties.hold("watch", "b", TERM) == (first or 0) + 1
+async def test_a_duty_that_is_laid_down_is_free_at_once(duties: SqlLeaderLeases) -> None:
+    first = await duties.acquire_or_renew("watch", "a", TERM)
+    await duties.release("watch", "b")
+    assert await duties.acquire_or_renew("watch", "b", TERM) is None
+    await duties.release("watch", "a")
+    assert await duties.acquire_or_renew("watch", "b", TERM) == (first or 0) + 1
 
 
-async def test_a_seized_duty_is_lost_to_the_one_who_held_it(duties: SqlDuties) -> None:
-    first = await duties.hold("watch", "a", TERM)
-    assert await duties.seize("watch", "b", TERM) == (first or 0) + 1
-    assert await duties.hold("watch", "a", TERM) is None
+async def test_a_seized_duty_is_lost_to_the_one_who_held_it(duties: SqlLeaderLeases) -> None:
+    first = await duties.acquire_or_renew("watch", "a", TERM)
+    assert await duties.force_acquire("watch", "b", TERM) == (first or 0) + 1
+    assert await duties.acquire_or_renew("watch", "a", TERM) is None
 
 
-async def test_duties_are_held_apart(duties: SqlDuties) -> None:
-    await duties.hold("watch", "a", TERM)
-    assert await duties.hold("other", "b", TERM) is not None
+async def test_duties_are_held_apart(duties: SqlLeaderLeases) -> None:
+    await duties.acquire_or_renew("watch", "a", TERM)
+    assert await duties.acquire_or_renew("other", "b", TERM) is not None
 
 
 async def test_of_many_who_reach_for_it_one_gets_it(database_url: str, store_clock: FakeClock) -> None:
     replicas = [Database(database_url) for _ in range(4)]
     try:
-        got = await all_at_once(4, lambda n: SqlDuties(replicas[n], store_clock).hold("watch", f"r{n}", TERM))
+        got = await all_at_once(
+            4, lambda n: SqlLeaderLeases(replicas[n], store_clock).acquire_or_renew("watch", f"r{n}", TERM)
+        )
     finally:
         for it in replicas:
             it.close()
-    assert sorted(fence is None for fence in got) == [False, True, True, True]
+    assert sorted(fencing_token is None for fencing_token in got) == [False, True, True, True]
 
 
 async def test_a_list_written_out_of_term_is_refused_and_leaves_no_trace(
-    database: Database, duties: SqlDuties
+    database: Database, duties: SqlLeaderLeases
 ) -> None:
-    fence = await duties.hold("watch", "a", TERM)
-    late = SqlSightings(FencedDatabase(database, "watch", lambda: fence or 0))
+    fencing_token = await duties.acquire_or_renew("watch", "a", TERM)
+    late = SqlObservations(FencedDatabase(database, "watch", lambda: fencing_token or 0))
     await late.record(a_list(started_at=START), (), ())
-    await duties.seize("watch", "b", TERM)
-    with pytest.raises(DutyLost):
+    await duties.force_acquire("watch", "b", TERM)
+    with pytest.raises(LeadershipLost):
         await late.record(a_list(started_at=START + SECOND), [a_sighting(a_machine())], ())
     assert await late.all_known() == {}
     last = await late.last_list()
@@ -137,12 +138,12 @@ async def test_a_short_lease_lasts_for_as_long_as_it_is_renewed(
     store = Store(database, store_clock)
     await store.instances.add(Change(an_instance()))
     ours, theirs = turns_of(database, store_clock, 1), turns_of(database, store_clock, 2)
-    turn = await ours.begin(instance_id(1), None)
+    turn = await ours.acquire(instance_id(1), None)
     assert turn is not None
     for _ in range(10):
         await store_clock.advance(3)
         assert await ours.renew() == 1
-        assert await theirs.begin(instance_id(1), None) is None
+        assert await theirs.acquire(instance_id(1), None) is None
     await ours.save(turn, Change(replace(turn.instance, reason="still here")))
 
 
@@ -152,10 +153,10 @@ async def test_a_turn_that_was_not_renewed_is_taken_over_and_its_late_word_refus
     store = Store(database, store_clock)
     await store.instances.add(Change(an_instance()))
     ours, theirs = turns_of(database, store_clock, 1), turns_of(database, store_clock, 2)
-    stopped = await ours.begin(instance_id(1), None)
+    stopped = await ours.acquire(instance_id(1), None)
     assert stopped is not None
     await store_clock.advance(10)
-    assert await theirs.begin(instance_id(1), None) is not None
+    assert await theirs.acquire(instance_id(1), None) is not None
     assert await ours.renew() == 0
     with pytest.raises(StaleWrite):
         await ours.save(stopped, Change(replace(stopped.instance, reason="too late")))
@@ -169,13 +170,13 @@ async def test_turns_that_have_ended_or_just_begun_cost_no_renewal(
     store = Store(database, store_clock)
     await store.instances.add(Change(an_instance()))
     turns = turns_of(database, store_clock, 1)
-    turn = await turns.begin(instance_id(1), None)
+    turn = await turns.acquire(instance_id(1), None)
     assert turn is not None
     assert await turns.renew() == 0
     await store_clock.advance(3)
-    await turns.end(turn)
+    await turns.release(turn)
     assert await turns.renew() == 0
-    until = database.write_now(lambda c: c.execute(sa.select(schema.instance.c.lease_until)).scalar())
+    until = database.write_now(lambda c: c.execute(sa.select(tables.instance.c.lease_until)).scalar())
     assert until is None
 
 
@@ -183,13 +184,13 @@ async def test_whoever_signs_is_seen_by_all_until_he_signs_off_or_is_forgotten(d
     replicas = SqlReplicas(database)
     first = Replica("r1", "all", "1.0", "here:1", START, START)
     second = Replica("r2", "api", "1.1", "there:2", START + SECOND, START + SECOND)
-    await replicas.sign(first, START)
-    assert await replicas.sign(second, START) == (first, second)
+    await replicas.heartbeat(first, START)
+    assert await replicas.heartbeat(second, START) == (first, second)
     again = replace(first, seen_at=START + 5 * SECOND)
-    assert await replicas.sign(again, START) == (again, second)
-    assert await replicas.sign(again, START + 2 * SECOND) == (again,)
-    await replicas.sign_off("r1")
-    assert await replicas.sign(second, START) == (second,)
+    assert await replicas.heartbeat(again, START) == (again, second)
+    assert await replicas.heartbeat(again, START + 2 * SECOND) == (again,)
+    await replicas.deregister("r1")
+    assert await replicas.heartbeat(second, START) == (second,)
 
 
 async def test_a_turn_that_ends_one_process_after_the_other_is_given_up(
@@ -200,15 +201,15 @@ async def test_a_turn_that_ends_one_process_after_the_other_is_given_up(
     await store.instances.add(Change(an_instance(), jobs=(job,)))
     for n in range(CRASHES_MAX):
         # Each begins, and dies without giving its lease back.
-        assert await turns_of(database, store_clock, n).begin(instance_id(1), job.id) is not None
-        await store_clock.advance(SHORT_LEASE.total_seconds())
+        assert await turns_of(database, store_clock, n).acquire(instance_id(1), job.id) is not None
+        await store_clock.advance(SHORT_LEASE_TERM.total_seconds())
     survivor = turns_of(database, store_clock, 99)
-    assert await survivor.begin(instance_id(1), job.id) is None
+    assert await survivor.acquire(instance_id(1), job.id) is None
     (known,) = (await store.jobs.page(JobQuery())).jobs
     assert known.status is JobStatus.FAILED
     assert "5 processes in a row" in known.error
     # Whoever tries again later, with a new job, is not held to account for that.
-    assert await survivor.begin(instance_id(1), None) is not None
+    assert await survivor.acquire(instance_id(1), None) is not None
 
 
 async def test_deaths_do_not_add_up_where_a_turn_has_ended_well_in_between(
@@ -219,8 +220,8 @@ async def test_deaths_do_not_add_up_where_a_turn_has_ended_well_in_between(
     await store.instances.add(Change(an_instance(), jobs=(job,)))
     for n in range(2 * CRASHES_MAX):
         turns = turns_of(database, store_clock, n)
-        turn = await turns.begin(instance_id(1), job.id)
+        turn = await turns.acquire(instance_id(1), job.id)
         assert turn is not None
         if n % 2:
-            await turns.end(turn)
-        await store_clock.advance(SHORT_LEASE.total_seconds())
+            await turns.release(turn)
+        await store_clock.advance(SHORT_LEASE_TERM.total_seconds())

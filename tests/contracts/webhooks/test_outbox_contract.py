@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.delivery import Delivery, DeliveryState
 from gpuherd.domain.errors import NotFound
-from gpuherd.ports.store import Change
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, an_instance
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.delivery import Delivery, DeliveryState
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from tests.support.builders import a_delivery, a_sending_job, an_instance
 from tests.support.databases import Store
@@ -75,9 +75,9 @@ class TestDeliveryLog:
     async def test_what_is_reopened_is_written_with_its_job_and_never_its_bytes(self, store: Store) -> None:
         dead = a_delivery(**DEAD)
         await put(store, dead)
-        again = dead.again(START + DAY)
-        await store.deliveries.reopen([(replace(again, body=b"other"), a_sending_job(dead))])
-        assert await store.outbox.get(dead.id) == again
+        reset_for_replay = dead.reset_for_replay(START + DAY)
+        await store.deliveries.reopen([(replace(reset_for_replay, body=b"other"), a_sending_job(dead))])
+        assert await store.outbox.get(dead.id) == reset_for_replay
         assert (await store.jobs.get(a_sending_job(dead).id)).status is JobStatus.PENDING
 
     async def test_one_that_has_a_job_is_only_made_due_at_once(self, store: Store) -> None:
@@ -85,7 +85,7 @@ class TestDeliveryLog:
         job = replace(a_sending_job(waiting), delay=DAY)
         await store.instances.add(Change(an_instance(), deliveries=(waiting,), jobs=(job,)))
         other = a_sending_job(waiting, "again")
-        await store.deliveries.reopen([(waiting.again(START), other)])
+        await store.deliveries.reopen([(waiting.reset_for_replay(START), other)])
         assert await store.outbox.get(waiting.id) == waiting
         assert (await store.jobs.get(job.id)).next_retry_at == START
         with pytest.raises(NotFound):
@@ -126,7 +126,7 @@ class TestWebhookEndpoints:
         )
         await store.endpoints.add(full)
         await store.endpoints.add(an_endpoint(1))
-        assert await store.endpoints.everyone() == (an_endpoint(1), full)
+        assert await store.endpoints.list_all() == (an_endpoint(1), full)
         assert await store.endpoints.get("ep_2") == full
 
     async def test_a_change_is_written_over_what_it_was_made_from_and_nothing_else(
@@ -154,4 +154,4 @@ class TestWebhookEndpoints:
     async def test_what_is_removed_is_gone(self, store: Store) -> None:
         await store.endpoints.add(an_endpoint())
         await store.endpoints.remove("ep_1")
-        assert await store.endpoints.everyone() == ()
+        assert await store.endpoints.list_all() == ()

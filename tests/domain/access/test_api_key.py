@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.api_key import ApiKey, Scope, digest_of, key_id_in, new_key, new_key_id
-from gpuherd.domain.caller import ADMIN, HOUSE, Caller
+from gpuherd.domain.access.api_key import ApiKey, Scope, digest_of, key_id_in, new_key, new_key_id
+from gpuherd.domain.access.caller import ADMIN, SYSTEM_CALLER, Caller
 from tests.support.fake_clock import START
 
 KEY = ApiKey("adaadaad", digest_of(b"x").hex(), "", (Scope.READ,), START)
@@ -67,5 +67,5 @@ def test_a_key_is_valid_until_it_expires_or_is_revoked(key: ApiKey, valid: bool)
 def test_only_an_admin_sees_what_is_not_his() -> None:
     ada = Caller("adaadaad", Scope.WRITE)
     assert (ada.owner, ada.may_see("adaadaad"), ada.may_see("bobbobbo")) == ("adaadaad", True, False)
-    for admin in (ADMIN, HOUSE, Caller("bobbobbo", Scope.ADMIN)):
+    for admin in (ADMIN, SYSTEM_CALLER, Caller("bobbobbo", Scope.ADMIN)):
         assert (admin.owner, admin.may_see("adaadaad")) == (None, True)

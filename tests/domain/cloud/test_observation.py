@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.machine import Listing, Machine, Phase
-from gpuherd.domain.sighting import (
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.observation import (
     ListRecord,
-    Patience,
-    Sighting,
+    ObservedMachine,
+    SettlingPolicy,
     Witness,
-    compare,
+    diff_listing,
+    is_proven_absent,
+    is_proven_not_created,
     judge_witness,
-    surely_absent,
-    surely_not_created,
 )
 
 SENT = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE = Patience()
+PATIENCE = SettlingPolicy()
 SEEN, NONE, MISSING = Witness.SEEN, Witness.NONE, Witness.MISSING
 
 
@@ -86,12 +86,12 @@ def test_a_list_is_believed_when_it_is_whole_and_not_contradicted(
 def test_all_patience_scales_with_the_settling_time(
     settle_s: float, alone_s: float, witness_age_s: float, spacing_s: float, absence_s: float
 ) -> None:
-    patience = Patience(timedelta(seconds=settle_s))
+    settling = SettlingPolicy(timedelta(seconds=settle_s))
     spans = (
-        patience.settle_without_witness,
-        patience.witness_age,
-        patience.list_spacing,
-        patience.absence_spacing,
+        settling.settle_without_witness,
+        settling.witness_age,
+        settling.list_spacing,
+        settling.absence_spacing,
     )
     assert [it.total_seconds() for it in spans] == [alone_s, witness_age_s, spacing_s, absence_s]
 
@@ -147,7 +147,7 @@ def test_all_patience_scales_with_the_settling_time(
     ],
 )
 def test_a_create_is_given_up_only_on_good_evidence(lists: list[ListRecord], verdict: bool) -> None:
-    assert surely_not_created(SENT, watched(lists), at(100_000), PATIENCE) is verdict
+    assert is_proven_not_created(SENT, watched(lists), at(100_000), PATIENCE) is verdict
 
 
 def watched(lists: list[ListRecord]) -> list[ListRecord]:
@@ -159,21 +159,21 @@ def watched(lists: list[ListRecord]) -> list[ListRecord]:
 @pytest.mark.parametrize("jump_s", [121, 3600, 10**6])
 def test_a_clock_that_jumps_ahead_is_not_time_that_was_watched(jump_s: int) -> None:
     lists = seen_at(20, 40, *(step + jump_s for step in range(40, 160, 20)))
-    assert not surely_not_created(SENT, lists, at(10**7), PATIENCE)
+    assert not is_proven_not_created(SENT, lists, at(10**7), PATIENCE)
     longer = [*lists, *seen_at(160 + jump_s, 180 + jump_s)]
-    assert surely_not_created(SENT, longer, at(10**7), PATIENCE)
+    assert is_proven_not_created(SENT, longer, at(10**7), PATIENCE)
 
 
 def test_a_list_that_is_not_finished_yet_proves_nothing() -> None:
     lists = watched([*seen_at(140, 160), a_list(180, took_s=30)])
-    assert not surely_not_created(SENT, lists, at(209), PATIENCE)
-    assert surely_not_created(SENT, lists, at(210), PATIENCE)
+    assert not is_proven_not_created(SENT, lists, at(209), PATIENCE)
+    assert is_proven_not_created(SENT, lists, at(210), PATIENCE)
 
 
 def test_a_shorter_settling_time_shortens_everything() -> None:
     lists = seen_at(2, 4, 6, 8, 10, 12, 14, 16, 18)
-    assert not surely_not_created(SENT, lists, at(20), PATIENCE)
-    assert surely_not_created(SENT, lists, at(20), Patience(timedelta(seconds=18)))
+    assert not is_proven_not_created(SENT, lists, at(20), PATIENCE)
+    assert is_proven_not_created(SENT, lists, at(20), SettlingPolicy(timedelta(seconds=18)))
 
 
 records = st.builds(
@@ -210,7 +210,7 @@ nows = st.integers(0, 3000) | st.just(10_000)
 def test_nothing_is_given_up_before_its_time_or_on_fewer_than_three_lists(
     lists: list[ListRecord], now_s: int
 ) -> None:
-    if not surely_not_created(SENT, lists, at(now_s), PATIENCE):
+    if not is_proven_not_created(SENT, lists, at(now_s), PATIENCE):
         return
     assert now_s >= 180
     counted = [it for it in lists if it.started_at > SENT and it.believable]
@@ -226,8 +226,8 @@ def test_one_list_that_cannot_be_believed_takes_every_yes_back(
     lists: list[ListRecord], lie: ListRecord
 ) -> None:
     after = [*lists, lie, *seen_at(5020, 5040)]
-    assert not surely_not_created(SENT, after, at(10_000), PATIENCE)
-    assert surely_not_created(SENT, [*after, *seen_at(*range(5060, 5260, 20))], at(10_000), PATIENCE)
+    assert not is_proven_not_created(SENT, after, at(10_000), PATIENCE)
+    assert is_proven_not_created(SENT, [*after, *seen_at(*range(5060, 5260, 20))], at(10_000), PATIENCE)
 
 
 @settings(deadline=None)
@@ -235,7 +235,7 @@ def test_one_list_that_cannot_be_believed_takes_every_yes_back(
 def test_lists_from_before_the_call_change_nothing(lists: list[ListRecord], now_s: int, early_s: int) -> None:
     since = [it for it in lists if it.started_at > SENT]
     before = in_order([*seen_at(early_s), a_list(early_s - 1, MISSING), *alone_at(early_s - 50)])
-    assert surely_not_created(SENT, [*before, *since], at(now_s), PATIENCE) is surely_not_created(
+    assert is_proven_not_created(SENT, [*before, *since], at(now_s), PATIENCE) is is_proven_not_created(
         SENT, since, at(now_s), PATIENCE
     )
 
@@ -247,12 +247,12 @@ def a_machine(cloud_id: str = "m-1", phase: Phase = Phase.RUNNING, **changes: An
     return Machine(cloud_id, "job", phase, phase.value, **changes)
 
 
-def sighted(cloud_id: str = "m-1", since_s: float = 0, **changes: Any) -> Sighting:
-    return Sighting(a_machine(cloud_id), at(since_s), at(since_s), **changes)
+def sighted(cloud_id: str = "m-1", since_s: float = 0, **changes: Any) -> ObservedMachine:
+    return ObservedMachine(a_machine(cloud_id), at(since_s), at(since_s), **changes)
 
 
-def missed(lists: int, since_s: float, until_s: float) -> Sighting:
-    return Sighting(a_machine(), at(0), at(until_s), missing_since=at(since_s), missing_lists=lists)
+def missed(lists: int, since_s: float, until_s: float) -> ObservedMachine:
+    return ObservedMachine(a_machine(), at(0), at(until_s), missing_since=at(since_s), missing_lists=lists)
 
 
 @pytest.mark.parametrize(
@@ -263,16 +263,20 @@ def missed(lists: int, since_s: float, until_s: float) -> Sighting:
         pytest.param(missed(2, 100, 110), True, id="missed twice, ten seconds apart"),
         pytest.param(missed(2, 100, 109.9), False, id="missed twice, too close together"),
         pytest.param(missed(1, 100, 900), False, id="missed once, long ago"),
-        pytest.param(Sighting(a_machine(phase=Phase.ABSENT), at(0), at(0)), True, id="listed as removed"),
-        pytest.param(Sighting(a_machine(phase=Phase.REMOVING), at(0), at(0)), False, id="being removed"),
+        pytest.param(
+            ObservedMachine(a_machine(phase=Phase.ABSENT), at(0), at(0)), True, id="listed as removed"
+        ),
+        pytest.param(
+            ObservedMachine(a_machine(phase=Phase.REMOVING), at(0), at(0)), False, id="being removed"
+        ),
     ],
 )
 @pytest.mark.parametrize("asked_at", [None, at(0)], ids=["", "asked"])
 def test_a_listed_machine_is_gone_when_two_lists_miss_it(
-    sighting: Sighting, asked_at: datetime | None, gone: bool
+    sighting: ObservedMachine, asked_at: datetime | None, gone: bool
 ) -> None:
     # The lists themselves are already counted in the sighting.
-    assert surely_absent(sighting, asked_at, seen_at(500, 600, 700), PATIENCE) is gone
+    assert is_proven_absent(sighting, asked_at, seen_at(500, 600, 700), PATIENCE) is gone
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ def test_a_machine_that_was_never_listed_is_gone_only_after_its_removal(
     asked_s: float | None, lists: list[ListRecord], gone: bool
 ) -> None:
     asked_at = None if asked_s is None else at(asked_s)
-    assert surely_absent(None, asked_at, lists, PATIENCE) is gone
+    assert is_proven_absent(None, asked_at, lists, PATIENCE) is gone
 
 
 # --- what one list changes ---
@@ -310,12 +314,12 @@ def shown(
     return Listing(machines, complete, record.started_at, record.finished_at), record
 
 
-def changes(known: Sequence[Sighting], it: tuple[Listing, ListRecord]) -> list[Sighting]:
-    return compare({known_one.machine.cloud_id: known_one for known_one in known}, *it, PATIENCE)
+def changes(known: Sequence[ObservedMachine], it: tuple[Listing, ListRecord]) -> list[ObservedMachine]:
+    return diff_listing({known_one.machine.cloud_id: known_one for known_one in known}, *it, PATIENCE)
 
 
 def test_a_new_machine_is_seen_for_the_first_time() -> None:
-    assert changes([], shown(a_machine())) == [Sighting(a_machine(), at(101), at(101))]
+    assert changes([], shown(a_machine())) == [ObservedMachine(a_machine(), at(101), at(101))]
 
 
 def test_a_machine_that_looks_the_same_is_no_news() -> None:
@@ -328,7 +332,7 @@ def test_a_machine_that_looks_the_same_is_no_news() -> None:
     ids=["phase", "error", "spot status"],
 )
 def test_a_machine_that_looks_different_keeps_its_first_sighting(machine: Machine) -> None:
-    assert changes([sighted()], shown(machine)) == [Sighting(machine, at(0), at(101))]
+    assert changes([sighted()], shown(machine)) == [ObservedMachine(machine, at(0), at(101))]
 
 
 @pytest.mark.parametrize(
@@ -337,8 +341,8 @@ def test_a_machine_that_looks_different_keeps_its_first_sighting(machine: Machin
 def test_a_list_that_is_not_believed_still_shows_what_it_shows(flaw: dict[str, Any]) -> None:
     new, stopped = a_machine("m-2"), a_machine(phase=Phase.STOPPED)
     assert changes([sighted()], shown(new, stopped, **flaw)) == [
-        Sighting(new, at(101), at(101)),
-        Sighting(stopped, at(0), at(101)),
+        ObservedMachine(new, at(101), at(101)),
+        ObservedMachine(stopped, at(0), at(101)),
     ]
 
 
@@ -346,7 +350,7 @@ def test_a_list_that_is_not_believed_still_shows_what_it_shows(flaw: dict[str, A
     "flaw", [{"complete": False}, {"witness": MISSING}], ids=["incomplete", "without its witness"]
 )
 @pytest.mark.parametrize("known", [sighted(), missed(1, 20, 20)], ids=["listed so far", "missed once"])
-def test_a_list_that_is_not_believed_misses_nothing(known: Sighting, flaw: dict[str, Any]) -> None:
+def test_a_list_that_is_not_believed_misses_nothing(known: ObservedMachine, flaw: dict[str, Any]) -> None:
     assert changes([known], shown(**flaw)) == []
 
 
@@ -369,7 +373,7 @@ def test_a_machine_seen_after_the_list_began_is_not_missed(seen_s: float, counts
     ids=["too early", "ten seconds later", "much later"],
 )
 def test_a_second_miss_counts_only_some_time_after_the_first(
-    started_s: float, expected: list[Sighting]
+    started_s: float, expected: list[ObservedMachine]
 ) -> None:
     assert changes([missed(1, 100, 100)], shown(started_s=started_s)) == expected
 
@@ -380,7 +384,9 @@ def test_after_two_misses_a_third_is_no_news() -> None:
 
 @pytest.mark.parametrize("flaw", [{}, {"complete": False}, {"witness": MISSING}])
 def test_a_machine_that_is_back_is_not_missing_any_more(flaw: dict[str, Any]) -> None:
-    assert changes([missed(2, 50, 60)], shown(a_machine(), **flaw)) == [Sighting(a_machine(), at(0), at(101))]
+    assert changes([missed(2, 50, 60)], shown(a_machine(), **flaw)) == [
+        ObservedMachine(a_machine(), at(0), at(101))
+    ]
 
 
 def test_each_machine_is_judged_by_itself() -> None:
@@ -418,11 +424,11 @@ def test_a_machine_is_gone_only_after_two_believable_lists_without_it(
             witness=witness,
             complete=complete,
         )
-        known.update((it.machine.cloud_id, it) for it in compare(known, listing, record, PATIENCE))
+        known.update((it.machine.cloud_id, it) for it in diff_listing(known, listing, record, PATIENCE))
         if present:
             misses.clear()
         elif record.believable:
             misses.append(record.finished_at)
         proven = len(misses) >= 2 and misses[-1] - misses[0] >= PATIENCE.absence_spacing
-        assert surely_absent(known["m-1"], None, [], PATIENCE) is proven
+        assert is_proven_absent(known["m-1"], None, [], PATIENCE) is proven
         assert known["m-1"] == replace(known["m-1"], machine=a_machine(), first_seen_at=at(0))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.tag import MARK, SEPARATOR, Tag, cloud_name, plain_name, read_tag
+from gpuherd.domain.cloud.tag import SEPARATOR, TAG_PREFIX, Tag, cloud_name, parse_tag, plain_name
 
 KEY = "01kdvdna00sngxhwbavy8vep2a"
 TAG = Tag("a1b2c3d4", KEY, 1)
@@ -44,8 +44,8 @@ names = st.one_of(
 @example(f"job--{TEXT}", TAG)
 def test_a_tag_is_read_back_from_under_any_name(name: str, tag: Tag) -> None:
     called = cloud_name(name, tag)
-    assert read_tag(called) == tag
-    assert str(read_tag(called)) == str(tag)
+    assert parse_tag(called) == tag
+    assert str(parse_tag(called)) == str(tag)
 
 
 @settings(deadline=None, max_examples=300)
@@ -123,15 +123,15 @@ def test_a_name_is_cleaned_and_cut(name: str, shown: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_tag_is_none(name: str) -> None:
-    assert read_tag(name) is None
+    assert parse_tag(name) is None
     assert plain_name(name) == name
 
 
 @pytest.mark.parametrize("name", [f"--{TEXT}", f"Anything Else--{TEXT}", f"two\nlines--{TEXT}"])
 def test_only_the_end_of_a_name_counts(name: str) -> None:
-    assert read_tag(name) == TAG
+    assert parse_tag(name) == TAG
 
 
 def test_the_separator_is_what_users_may_not_write() -> None:
     assert f"--{TAG}".startswith(SEPARATOR)
-    assert str(TAG).startswith(f"{MARK}-")
+    assert str(TAG).startswith(f"{TAG_PREFIX}-")

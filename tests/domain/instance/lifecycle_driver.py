@@ -7,27 +7,28 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
-from gpuherd.domain import goals
-from gpuherd.domain.attempt import Attempt, AttemptState
+from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.goals import StartOrder
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import Goal, Instance, Status, Wish
-from gpuherd.domain.lifecycle import must_release, next_step
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.operation import Operation, OperationKind, progress, requested
-from gpuherd.domain.steps import (
+from gpuherd.domain.instance import goals
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.goals import StartOrder
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status, Wish
+from gpuherd.domain.instance.lifecycle import must_release, next_step
+from gpuherd.domain.instance.operation import Operation, OperationKind, progress, requested
+from gpuherd.domain.instance.steps import (
     Become,
     CheckHealth,
     Delete,
     Fail,
+    Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
-    Rest,
-    Sight,
+    Settled,
     Start,
     Step,
     Stop,
@@ -70,17 +71,17 @@ def a_machine(phase: Phase, error: str = "", raw_status: str = "") -> Machine:
     return Machine("m-1", "job", phase, raw_status or phase.value, error)
 
 
-def seen(phase: Phase, error: str = "") -> Sight:
+def seen(phase: Phase, error: str = "") -> Observation:
     """What a turn is shown; absence is proven by lists, whatever the machine looked like last."""
     if phase is Phase.ABSENT:
-        return Sight(a_machine(Phase.RUNNING, error), absent=True)
-    return Sight(a_machine(phase, error))
+        return Observation(a_machine(Phase.RUNNING, error), absent=True)
+    return Observation(a_machine(phase, error))
 
 
 class World(Protocol):
     """What a life meets: what is shown of the machine, and what becomes of each call."""
 
-    def shown(self) -> Sight: ...
+    def shown(self) -> Observation: ...
     def rent(self) -> AttemptState: ...
     def resolve(self) -> AttemptState: ...
     def runs_indeed(self) -> bool: ...
@@ -140,9 +141,9 @@ class Life:
     def turn(self, world: World) -> Step:
         """Take steps until there is nothing to do but wait, and return the last one."""
         for _ in range(12):
-            sight = Sight() if self.instance.cloud_id is None else world.shown()
-            step = next_step(self.instance, self.attempt, sight, self.now)
-            if isinstance(step, Wait | Rest) or not self._take(step, world):
+            observation = Observation() if self.instance.cloud_id is None else world.shown()
+            step = next_step(self.instance, self.attempt, observation, self.now)
+            if isinstance(step, Wait | Settled) or not self._take(step, world):
                 return step
         raise AssertionError(f"spins on {step} in {self.instance}")
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import OnFailure
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import OperationKind
-from gpuherd.domain.steps import Sight, Step
-from tests.domain.lives import CHECK, Life, an_instance, seen
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import OnFailure
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.steps import Observation, Step
+from tests.domain.instance.lifecycle_driver import CHECK, Life, an_instance, seen
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Look:
     verdict: HealthStatus = HealthStatus.PASSED
     accepted: bool = True
 
-    def shown(self) -> Sight:
+    def shown(self) -> Observation:
         return seen(self.phase, self.error)
 
     def rent(self) -> AttemptState:

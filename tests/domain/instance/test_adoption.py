@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.adoption import NAME_MAX, Terms, can_take_back, new_instance, with_machine
-from gpuherd.domain.instance import Goal, OnFailure, Status
-from gpuherd.domain.lifecycle import must_release
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.offer import BillingMode
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.adoption import NAME_MAX, AdoptionTerms, can_rebind, new_instance, with_machine
+from gpuherd.domain.instance.instance import Goal, OnFailure, Status
+from gpuherd.domain.instance.lifecycle import must_release
 from tests.support.builders import a_machine, a_running_instance, a_tagged_machine, an_instance, instance_id
 from tests.support.fake_clock import START
 
-TERMS = Terms(None, START, timedelta(minutes=20))
+TERMS = AdoptionTerms(None, START, timedelta(minutes=20))
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_billing_mode_that_we_do_not_know_is_not_spot(word: str, mode: Billing
 @pytest.mark.parametrize("status", Status)
 def test_what_is_deleted_takes_nothing_back(status: Status) -> None:
     it = an_instance(1, status=status)
-    assert can_take_back(it, "machine-1") is (status not in (Status.DELETING, Status.DELETED))
+    assert can_rebind(it, "machine-1") is (status not in (Status.DELETING, Status.DELETED))
 
 
 def test_one_that_has_another_machine_takes_nothing_back() -> None:
-    assert not can_take_back(a_running_instance(1), "machine-2")
-    assert can_take_back(a_running_instance(1), "machine-1")
+    assert not can_rebind(a_running_instance(1), "machine-2")
+    assert can_rebind(a_running_instance(1), "machine-1")

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.consistency import SAME_STORY, Consistency, cloud_status, judge_alone, judge_pair
-from gpuherd.domain.instance import Status
-from gpuherd.domain.machine import Phase
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.consistency import (
+    STATUSES_BY_PHASE,
+    Consistency,
+    cloud_status,
+    judge_with_machine,
+    judge_without_machine,
+)
+from gpuherd.domain.instance.instance import Status
 from tests.support.builders import a_machine, a_running_instance, an_instance
 from tests.support.fake_clock import START
 
@@ -43,7 +49,7 @@ PAIRS = [
 @pytest.mark.parametrize(("status", "phase", "more", "verdict"), PAIRS, ids=str)
 def test_a_pair_is_judged(status: Status, phase: Phase, more: dict[str, object], verdict: C) -> None:
     instance = a_running_instance(status=status, **more)
-    judged = judge_pair(instance, a_machine(phase=phase, raw_status="their word"))
+    judged = judge_with_machine(instance, a_machine(phase=phase, raw_status="their word"))
     assert judged.consistency is verdict
     assert judged.reason
 
@@ -62,7 +68,7 @@ ALONE = [
 @pytest.mark.parametrize(("instance", "more", "verdict"), ALONE)
 def test_an_instance_without_a_machine_is_judged(instance: object, more: dict[str, bool], verdict: C) -> None:
     facts = {"awaited": False, "list_complete": True, **more}
-    assert judge_alone(instance, **facts).consistency is verdict  # type: ignore[arg-type]
+    assert judge_without_machine(instance, **facts).consistency is verdict  # type: ignore[arg-type]
 
 
 @given(st.sampled_from(Status), st.sampled_from(Phase), st.booleans())
@@ -75,8 +81,8 @@ def test_the_cloud_decides_the_status_and_a_consistent_pair_keeps_ours(
     if phase is Phase.UNKNOWN:
         assert shown is status
         return
-    assert shown in SAME_STORY[phase]
-    if judge_pair(instance, machine).consistency is Consistency.CONSISTENT and not releasing:
+    assert shown in STATUSES_BY_PHASE[phase]
+    if judge_with_machine(instance, machine).consistency is Consistency.CONSISTENT and not releasing:
         assert shown is status
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain import goals
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.events import GOAL_EVENTS
-from gpuherd.domain.goals import StartOrder
-from gpuherd.domain.health import Health, HealthCheck, HealthStatus
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.operation import Operation, OperationKind, OperationPhase, OperationState
-from tests.domain.lives import CHECK, EARLY, a_failure, an_instance, an_operation
+from gpuherd.domain.instance import goals
+from gpuherd.domain.instance.events import GOAL_EVENTS
+from gpuherd.domain.instance.goals import StartOrder
+from gpuherd.domain.instance.health import Health, HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
+from tests.domain.instance.lifecycle_driver import CHECK, EARLY, a_failure, an_instance, an_operation
 
 NOW = EARLY
 A_MOMENT_AGO = NOW - timedelta(seconds=5)

@@ -10,29 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.health import (
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.instance.health import (
     BODY_MAX_BYTES,
     EndpointHealth,
     EndpointStatus,
     Health,
     HealthCategory,
-    HealthCheck,
     HealthStatus,
-    begin,
-    conclude,
-    describe_config,
+    after_round,
+    begin_check,
+    classify_reply,
     describe_health,
-    explain,
-    judge_reply,
+    explain_health,
     missing_target,
     next_round,
+    probe_targets,
     retry_wait_s,
-    targets,
     time_left_s,
-    within,
+    with_time_left,
 )
-from gpuherd.domain.machine import PortMapping
-from tests.domain.pages import ERROR_PAGES, NORMAL_PAGES
+from gpuherd.domain.instance.health_check import HealthCheck, describe_config
+from tests.domain.net.sample_pages import ERROR_PAGES, NORMAL_PAGES
 from tests.support.fake_clock import START
 from tests.support.strategies import moments
 from tests.support.strategies import texts as any_texts
@@ -54,7 +53,7 @@ def seen(category: HealthCategory, port: PortMapping = WEB, at: datetime = START
 def judged(
     check: HealthCheck, status: int, body: bytes = b"", headers: dict[str, str] = HTML
 ) -> HealthCategory:
-    return judge_reply(check, status, headers, body)[0]
+    return classify_reply(check, status, headers, body)[0]
 
 
 # Replies
@@ -72,7 +71,7 @@ def judged(
     ],
 )
 def test_without_an_expectation_any_2xx_is_healthy(status: int, category: str) -> None:
-    found, detail = judge_reply(CHECK, status, {}, b"")
+    found, detail = classify_reply(CHECK, status, {}, b"")
     assert found == category
     assert str(status) in detail
 
@@ -97,7 +96,7 @@ def test_an_expected_status_is_healthy_and_no_other(status: int, category: str) 
 
 @pytest.mark.parametrize("kind", list(ERROR_PAGES))
 def test_an_error_page_with_200_is_unhealthy(kind: str) -> None:
-    category, detail = judge_reply(CHECK, 200, HTML, ERROR_PAGES[kind].encode())
+    category, detail = classify_reply(CHECK, 200, HTML, ERROR_PAGES[kind].encode())
     assert category is HealthCategory.ERROR_PAGE
     assert "error page" in detail
 
@@ -120,7 +119,7 @@ def test_an_expected_error_may_look_like_one() -> None:
 
 def test_a_page_that_goes_on_is_no_error_page() -> None:
     page = ERROR_PAGES["nginx 502"].encode()
-    assert judge_reply(CHECK, 200, HTML, page, truncated=True)[0] is HealthCategory.OK
+    assert classify_reply(CHECK, 200, HTML, page, truncated=True)[0] is HealthCategory.OK
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_the_status_counts_before_the_text() -> None:
 @given(st.integers(100, 999), st.text(max_size=50))
 def test_a_verdict_repeats_nothing_of_the_reply(status: int, noise: str) -> None:
     body = f"<title>{noise} hunter2</title><h1>502 hunter2</h1>hunter2".encode(errors="replace")
-    _, detail = judge_reply(CHECK, status, {"content-type": "text/html", "x": "hunter2"}, body)
+    _, detail = classify_reply(CHECK, status, {"content-type": "text/html", "x": "hunter2"}, body)
     assert "hunter2" not in detail
     assert len(detail) <= 200 and detail.isascii() and detail.isprintable()
 
@@ -177,11 +176,11 @@ def test_only_a_blocked_target_is_hopeless() -> None:
 def test_what_must_answer(
     target_port: int | None, ports: tuple[PortMapping, ...], expected: tuple[PortMapping, ...]
 ) -> None:
-    assert targets(replace(CHECK, target_port=target_port), ports) == expected
+    assert probe_targets(replace(CHECK, target_port=target_port), ports) == expected
 
 
 def test_a_broken_list_of_ports_does_not_keep_us_busy() -> None:
-    assert len(targets(CHECK, tuple(replace(WEB, port=n) for n in range(1, 60_000)))) == 50
+    assert len(probe_targets(CHECK, tuple(replace(WEB, port=n) for n in range(1, 60_000)))) == 50
 
 
 def test_a_missing_port_has_a_name_and_a_reason() -> None:
@@ -195,7 +194,7 @@ def test_a_missing_port_has_a_name_and_a_reason() -> None:
 
 
 def test_a_check_begins_with_all_its_endpoints_pending() -> None:
-    health = begin(CHECK, (SSH, WEB, JUPYTER), START)
+    health = begin_check(CHECK, (SSH, WEB, JUPYTER), START)
     assert (health.status, health.started_at, health.rounds) == (HealthStatus.IN_PROGRESS, START, 0)
     assert [(it.port, it.status, it.category) for it in health.endpoints] == [
         (8080, EndpointStatus.PENDING, None),
@@ -204,7 +203,7 @@ def test_a_check_begins_with_all_its_endpoints_pending() -> None:
 
 
 def after_rounds(rounds: int, category: HealthCategory = HealthCategory.CONNECTION_REFUSED) -> Health:
-    return replace(begin(CHECK, (WEB,), START), rounds=rounds, endpoints=(seen(category),))
+    return replace(begin_check(CHECK, (WEB,), START), rounds=rounds, endpoints=(seen(category),))
 
 
 def test_the_waits_double_from_the_ordered_delay_to_half_a_minute() -> None:
@@ -245,9 +244,9 @@ def test_the_last_wait_ends_with_the_time() -> None:
 
 
 def test_rounds_end_at_last_for_any_clock_that_follows_the_waits() -> None:
-    now, health, rounds = START, begin(CHECK, (WEB,), START), 0
+    now, health, rounds = START, begin_check(CHECK, (WEB,), START), 0
     while not health.ended:
-        health, wait_s = conclude(CHECK, health, (seen(HealthCategory.TIMEOUT),), now, MIDDLE)
+        health, wait_s = after_round(CHECK, health, (seen(HealthCategory.TIMEOUT),), now, MIDDLE)
         rounds += 1
         now += timedelta(seconds=wait_s or 0)
     assert health.status is HealthStatus.FAILED
@@ -257,35 +256,35 @@ def test_rounds_end_at_last_for_any_clock_that_follows_the_waits() -> None:
 
 def test_a_hopeless_endpoint_ends_the_check_at_once() -> None:
     endpoints = (seen(HealthCategory.OK, JUPYTER), seen(HealthCategory.BLOCKED_TARGET))
-    health, wait_s = conclude(CHECK, begin(CHECK, (WEB,), START), endpoints, START, MIDDLE)
+    health, wait_s = after_round(CHECK, begin_check(CHECK, (WEB,), START), endpoints, START, MIDDLE)
     assert (health.status, health.completed_at, wait_s) == (HealthStatus.FAILED, START, None)
 
 
 def test_all_must_answer_in_the_same_round() -> None:
-    begun, later = begin(CHECK, (WEB, JUPYTER), START), START + timedelta(seconds=3)
+    begun, later = begin_check(CHECK, (WEB, JUPYTER), START), START + timedelta(seconds=3)
     half = (seen(HealthCategory.OK), seen(HealthCategory.BAD_GATEWAY, JUPYTER))
-    health, wait_s = conclude(CHECK, begun, half, later, MIDDLE)
+    health, wait_s = after_round(CHECK, begun, half, later, MIDDLE)
     assert (health.status, health.endpoints, health.completed_at) == (HealthStatus.IN_PROGRESS, half, None)
     assert wait_s == pytest.approx(1.5)
     whole = (seen(HealthCategory.OK), seen(HealthCategory.OK, JUPYTER))
-    health, wait_s = conclude(CHECK, health, whole, later, MIDDLE)
+    health, wait_s = after_round(CHECK, health, whole, later, MIDDLE)
     assert (health.status, health.endpoints, health.completed_at) == (HealthStatus.PASSED, whole, later)
     assert (health.started_at, health.rounds, wait_s) == (START, 2, None)
 
 
 def test_nothing_to_look_at_is_no_success() -> None:
-    health, wait_s = conclude(CHECK, begin(CHECK, (), START), (), START, MIDDLE)
+    health, wait_s = after_round(CHECK, begin_check(CHECK, (), START), (), START, MIDDLE)
     assert health.status is HealthStatus.IN_PROGRESS
     assert wait_s is not None
-    health, wait_s = conclude(CHECK, health, (), START + timedelta(seconds=300), MIDDLE)
+    health, wait_s = after_round(CHECK, health, (), START + timedelta(seconds=300), MIDDLE)
     assert (health.status, wait_s) == (HealthStatus.FAILED, None)
-    assert explain(health) == "the machine shows no port that could be checked"
+    assert explain_health(health) == "the machine shows no port that could be checked"
 
 
 @pytest.mark.parametrize(("passed_s", "left_s"), [(0, 300), (100, 200), (300, 0), (301, 0), (-5000, 300)])
 def test_the_time_left_is_never_more_than_was_ordered(passed_s: float, left_s: float) -> None:
     now = START + timedelta(seconds=passed_s)
-    assert time_left_s(CHECK, begin(CHECK, (WEB,), START), now) == left_s
+    assert time_left_s(CHECK, begin_check(CHECK, (WEB,), START), now) == left_s
     assert time_left_s(CHECK, Health(), now) == 300
 
 
@@ -295,7 +294,7 @@ def test_the_time_left_is_never_more_than_was_ordered(passed_s: float, left_s: f
 )
 def test_a_look_fits_the_time_that_is_left(timeout_ms: int, left_s: float, expected_ms: int) -> None:
     check = replace(CHECK, timeout_ms=timeout_ms, path="/x")
-    assert within(check, left_s) == replace(check, timeout_ms=expected_ms)
+    assert with_time_left(check, left_s) == replace(check, timeout_ms=expected_ms)
 
 
 # What is told and kept
@@ -368,11 +367,11 @@ def test_the_reason_names_the_first_port_and_counts_the_others() -> None:
         seen(HealthCategory.TIMEOUT, JUPYTER),
     )
     health = Health(HealthStatus.FAILED, START, START, wrong, 1)
-    assert explain(health) == "port 8080: a reason (and 1 more)"
-    assert explain(replace(health, endpoints=wrong[:2])) == "port 8080: a reason"
-    assert explain(replace(health, status=HealthStatus.PASSED)) == "the health check passed"
-    assert explain(begin(CHECK, (WEB,), START)) == "the health check has not looked yet"
-    assert explain(Health()) == "the health check has not looked yet"
+    assert explain_health(health) == "port 8080: a reason (and 1 more)"
+    assert explain_health(replace(health, endpoints=wrong[:2])) == "port 8080: a reason"
+    assert explain_health(replace(health, status=HealthStatus.PASSED)) == "the health check passed"
+    assert explain_health(begin_check(CHECK, (WEB,), START)) == "the health check has not looked yet"
+    assert explain_health(Health()) == "the health check has not looked yet"
 
 
 endpoints = st.builds(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.health import HealthCheck, describe_config, parse_health_check
+from gpuherd.domain.instance.health_check import HealthCheck, describe_config, parse_health_check
 
 LIMITS = {
     "targetPort": (1, 65535),

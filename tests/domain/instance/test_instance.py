@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.events import (
+from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Phase
+from gpuherd.domain.cloud.tag import Tag, cloud_name, parse_tag
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import (
     CREATED,
     DELETING,
     GOAL_EVENTS,
@@ -18,13 +20,11 @@ from gpuherd.domain.events import (
     STATUS_EVENTS,
     WEBHOOK_TYPES,
     Event,
-    is_told,
+    goes_to_instance_webhook,
 )
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import ENDED, USABLE, Goal, Instance, Status, Wish
-from gpuherd.domain.machine import BOOTING, NO_CONNECTION, Phase
-from gpuherd.domain.tag import Tag, cloud_name, read_tag
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, USABLE_STATUSES, Goal, Instance, Status, Wish
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = "01kdvdna00sngxhwbavy8vep2a"
@@ -38,12 +38,12 @@ def an_instance(status: Status = Status.CREATING, **changes: Any) -> Instance:
 def test_the_key_of_an_instance_fits_into_a_tag() -> None:
     tag = Tag("a1b2c3d4", an_instance().key, 1)
     assert an_instance().key == KEY
-    assert read_tag(cloud_name("job", tag)) == tag
+    assert parse_tag(cloud_name("job", tag)) == tag
 
 
 @pytest.mark.parametrize("status", Status)
 def test_without_a_check_usable_means_running_or_ready_and_that_somebody_said_so(status: Status) -> None:
-    assert an_instance(status, ready_at=NOW).usable is (status in USABLE)
+    assert an_instance(status, ready_at=NOW).usable is (status in USABLE_STATUSES)
     assert not an_instance(status).usable
 
 
@@ -55,11 +55,11 @@ def test_with_a_check_usable_means_that_the_application_answers(status: Status) 
 
 
 def test_running_and_ready_are_the_statuses_that_can_be_usable() -> None:
-    assert {Status.RUNNING, Status.READY} == USABLE
+    assert {Status.RUNNING, Status.READY} == USABLE_STATUSES
 
 
 def test_only_failed_and_deleted_are_the_end() -> None:
-    assert {Status.FAILED, Status.DELETED} == ENDED
+    assert {Status.FAILED, Status.DELETED} == TERMINAL_STATUSES
 
 
 def test_a_wish_that_says_nothing_more_is_one_spot_gpu_anywhere() -> None:
@@ -119,7 +119,7 @@ URL = "https://example.com/hook"
     ],
 )
 def test_an_event_is_told_to_who_asked_for_it(kind: str, url: str | None, told: bool) -> None:
-    assert is_told(Event("inst", 1, kind, NOW), an_instance(webhook_url=url)) is told
+    assert goes_to_instance_webhook(Event("inst", 1, kind, NOW), an_instance(webhook_url=url)) is told
 
 
 @pytest.mark.parametrize("status", STATUS_EVENTS)

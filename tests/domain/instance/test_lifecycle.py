@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import ENDED, Goal, Instance, Status
-from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE, next_step
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import OperationKind
-from gpuherd.domain.steps import (
-    LOOK_AGAIN,
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.steps import (
+    RESYNC_INTERVAL,
     Become,
     CheckHealth,
     Delete,
     Fail,
+    Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
-    Rest,
-    Sight,
+    Settled,
     Start,
     Step,
     Stop,
     Wait,
 )
-from tests.domain.lives import (
+from tests.domain.instance.lifecycle_driver import (
     CHECK,
     CREATED,
     DEADLINE,
@@ -80,22 +80,26 @@ SITUATIONS = {
     "failed": an_instance(Status.FAILED, **BOUND),
     "deleted": an_instance(Status.DELETED, **{**DELETE, "operation": ON_DELETE.succeeded(EARLY)}),
     "release": an_instance(Status.FAILED, **RELEASE),
-    "release_asked": an_instance(Status.FAILED, **RELEASE, **asked_ago(REPEAT_DELETE - A_SECOND)),
-    "release_again": an_instance(Status.FAILED, **RELEASE, **asked_ago(REPEAT_DELETE)),
+    "release_asked": an_instance(Status.FAILED, **RELEASE, **asked_ago(REPEAT_DELETE_AFTER - A_SECOND)),
+    "release_again": an_instance(Status.FAILED, **RELEASE, **asked_ago(REPEAT_DELETE_AFTER)),
     "release_used": an_instance(Status.RUNNING, **USED, releasing=True),
     "stop": an_instance(Status.STOPPING, **STOP),
-    "stop_asked": an_instance(Status.STOPPING, **STOP, **asked_ago(REPEAT_ASK - A_SECOND)),
-    "stop_again": an_instance(Status.STOPPING, **STOP, **asked_ago(REPEAT_ASK)),
-    "stop_a_start": an_instance(Status.STOPPING, **STOP_A_START, **asked_ago(REPEAT_ASK - A_SECOND)),
-    "stop_an_old": an_instance(Status.STOPPING, **STOP_A_START, **asked_ago(REPEAT_ASK)),
+    "stop_asked": an_instance(Status.STOPPING, **STOP, **asked_ago(REPEAT_REQUEST_AFTER - A_SECOND)),
+    "stop_again": an_instance(Status.STOPPING, **STOP, **asked_ago(REPEAT_REQUEST_AFTER)),
+    "stop_a_start": an_instance(
+        Status.STOPPING, **STOP_A_START, **asked_ago(REPEAT_REQUEST_AFTER - A_SECOND)
+    ),
+    "stop_an_old": an_instance(Status.STOPPING, **STOP_A_START, **asked_ago(REPEAT_REQUEST_AFTER)),
     "delete": an_instance(Status.DELETING, **DELETE),
-    "delete_asked": an_instance(Status.DELETING, **DELETE, **asked_ago(REPEAT_DELETE - A_SECOND)),
-    "delete_again": an_instance(Status.DELETING, **DELETE, **asked_ago(REPEAT_DELETE)),
+    "delete_asked": an_instance(Status.DELETING, **DELETE, **asked_ago(REPEAT_DELETE_AFTER - A_SECOND)),
+    "delete_again": an_instance(Status.DELETING, **DELETE, **asked_ago(REPEAT_DELETE_AFTER)),
     "start": an_instance(Status.STARTING, **START),
-    "start_asked": an_instance(Status.STARTING, **START, **asked_ago(REPEAT_ASK - A_SECOND)),
-    "start_again": an_instance(Status.STARTING, **START, **asked_ago(REPEAT_ASK)),
+    "start_asked": an_instance(Status.STARTING, **START, **asked_ago(REPEAT_REQUEST_AFTER - A_SECOND)),
+    "start_again": an_instance(Status.STARTING, **START, **asked_ago(REPEAT_REQUEST_AFTER)),
     "start_pending": an_instance(Status.RUNNING, **START, health_check=CHECK, **asked_ago(A_SECOND)),
-    "start_checks": an_instance(Status.HEALTH_CHECKING, **START, health_check=CHECK, **asked_ago(REPEAT_ASK)),
+    "start_checks": an_instance(
+        Status.HEALTH_CHECKING, **START, health_check=CHECK, **asked_ago(REPEAT_REQUEST_AFTER)
+    ),
     "start_failed": an_instance(Status.FAILED, **{**START, "operation": ON_START.failed(a_failure())}),
     "past_pending": an_instance(Status.RUNNING, **FOLLOWED),
     "past_checks": an_instance(Status.HEALTH_CHECKING, **FOLLOWED),
@@ -139,7 +143,7 @@ past_checks   wait     wait     wait     check    wait     exited  wait      bro
 
 WORDS = {
     "wait": Wait(),
-    "rest": Rest(),
+    "rest": Settled(),
     "details": ReadDetails(),
     "check": CheckHealth(),
     "starting": Become(Status.STARTING),
@@ -221,7 +225,7 @@ def test_an_open_attempt_comes_before_everything_else(state: AttemptState, statu
     for goal, releasing, phase, now in product(Goal, (False, True), Phase, MOMENTS.values()):
         instance = an_instance(status, goal=goal, releasing=releasing)
         step = next_step(instance, an_attempt(state), seen(phase), now)
-        if now >= DEADLINE and goal is Goal.RUNNING and status not in ENDED:
+        if now >= DEADLINE and goal is Goal.RUNNING and status not in TERMINAL_STATUSES:
             assert isinstance(step, Fail)
             assert step.code == "OUTCOME_UNKNOWN"
         else:
@@ -233,7 +237,7 @@ def test_an_open_attempt_comes_before_everything_else(state: AttemptState, statu
     ("instance", "early", "late"),
     [
         pytest.param(an_instance(), Rent(), "INSTANCE_TIMEOUT", id="creating"),
-        pytest.param(an_instance(Status.FAILED), Rest(), Rest(), id="failed"),
+        pytest.param(an_instance(Status.FAILED), Settled(), Settled(), id="failed"),
         pytest.param(an_instance(Status.FAILED, releasing=True), Released(), Released(), id="releasing"),
         pytest.param(
             an_instance(Status.DELETING, goal=Goal.DELETED, operation=ON_DELETE),
@@ -241,15 +245,15 @@ def test_an_open_attempt_comes_before_everything_else(state: AttemptState, statu
             Become(Status.DELETED),
             id="not wanted any more",
         ),
-        pytest.param(an_instance(Status.DELETED, goal=Goal.DELETED), Rest(), Rest(), id="deleted"),
+        pytest.param(an_instance(Status.DELETED, goal=Goal.DELETED), Settled(), Settled(), id="deleted"),
     ],
 )
 def test_without_a_machine(
     instance: Instance, early: Step, late: Step | str, state: AttemptState | None
 ) -> None:
     attempt = None if state is None else an_attempt(state)
-    assert next_step(instance, attempt, Sight(), EARLY) == early
-    at_the_end = next_step(instance, attempt, Sight(), DEADLINE)
+    assert next_step(instance, attempt, Observation(), EARLY) == early
+    at_the_end = next_step(instance, attempt, Observation(), DEADLINE)
     if isinstance(late, str):
         assert at_the_end == Fail(late, "not usable in time: no machine could be rented")
     else:
@@ -276,48 +280,48 @@ def test_an_old_error_does_not_matter_once_the_machine_runs(situation: str, step
 
 @pytest.mark.parametrize("situation", ["running", "ready"])
 def test_an_error_of_a_machine_in_use_is_only_an_observation(situation: str) -> None:
-    assert next_step(SITUATIONS[situation], None, seen(Phase.RUNNING, "x"), EARLY) == Rest()
+    assert next_step(SITUATIONS[situation], None, seen(Phase.RUNNING, "x"), EARLY) == Settled()
 
 
 def test_a_machine_that_was_not_seen_yet_is_waited_for() -> None:
-    assert next_step(an_instance(**BOUND), None, Sight(), EARLY) == Wait(LOOK_AGAIN)
+    assert next_step(an_instance(**BOUND), None, Observation(), EARLY) == Wait(RESYNC_INTERVAL)
 
 
 @pytest.mark.parametrize("left_s", [0.001, 1, 29.999, 30, 31])
 @pytest.mark.parametrize("situation", ["creating", "start_asked"])
 def test_a_wait_ends_at_the_deadline_at_the_latest(situation: str, left_s: float) -> None:
     left = timedelta(seconds=left_s)
-    step = next_step(SITUATIONS[situation], None, Sight(), DEADLINE - left)
+    step = next_step(SITUATIONS[situation], None, Observation(), DEADLINE - left)
     assert step == Wait(min(left, timedelta(seconds=30)))
 
 
 @pytest.mark.parametrize(
-    ("sight", "where"),
+    ("observation", "where"),
     [
-        (Sight(), "the cloud has not shown the machine yet"),
-        (Sight(a_machine(Phase.PULLING, raw_status="pulling")), "still pulling at the deadline"),
-        (Sight(a_machine(Phase.STARTING, raw_status="toStart")), "still toStart at the deadline"),
-        (Sight(replace(a_machine(Phase.CREATING), raw_status="")), "still creating at the deadline"),
-        (Sight(a_machine(Phase.MIGRATING)), "the machine is migrating"),
-        (Sight(a_machine(Phase.UNKNOWN, raw_status="melting")), "the machine is melting"),
+        (Observation(), "the cloud has not shown the machine yet"),
+        (Observation(a_machine(Phase.PULLING, raw_status="pulling")), "still pulling at the deadline"),
+        (Observation(a_machine(Phase.STARTING, raw_status="toStart")), "still toStart at the deadline"),
+        (Observation(replace(a_machine(Phase.CREATING), raw_status="")), "still creating at the deadline"),
+        (Observation(a_machine(Phase.MIGRATING)), "the machine is migrating"),
+        (Observation(a_machine(Phase.UNKNOWN, raw_status="melting")), "the machine is melting"),
         (seen(Phase.ABSENT), "the machine vanished from the cloud"),
-        (Sight(absent=True), "the machine vanished from the cloud"),
+        (Observation(absent=True), "the machine vanished from the cloud"),
     ],
 )
-def test_a_timeout_says_how_far_it_came(sight: Sight, where: str) -> None:
-    step = next_step(an_instance(Status.STARTING, **BOUND), None, sight, DEADLINE)
+def test_a_timeout_says_how_far_it_came(observation: Observation, where: str) -> None:
+    step = next_step(an_instance(Status.STARTING, **BOUND), None, observation, DEADLINE)
     assert step == Fail("INSTANCE_TIMEOUT", f"not usable in time: {where}")
 
 
 @pytest.mark.parametrize(
-    ("sight", "phase"),
+    ("observation", "phase"),
     [
-        (Sight(), Phase.UNKNOWN),
-        (Sight(absent=True), Phase.ABSENT),
-        (Sight(a_machine(Phase.RUNNING)), Phase.RUNNING),
-        (Sight(a_machine(Phase.RUNNING), absent=True), Phase.ABSENT),
-        (Sight(a_machine(Phase.ABSENT)), Phase.ABSENT),
+        (Observation(), Phase.UNKNOWN),
+        (Observation(absent=True), Phase.ABSENT),
+        (Observation(a_machine(Phase.RUNNING)), Phase.RUNNING),
+        (Observation(a_machine(Phase.RUNNING), absent=True), Phase.ABSENT),
+        (Observation(a_machine(Phase.ABSENT)), Phase.ABSENT),
     ],
 )
-def test_not_seen_is_unknown_and_only_proof_is_absent(sight: Sight, phase: Phase) -> None:
-    assert sight.phase is phase
+def test_not_seen_is_unknown_and_only_proof_is_absent(observation: Observation, phase: Phase) -> None:
+    assert observation.phase is phase

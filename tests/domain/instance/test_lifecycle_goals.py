@@ -8,35 +8,35 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain import goals
-from gpuherd.domain.goals import StartOrder
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.lifecycle import (
-    REPEAT_ASK,
-    REPEAT_DELETE,
-    is_followed,
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance import goals
+from gpuherd.domain.instance.goals import StartOrder
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.lifecycle import (
+    REPEAT_DELETE_AFTER,
+    REPEAT_REQUEST_AFTER,
     is_starting_again,
     must_release,
     next_step,
+    was_started_externally,
 )
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import Operation, OperationKind
-from gpuherd.domain.steps import (
-    LOOK_AGAIN,
+from gpuherd.domain.instance.operation import Operation, OperationKind
+from gpuherd.domain.instance.steps import (
+    RESYNC_INTERVAL,
     Become,
     CheckHealth,
     Delete,
     Fail,
+    Observation,
     ReadDetails,
-    Rest,
-    Sight,
+    Settled,
     Start,
     Step,
     Stop,
     Wait,
 )
-from tests.domain.lives import (
+from tests.domain.instance.lifecycle_driver import (
     CHECK,
     DEADLINE,
     EARLY,
@@ -77,15 +77,19 @@ def after(seconds: float) -> datetime:
 
 RELEASING = {"operation": None, "goal": Goal.RUNNING, "status": Status.FAILED, "releasing": True}
 ROADS = [
-    pytest.param(OperationKind.START, Phase.STOPPED, Start(), REPEAT_ASK, id="start"),
-    pytest.param(OperationKind.STOP, Phase.RUNNING, Stop(), REPEAT_ASK, id="stop"),
-    pytest.param(OperationKind.STOP, Phase.UNKNOWN, Stop(), REPEAT_ASK, id="stop, not seen"),
-    pytest.param(OperationKind.DELETE, Phase.RUNNING, Delete(), REPEAT_DELETE, id="delete"),
+    pytest.param(OperationKind.START, Phase.STOPPED, Start(), REPEAT_REQUEST_AFTER, id="start"),
+    pytest.param(OperationKind.STOP, Phase.RUNNING, Stop(), REPEAT_REQUEST_AFTER, id="stop"),
+    pytest.param(OperationKind.STOP, Phase.UNKNOWN, Stop(), REPEAT_REQUEST_AFTER, id="stop, not seen"),
+    pytest.param(OperationKind.DELETE, Phase.RUNNING, Delete(), REPEAT_DELETE_AFTER, id="delete"),
 ]
 
 
 def test_the_patience_with_the_cloud() -> None:
-    assert (LOOK_AGAIN.seconds, REPEAT_DELETE.seconds, REPEAT_ASK.seconds) == (30, 30, 60)
+    assert (RESYNC_INTERVAL.seconds, REPEAT_DELETE_AFTER.seconds, REPEAT_REQUEST_AFTER.seconds) == (
+        30,
+        30,
+        60,
+    )
 
 
 @pytest.mark.parametrize(("kind", "phase", "ask", "patience"), ROADS)
@@ -107,7 +111,7 @@ def test_what_was_asked_is_asked_again_after_a_while_if_nothing_moves(
     instance = on_the_way(kind, EARLY - share * patience)
     step = next_step(instance, None, seen(phase), EARLY)
     assert (step == ask) is asks
-    assert asks or step == Wait(LOOK_AGAIN)
+    assert asks or step == Wait(RESYNC_INTERVAL)
 
 
 @pytest.mark.parametrize(("kind", "phase", "ask", "patience"), ROADS)
@@ -150,7 +154,7 @@ def test_an_error_on_the_way_up_ends_the_start(phase: Phase) -> None:
 
 
 def test_a_machine_that_cannot_be_seen_is_not_started_blindly() -> None:
-    assert next_step(on_the_way(OperationKind.START), None, Sight(), EARLY) == Wait(LOOK_AGAIN)
+    assert next_step(on_the_way(OperationKind.START), None, Observation(), EARLY) == Wait(RESYNC_INTERVAL)
 
 
 def test_a_start_reads_the_ports_anew_even_if_the_machine_ran_before_it_was_asked() -> None:
@@ -190,19 +194,19 @@ def started_then_stopped(asked_s: float | None, stopped_s: float) -> Instance:
 @pytest.mark.parametrize(("at_s", "believed"), [(10, False), (59.9, False), (60, True), (600, True)])
 def test_a_start_on_its_way_is_waited_for_before_stopped_is_believed(at_s: float, believed: bool) -> None:
     instance = started_then_stopped(asked_s=0, stopped_s=10)
-    expected = Become(Status.EXITED) if believed else Wait(LOOK_AGAIN)
+    expected = Become(Status.EXITED) if believed else Wait(RESYNC_INTERVAL)
     assert next_step(instance, None, seen(Phase.STOPPED), after(at_s)) == expected
 
 
 def test_a_start_on_its_way_is_stopped_as_soon_as_it_runs() -> None:
     instance = started_then_stopped(asked_s=0, stopped_s=10)
-    assert next_step(instance, None, seen(Phase.STARTING), after(11)) == Wait(LOOK_AGAIN)
+    assert next_step(instance, None, seen(Phase.STARTING), after(11)) == Wait(RESYNC_INTERVAL)
     assert next_step(instance, None, seen(Phase.RUNNING), after(12)) == Stop()
 
 
 def test_a_start_and_a_stop_at_the_same_moment_are_told_apart() -> None:
     instance = started_then_stopped(asked_s=0, stopped_s=0)
-    assert next_step(instance, None, seen(Phase.STOPPED), after(0)) == Wait(LOOK_AGAIN)
+    assert next_step(instance, None, seen(Phase.STOPPED), after(0)) == Wait(RESYNC_INTERVAL)
     assert next_step(instance, None, seen(Phase.RUNNING), after(0)) == Stop()
 
 
@@ -214,14 +218,14 @@ def test_a_start_that_nobody_asked_of_the_cloud_is_not_waited_for() -> None:
 def test_a_stop_that_was_asked_at_the_moment_it_was_accepted_is_the_stop_itself() -> None:
     operation = an_operation(OperationKind.STOP, EARLY)
     instance = on_the_way(OperationKind.STOP, EARLY, operation=operation)
-    assert next_step(instance, None, seen(Phase.RUNNING), EARLY) == Wait(LOOK_AGAIN)
+    assert next_step(instance, None, seen(Phase.RUNNING), EARLY) == Wait(RESYNC_INTERVAL)
     assert next_step(instance, None, seen(Phase.STOPPED), EARLY) == Become(Status.EXITED)
 
 
 def test_a_stop_is_not_asked_every_second_while_the_clock_catches_up() -> None:
     operation = an_operation(OperationKind.STOP, after(3600))
     instance = on_the_way(OperationKind.STOP, after(0), operation=operation)
-    assert next_step(instance, None, seen(Phase.RUNNING), after(1)) == Wait(LOOK_AGAIN)
+    assert next_step(instance, None, seen(Phase.RUNNING), after(1)) == Wait(RESYNC_INTERVAL)
     assert next_step(instance, None, seen(Phase.STOPPED), after(1)) == Become(Status.EXITED)
 
 
@@ -245,7 +249,7 @@ def test_nobody_set_a_deadline_for_what_was_started_past_us() -> None:
     assert next_step(followed(), None, seen(Phase.RUNNING), LATE) == Become(Status.HEALTH_CHECKING)
     checking = followed(Status.HEALTH_CHECKING)
     assert next_step(checking, None, seen(Phase.RUNNING), LATE) == CheckHealth()
-    assert next_step(checking, None, Sight(), LATE) == Wait(LOOK_AGAIN)
+    assert next_step(checking, None, Observation(), LATE) == Wait(RESYNC_INTERVAL)
 
 
 def test_what_was_started_past_us_may_be_stopped_past_us() -> None:
@@ -255,15 +259,15 @@ def test_what_was_started_past_us_may_be_stopped_past_us() -> None:
 
 
 def test_the_end_of_an_old_start_is_not_the_deadline_of_a_later_one() -> None:
-    assert is_followed(followed(operation=ON_START.succeeded(EARLY)))
-    assert not is_followed(followed(operation=ON_START))
-    assert not is_followed(followed(stopped_at=None, ready_at=None))
+    assert was_started_externally(followed(operation=ON_START.succeeded(EARLY)))
+    assert not was_started_externally(followed(operation=ON_START))
+    assert not was_started_externally(followed(stopped_at=None, ready_at=None))
 
 
 def test_what_was_moved_is_not_held_to_the_deadline_of_its_first_boot() -> None:
     moved = followed(stopped_at=None)
     assert moved.ready_at is not None
-    assert is_followed(moved)
+    assert was_started_externally(moved)
 
 
 # --- thought lost, and found again ---
@@ -279,8 +283,8 @@ def test_what_was_moved_is_not_held_to_the_deadline_of_its_first_boot() -> None:
         pytest.param(USED, Phase.STOPPED, Become(Status.EXITED), id="it has stopped meanwhile"),
         pytest.param({"on_failure": OnFailure.KEEP}, Phase.RUNNING, ReadDetails(), id="it was never usable"),
         pytest.param({**USED, "goal": Goal.STOPPED}, Phase.RUNNING, Stop(), id="it shall not run"),
-        pytest.param(USED, Phase.STARTING, Rest(), id="it is on its way"),
-        pytest.param(USED, Phase.ABSENT, Rest(), id="it is gone all the same"),
+        pytest.param(USED, Phase.STARTING, Settled(), id="it is on its way"),
+        pytest.param(USED, Phase.ABSENT, Settled(), id="it is gone all the same"),
     ],
 )
 def test_a_machine_that_was_thought_lost_is_counted_again_when_it_is_listed(
@@ -295,17 +299,17 @@ def test_a_machine_that_was_thought_lost_is_counted_again_when_it_is_listed(
 
 def test_what_failed_for_another_reason_stays_failed() -> None:
     failed = an_instance(Status.FAILED, **USED, last_error=replace(a_failure(), code="HEALTH_CHECK_FAILED"))
-    assert next_step(failed, None, seen(Phase.RUNNING), LATE) == Rest()
+    assert next_step(failed, None, seen(Phase.RUNNING), LATE) == Settled()
 
 
 @pytest.mark.parametrize("phase", [Phase.CREATING, Phase.PULLING, Phase.STARTING])
 def test_a_first_boot_that_never_ends_cannot_be_stopped_and_is_given_up(phase: Phase) -> None:
     """The cloud stops only what runs, and this costs money for as long as somebody waits for that."""
     stopping = on_the_way(OperationKind.STOP, ready_at=None, stopped_at=None)
-    assert next_step(stopping, None, seen(phase), EARLY) == Wait(LOOK_AGAIN)
+    assert next_step(stopping, None, seen(phase), EARLY) == Wait(RESYNC_INTERVAL)
     for step in (
         next_step(stopping, None, seen(phase), LATE),
-        next_step(stopping, None, Sight(a_machine(phase, error="pull access denied")), EARLY),
+        next_step(stopping, None, Observation(a_machine(phase, error="pull access denied")), EARLY),
     ):
         assert isinstance(step, Fail)
         assert step.code == "STARTUP_FAILED"
@@ -313,7 +317,7 @@ def test_a_first_boot_that_never_ends_cannot_be_stopped_and_is_given_up(phase: P
 
 def test_a_machine_that_was_of_use_is_waited_for_however_long_its_stop_takes() -> None:
     stopping = on_the_way(OperationKind.STOP, **USED)
-    assert next_step(stopping, None, seen(Phase.STARTING), LATE) == Wait(LOOK_AGAIN)
+    assert next_step(stopping, None, seen(Phase.STARTING), LATE) == Wait(RESYNC_INTERVAL)
 
 
 # --- the end ---
@@ -339,23 +343,25 @@ def test_only_a_machine_that_was_of_no_use_to_anybody_is_given_back(
 
 def test_not_seen_is_no_proof_that_a_delete_is_done() -> None:
     instance = on_the_way(OperationKind.DELETE, EARLY)
-    assert next_step(instance, None, Sight(), EARLY) == Wait(REPEAT_DELETE)
-    assert next_step(instance, None, Sight(absent=True), EARLY) == Become(Status.DELETED)
+    assert next_step(instance, None, Observation(), EARLY) == Wait(REPEAT_DELETE_AFTER)
+    assert next_step(instance, None, Observation(absent=True), EARLY) == Become(Status.DELETED)
 
 
 def test_a_machine_that_is_going_is_not_asked_to_go_again() -> None:
     instance = on_the_way(OperationKind.DELETE)
-    assert next_step(instance, None, Sight(a_machine(Phase.REMOVING)), LATE) == Wait(REPEAT_DELETE)
+    assert next_step(instance, None, Observation(a_machine(Phase.REMOVING)), LATE) == Wait(
+        REPEAT_DELETE_AFTER
+    )
 
 
 def test_a_delete_of_what_is_being_given_back_goes_on_where_that_was() -> None:
     releasing = an_instance(**{**USED, **RELEASING, "asked_at": EARLY})
     deleting = goals.delete(releasing, "op_1", after(5))
-    assert next_step(deleting, None, seen(Phase.RUNNING), after(5)) == Wait(REPEAT_DELETE)
+    assert next_step(deleting, None, seen(Phase.RUNNING), after(5)) == Wait(REPEAT_DELETE_AFTER)
     assert next_step(deleting, None, seen(Phase.ABSENT), after(5)) == Become(Status.DELETED)
 
 
 def test_what_is_deleted_rests_whatever_else_is_said_of_it() -> None:
     deleted = on_the_way(OperationKind.DELETE, EARLY, status=Status.DELETED)
     for phase in Phase:
-        assert next_step(deleted, None, seen(phase), LATE) == Rest()
+        assert next_step(deleted, None, seen(phase), LATE) == Settled()

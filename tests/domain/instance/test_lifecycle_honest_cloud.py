@@ -9,14 +9,15 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import Goal, Status
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import OperationKind, OperationState
-from gpuherd.domain.steps import Delete, Rest, Sight, Start, Step, Stop
-from tests.domain.lives import CHECK, DEADLINE, Life, an_instance, seen
-from tests.domain.stories import STEADY, Story, kinds, lives, stories, tell
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.operation import OperationKind, OperationState
+from gpuherd.domain.instance.steps import Delete, Observation, Settled, Start, Step, Stop
+from tests.domain.instance.lifecycle_driver import CHECK, DEADLINE, Life, an_instance, seen
+from tests.domain.instance.lifecycle_strategies import STEADY, Story, kinds, lives, stories, tell
 
 COMES_TO = {
     Phase.CREATING: Phase.PULLING,
@@ -65,9 +66,9 @@ class HonestCloud:
         if self.phase in COMES_TO and self.life.now - self._history[-1][0] >= self._phase_time:
             self._become(COMES_TO[self.phase])
 
-    def shown(self) -> Sight:
+    def shown(self) -> Observation:
         past = [phase for at, phase in self._history if at <= self.life.now - self._lag]
-        return seen(past[-1]) if past else Sight()
+        return seen(past[-1]) if past else Observation()
 
     def rent(self) -> AttemptState:
         assert self.phase is Phase.ABSENT, "a second machine"
@@ -109,14 +110,14 @@ def settle(life: Life, cloud: HonestCloud) -> None:
     """Let time pass until there is nothing to do any more, and a while longer."""
     for _ in range(2000):
         cloud.pass_time()
-        if life.turn(cloud) == Rest() and cloud.phase not in COMES_TO:
+        if life.turn(cloud) == Settled() and cloud.phase not in COMES_TO:
             break
     else:
         raise AssertionError(f"never comes to rest: {life.instance}")
     for _ in range(100):
         cloud.pass_time()
         last = life.turn(cloud)
-    assert last == Rest()
+    assert last == Settled()
 
 
 @settings(deadline=None, max_examples=100)

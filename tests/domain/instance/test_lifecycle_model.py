@@ -9,15 +9,16 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import Goal, Status
-from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.operation import Operation, OperationKind, OperationState
-from gpuherd.domain.steps import Delete, Start, Stop
-from tests.domain.lives import CHECK, DEADLINE, Life, an_instance
-from tests.domain.stories import STEADY, Look, Order, Story, lives, stories, tell
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.lifecycle import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.instance.steps import Delete, Start, Stop
+from tests.domain.instance.lifecycle_driver import CHECK, DEADLINE, Life, an_instance
+from tests.domain.instance.lifecycle_strategies import STEADY, Look, Order, Story, lives, stories, tell
 
 # Within one chapter of a life no status is told after one that stands further right here.
 ORDER = (
@@ -72,7 +73,7 @@ def test_after_a_stop_only_a_start_leads_up_again(life: Life, story: Story) -> N
 @given(lives, stories)
 def test_the_cloud_is_given_time_before_it_is_asked_again(life: Life, story: Story) -> None:
     tell(life, story)
-    patience = {Delete: REPEAT_DELETE, Stop: REPEAT_ASK, Start: REPEAT_ASK}
+    patience = {Delete: REPEAT_DELETE_AFTER, Stop: REPEAT_REQUEST_AFTER, Start: REPEAT_REQUEST_AFTER}
     opened = [next(t.at for t in life.told if t.chapter == n) for n in range(1, len(life.chapters))]
     for (first, at), (second, later) in pairwise(life.asked):
         same_goal = not any(at <= moment <= later for moment in opened)

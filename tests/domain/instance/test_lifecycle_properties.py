@@ -9,42 +9,42 @@ from typing import Any, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.attempt import OPEN, Attempt, AttemptState
-from gpuherd.domain.events import STATUS_EVENTS
-from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
-from gpuherd.domain.lifecycle import REPEAT_ASK, REPEAT_DELETE, next_step
-from gpuherd.domain.machine import BOOTING, Phase
-from gpuherd.domain.operation import Operation, OperationKind, OperationState
-from gpuherd.domain.steps import (
-    LOOK_AGAIN,
+from gpuherd.domain.cloud.machine import BOOTING, Phase
+from gpuherd.domain.instance.attempt import OPEN_STATES, Attempt, AttemptState
+from gpuherd.domain.instance.events import STATUS_EVENTS
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.lifecycle import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
+from gpuherd.domain.instance.steps import (
+    RESYNC_INTERVAL,
     Become,
     CheckHealth,
     Delete,
     Fail,
+    Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
-    Rest,
-    Sight,
+    Settled,
     Start,
     Step,
     Stop,
     Wait,
 )
-from tests.domain.lives import CHECK, DEADLINE, a_machine, an_attempt, an_instance
+from tests.domain.instance.lifecycle_driver import CHECK, DEADLINE, a_machine, an_attempt, an_instance
 
 
 @dataclass(frozen=True)
 class Situation:
     instance: Instance
     attempt: Attempt | None
-    sight: Sight
+    observation: Observation
     now: datetime
 
     @property
     def step(self) -> Step:
-        return next_step(self.instance, self.attempt, self.sight, self.now)
+        return next_step(self.instance, self.attempt, self.observation, self.now)
 
     @property
     def open(self) -> bool:
@@ -75,7 +75,7 @@ def situations(attempt: st.SearchStrategy[Attempt | None] = attempts, **fixed: A
         "on_failure": st.sampled_from(OnFailure),
     }
     instances = st.fixed_dictionaries(anything | fixed).map(lambda fields: an_instance(**fields))
-    sights = st.builds(Sight, st.none() | machines, st.sampled_from([False, False, True]))
+    sights = st.builds(Observation, st.none() | machines, st.sampled_from([False, False, True]))
     return st.builds(Situation, instances, attempt, sights, times)
 
 
@@ -85,13 +85,13 @@ def test_there_is_always_one_step_and_no_wait_is_endless_or_empty(it: Situation)
     step = it.step
     assert isinstance(step, get_args(Step))
     if isinstance(step, Wait):
-        assert timedelta(0) < step.delay <= LOOK_AGAIN
+        assert timedelta(0) < step.delay <= RESYNC_INTERVAL
 
 
 @settings(deadline=None)
-@given(situations(st.sampled_from([an_attempt(state) for state in OPEN])))
+@given(situations(st.sampled_from([an_attempt(state) for state in OPEN_STATES])))
 def test_an_open_attempt_is_resolved_whatever_the_goal(it: Situation) -> None:
-    wanted = it.instance.goal is Goal.RUNNING and it.instance.status not in ENDED
+    wanted = it.instance.goal is Goal.RUNNING and it.instance.status not in TERMINAL_STATUSES
     assert isinstance(it.step, Fail if wanted and it.now >= DEADLINE else Resolve)
 
 
@@ -101,7 +101,7 @@ def test_renting_needs_a_wish_that_still_holds_and_no_call_that_is_open(it: Situ
     if it.step == Rent():
         assert not it.open
         assert it.instance.goal is Goal.RUNNING
-        assert it.instance.status not in ENDED
+        assert it.instance.status not in TERMINAL_STATUSES
         assert not it.instance.releasing
         assert it.now < DEADLINE
 
@@ -119,17 +119,17 @@ def test_every_request_to_the_cloud_serves_the_goal(it: Situation) -> None:
     match it.step:
         case Delete():
             assert instance.releasing or instance.goal is Goal.DELETED
-            assert it.sight.phase not in (Phase.REMOVING, Phase.ABSENT)
+            assert it.observation.phase not in (Phase.REMOVING, Phase.ABSENT)
         case Stop():
             assert instance.goal is Goal.STOPPED
             assert instance.status is not Status.EXITED
-            assert it.sight.phase in (Phase.RUNNING, Phase.UNKNOWN)
+            assert it.observation.phase in (Phase.RUNNING, Phase.UNKNOWN)
         case Start():
             assert instance.goal is Goal.RUNNING
             assert instance.operation is not None
             assert instance.operation.is_running
             assert instance.operation.kind is OperationKind.START
-            assert it.sight.phase is Phase.STOPPED
+            assert it.observation.phase is Phase.STOPPED
             assert it.now < DEADLINE
         case _:
             return
@@ -156,39 +156,39 @@ starting: dict[str, Any] = {
 def test_the_cloud_is_never_asked_twice_within_its_time(it: Situation, ago_s: int) -> None:
     asked_at = it.now - timedelta(seconds=ago_s)
     instance = replace(it.instance, asked_at=asked_at)
-    step = next_step(instance, None, it.sight, it.now)
+    step = next_step(instance, None, it.observation, it.now)
     operation = instance.operation
     match step:
         case Delete():
-            assert abs(ago_s) >= REPEAT_DELETE.seconds
+            assert abs(ago_s) >= REPEAT_DELETE_AFTER.seconds
         case Start():
-            assert abs(ago_s) >= REPEAT_ASK.seconds
+            assert abs(ago_s) >= REPEAT_REQUEST_AFTER.seconds
         case Stop():
             # The request that is remembered may be that of the start which the stop has put aside.
             put_aside = operation is not None and asked_at < operation.requested_at <= it.now
-            assert abs(ago_s) >= REPEAT_ASK.seconds or put_aside
+            assert abs(ago_s) >= REPEAT_REQUEST_AFTER.seconds or put_aside
 
 
 @settings(deadline=None)
 @given(situations(closed_attempts, releasing=st.just(True)))
 def test_what_shall_be_given_back_is_done_with_only_when_it_is_gone(it: Situation) -> None:
-    gone = it.instance.cloud_id is None or it.sight.phase is Phase.ABSENT
+    gone = it.instance.cloud_id is None or it.observation.phase is Phase.ABSENT
     assert (it.step == Released()) is gone
-    assert gone or it.step in (Delete(), Wait(REPEAT_DELETE))
+    assert gone or it.step in (Delete(), Wait(REPEAT_DELETE_AFTER))
 
 
 @settings(deadline=None)
 @given(situations(goal=st.just(Goal.DELETED), releasing=st.just(False)))
 def test_a_delete_ends_only_with_the_proof_that_nothing_is_left(it: Situation) -> None:
-    gone = it.instance.cloud_id is None or it.sight.phase is Phase.ABSENT
+    gone = it.instance.cloud_id is None or it.observation.phase is Phase.ABSENT
     deleted = it.instance.status is Status.DELETED
     if it.open:
         assert it.step == Resolve()
     elif deleted:
-        assert it.step == Rest()
+        assert it.step == Settled()
     else:
         assert (it.step == Become(Status.DELETED)) is gone
-        assert gone or it.step in (Delete(), Wait(REPEAT_DELETE))
+        assert gone or it.step in (Delete(), Wait(REPEAT_DELETE_AFTER))
 
 
 @settings(deadline=None)
@@ -197,7 +197,7 @@ def test_a_delete_ends_only_with_the_proof_that_nothing_is_left(it: Situation) -
         closed_attempts,
         goal=st.just(Goal.STOPPED),
         cloud_id=st.just("m-1"),
-        status=st.sampled_from([it for it in Status if it not in (*ENDED, Status.EXITED)]),
+        status=st.sampled_from([it for it in Status if it not in (*TERMINAL_STATUSES, Status.EXITED)]),
         releasing=st.just(False),
     )
 )
@@ -207,7 +207,7 @@ def test_a_stop_leads_nowhere_but_down(it: Situation) -> None:
     never_up = dict.fromkeys(BOOTING, "STARTUP_FAILED")
     step = it.step
     end = step.code if isinstance(step, Fail) else step
-    assert end in ({**expected, **never_up}.get(it.sight.phase, Stop()), Wait(LOOK_AGAIN))
+    assert end in ({**expected, **never_up}.get(it.observation.phase, Stop()), Wait(RESYNC_INTERVAL))
     assert not isinstance(step, ReadDetails | CheckHealth | Start)
 
 
@@ -229,20 +229,20 @@ def test_what_is_usable_stays_so_until_it_stops_or_vanishes(it: Situation) -> No
         Phase.ABSENT: "INSTANCE_VANISHED",
     }
     step = it.step
-    assert (step.code if isinstance(step, Fail) else step) == expected.get(it.sight.phase, Rest())
+    assert (step.code if isinstance(step, Fail) else step) == expected.get(it.observation.phase, Settled())
 
 
 @settings(deadline=None)
 @given(
     situations(
         closed_attempts,
-        status=st.sampled_from(sorted(ENDED)),
+        status=st.sampled_from(sorted(TERMINAL_STATUSES)),
         goal=st.sampled_from([Goal.RUNNING, Goal.STOPPED]),
         releasing=st.just(False),
     )
 )
 def test_what_has_ended_and_costs_nothing_rests(it: Situation) -> None:
-    assert it.step == Rest()
+    assert it.step == Settled()
 
 
 @settings(deadline=None, max_examples=120)
@@ -261,4 +261,4 @@ def test_the_application_is_asked_only_while_its_check_is_under_way(it: Situatio
     if it.step == CheckHealth():
         assert it.instance.status is Status.HEALTH_CHECKING
         assert it.instance.goal is Goal.RUNNING
-        assert it.sight.phase is Phase.RUNNING
+        assert it.observation.phase is Phase.RUNNING

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.errors import NotFound
-from gpuherd.domain.instance import Optimize, Wish
-from gpuherd.domain.offer import BillingMode, Offer
-from gpuherd.domain.selection import (
+from gpuherd.domain.instance.instance import Optimize, Wish
+from gpuherd.domain.instance.offer_ranking import (
     Ranking,
-    Refusal,
-    named,
+    RejectedOffer,
     no_capacity,
+    offers_named,
     rank_offers,
+    rejection_reason,
     require_offers,
-    why_not,
 )
 
 HK, SGP, IND = "CN-HK-01", "AS-SGP-02", "AS-IN-01"
@@ -94,8 +94,8 @@ CAP = Decimal("1.40")
     ],
 )
 def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -> None:
-    assert why_not(offer, wish) == reason
-    assert rank_offers([offer], wish) == Ranking((), (Refusal(offer, reason),))
+    assert rejection_reason(offer, wish) == reason
+    assert rank_offers([offer], wish) == Ranking((), (RejectedOffer(offer, reason),))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -
     ],
 )
 def test_an_offer_that_fits_is_accepted(offer: Offer, wish: Wish) -> None:
-    assert why_not(offer, wish) is None
+    assert rejection_reason(offer, wish) is None
     assert rank_offers([offer], wish) == Ranking((offer,), ())
 
 
 def test_what_refused_this_wish_for_lack_of_stock_is_not_tried_there_again() -> None:
     here, elsewhere, other = an_offer(), an_offer(region=SGP), an_offer("4090.12c64g")
     ranking = rank_offers([here, elsewhere, other], a_wish(), sold_out={("4090.16c62g", HK)})
-    assert ranking.refused == (Refusal(here, "the cloud refused it just now for lack of stock"),)
+    assert ranking.refused == (RejectedOffer(here, "the cloud refused it just now for lack of stock"),)
     assert set(ranking.accepted) == {elsewhere, other}
 
 
@@ -155,7 +155,7 @@ CARDS = tuple(
     ],
 )
 def test_a_name_means_the_exact_product_else_all_that_contain_it(name: str, meant: str) -> None:
-    assert "".join(ids(named(CARDS, name))) == meant
+    assert "".join(ids(offers_named(CARDS, name))) == meant
 
 
 def test_an_unknown_product_is_not_found() -> None:

@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.attempt import OPEN, AttemptState
-from gpuherd.domain.instance import Goal, OnFailure, Status
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.orphan import (
+from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.attempt import OPEN_STATES, AttemptState
+from gpuherd.domain.instance.instance import Goal, OnFailure, Status
+from gpuherd.domain.instance.orphan import (
     COLLECTOR,
-    REPEAT_CAP,
-    REPEAT_FIRST,
-    Finding,
+    REQUEST_BACKOFF_CAP,
+    REQUEST_BACKOFF_FIRST,
+    MachineRecords,
     Orphan,
+    OrphanFinding,
     OrphanOrder,
     OrphanVerdict,
-    Records,
     brake,
-    is_carried_out,
     is_confirmed,
     is_due,
-    judge,
-    ordered,
+    is_fulfilled,
+    judge_machine,
+    with_order,
 )
-from gpuherd.domain.sighting import Patience
-from gpuherd.domain.tag import Tag, cloud_name
 from tests.support.builders import (
     INSTALLATION,
     a_machine,
@@ -42,7 +42,7 @@ from tests.support.builders import (
 )
 from tests.support.fake_clock import START
 
-FOREIGN = Finding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
+FOREIGN = OrphanFinding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
 OTHER = cloud_name("theirs", Tag("ffffffff", "0" * 26, 1))
 HOUR = timedelta(hours=1)
 
@@ -52,8 +52,8 @@ def an_orphan(machine: Machine | None = None, **changes: object) -> Orphan:
     return replace(it, **changes)  # type: ignore[arg-type]
 
 
-def verdict(machine: Machine, records: Records) -> OrphanVerdict | None:
-    found = judge(machine, records, INSTALLATION)
+def verdict(machine: Machine, records: MachineRecords) -> OrphanVerdict | None:
+    found = judge_machine(machine, records, INSTALLATION)
     return None if found is None else found.verdict
 
 
@@ -61,38 +61,38 @@ def verdict(machine: Machine, records: Records) -> OrphanVerdict | None:
     "machine", [a_machine(1), a_machine(1, name=OTHER), a_machine(1, env_tag="nonsense")]
 )
 def test_what_does_not_carry_our_tag_is_foreign(machine: Machine) -> None:
-    assert verdict(machine, Records()) is OrphanVerdict.FOREIGN
+    assert verdict(machine, MachineRecords()) is OrphanVerdict.FOREIGN
 
 
 def test_another_installations_machine_is_foreign_even_if_we_have_an_instance_of_that_id() -> None:
     machine = a_machine(1, name=OTHER)
-    records = Records(named=an_instance(0, status=Status.DELETED), attempt=None)
+    records = MachineRecords(named=an_instance(0, status=Status.DELETED), attempt=None)
     assert verdict(machine, records) is OrphanVerdict.FOREIGN
 
 
 def test_our_tag_without_a_record_is_unrecorded_whatever_became_of_the_instance() -> None:
     machine = a_tagged_machine(1, attempt=5)
     for named in (None, an_instance(1), an_instance(1, status=Status.DELETED), a_running_instance(1)):
-        assert verdict(machine, Records(named=named)) is OrphanVerdict.UNRECORDED
+        assert verdict(machine, MachineRecords(named=named)) is OrphanVerdict.UNRECORDED
 
 
 def test_the_tag_in_the_environment_counts_like_the_one_in_the_name() -> None:
     machine = a_machine(1, name="renamed", env_tag=an_attempt(1).tag)
-    assert verdict(machine, Records()) is OrphanVerdict.UNRECORDED
+    assert verdict(machine, MachineRecords()) is OrphanVerdict.UNRECORDED
 
 
 @pytest.mark.parametrize("state", AttemptState)
 def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(state: AttemptState) -> None:
-    records = Records(attempt=an_attempt(1, state=state), named=an_instance(1))
-    expected = None if state in OPEN else OrphanVerdict.SURPLUS
+    records = MachineRecords(attempt=an_attempt(1, state=state), named=an_instance(1))
+    expected = None if state in OPEN_STATES else OrphanVerdict.SURPLUS
     assert verdict(a_tagged_machine(1), records) is expected
 
 
 def test_a_second_machine_of_a_bound_call_is_surplus_and_names_the_first() -> None:
     attempt = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
-    found = judge(
+    found = judge_machine(
         a_tagged_machine(1, cloud_id="machine-2"),
-        Records(attempt=attempt, named=a_running_instance(1)),
+        MachineRecords(attempt=attempt, named=a_running_instance(1)),
         INSTALLATION,
     )
     assert found is not None
@@ -119,12 +119,12 @@ def test_an_instance_counts_on_its_machine_until_it_is_deleted_or_has_given_it_b
     )
     expected = OrphanVerdict.SURPLUS if given_back or status is Status.DELETED else None
     for machine in (a_tagged_machine(1), a_machine(1)):
-        assert verdict(machine, Records(bound=bound)) is expected
+        assert verdict(machine, MachineRecords(bound=bound)) is expected
 
 
 def test_a_machine_that_failed_after_a_start_is_kept() -> None:
     bound = a_running_instance(1, status=Status.FAILED, goal=Goal.RUNNING, ready_at=None, stopped_at=START)
-    assert verdict(a_machine(1), Records(bound=bound)) is None
+    assert verdict(a_machine(1), MachineRecords(bound=bound)) is None
 
 
 @given(
@@ -135,7 +135,7 @@ def test_a_machine_that_failed_after_a_start_is_kept() -> None:
 def test_surplus_is_only_what_a_record_of_ours_says_so_about(
     state: AttemptState | None, named: Status | None, tagged: bool
 ) -> None:
-    records = Records(
+    records = MachineRecords(
         attempt=None if state is None or not tagged else an_attempt(1, state=state),
         named=None if named is None else an_instance(1, status=named),
     )
@@ -167,10 +167,10 @@ def test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves(
 
 
 def test_the_second_sighting_counts_after_a_sixth_of_the_settling_time() -> None:
-    patience = Patience(timedelta(seconds=180))
-    assert not is_confirmed(START, START + timedelta(seconds=29.9), patience)
-    assert is_confirmed(START, START + timedelta(seconds=30), patience)
-    assert not is_confirmed(START, START - HOUR, patience)
+    settling = SettlingPolicy(timedelta(seconds=180))
+    assert not is_confirmed(START, START + timedelta(seconds=29.9), settling)
+    assert is_confirmed(START, START + timedelta(seconds=30), settling)
+    assert not is_confirmed(START, START - HOUR, settling)
 
 
 def test_the_cost_runs_from_the_creation_or_from_the_first_sighting() -> None:
@@ -206,32 +206,32 @@ def test_the_cloud_is_asked_only_for_what_it_can_do_now(phase: Phase, order: Orp
         OrphanOrder.STOP: phase in (Phase.RUNNING, Phase.UNKNOWN),
     }
     assert is_due(it, START) is can[order]
-    assert is_carried_out(it) is (order is OrphanOrder.STOP and phase in (Phase.STOPPED, Phase.FROZEN))
+    assert is_fulfilled(it) is (order is OrphanOrder.STOP and phase in (Phase.STOPPED, Phase.FROZEN))
 
 
 @given(tries=st.integers(1, 1000))
 def test_it_is_asked_again_ever_more_seldom_but_always_again(tries: int) -> None:
     it = an_orphan(order=OrphanOrder.DELETE, asked_at=START, tries=tries)
-    assert not is_due(it, START + REPEAT_FIRST - timedelta(seconds=1))
-    assert is_due(it, START + REPEAT_CAP)
+    assert not is_due(it, START + REQUEST_BACKOFF_FIRST - timedelta(seconds=1))
+    assert is_due(it, START + REQUEST_BACKOFF_CAP)
     # A wall clock that stepped back does not keep it waiting.
-    assert is_due(it, START - REPEAT_CAP)
+    assert is_due(it, START - REQUEST_BACKOFF_CAP)
 
 
 def test_the_same_order_again_changes_nothing() -> None:
-    it = ordered(an_orphan(), OrphanOrder.STOP, "operator", START)
-    assert ordered(it, OrphanOrder.STOP, "operator", START + HOUR) is it
+    it = with_order(an_orphan(), OrphanOrder.STOP, "operator", START)
+    assert with_order(it, OrphanOrder.STOP, "operator", START + HOUR) is it
 
 
 def test_a_stop_may_become_a_delete_but_not_the_other_way_round() -> None:
-    stop = replace(ordered(an_orphan(), OrphanOrder.STOP, "operator", START), asked_at=START, tries=3)
-    delete = ordered(stop, OrphanOrder.DELETE, "operator", START + HOUR)
+    stop = replace(with_order(an_orphan(), OrphanOrder.STOP, "operator", START), asked_at=START, tries=3)
+    delete = with_order(stop, OrphanOrder.DELETE, "operator", START + HOUR)
     assert (delete.order, delete.asked_at, delete.tries) == (OrphanOrder.DELETE, None, 0)
-    assert ordered(delete, OrphanOrder.STOP, "operator", START + HOUR) is delete
+    assert with_order(delete, OrphanOrder.STOP, "operator", START + HOUR) is delete
 
 
 def test_a_person_takes_an_order_over_without_asking_the_cloud_at_once_again() -> None:
-    mine = replace(ordered(an_orphan(), OrphanOrder.DELETE, COLLECTOR, START), asked_at=START, tries=1)
-    theirs = ordered(mine, OrphanOrder.DELETE, "operator", START + HOUR)
+    mine = replace(with_order(an_orphan(), OrphanOrder.DELETE, COLLECTOR, START), asked_at=START, tries=1)
+    theirs = with_order(mine, OrphanOrder.DELETE, "operator", START + HOUR)
     assert (theirs.ordered_by, theirs.asked_at, theirs.tries) == ("operator", START, 1)
-    assert ordered(theirs, OrphanOrder.DELETE, COLLECTOR, START + HOUR) is theirs
+    assert with_order(theirs, OrphanOrder.DELETE, COLLECTOR, START + HOUR) is theirs

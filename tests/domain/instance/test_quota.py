@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.api_key import Limits
+from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.instance import OnFailure, Status
-from gpuherd.domain.quota import Usage, check_quota, usage_of
+from gpuherd.domain.instance.instance import OnFailure, Status
+from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
 from tests.support.builders import a_running_instance, an_instance
 
 WAITING = an_instance()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.targets import BlockedTarget, TargetPolicy, check_address
+from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_address
 
-CLOSED = TargetPolicy()
-EVERYTHING = TargetPolicy.parse("0.0.0.0/0,::/0")
+CLOSED = EgressPolicy()
+EVERYTHING = EgressPolicy.parse("0.0.0.0/0,::/0")
 
 PUBLIC = [
     "8.8.8.8",
@@ -126,7 +126,7 @@ def test_what_is_not_a_plain_address_is_closed(text: str) -> None:
 
 @pytest.mark.parametrize("address", METADATA)
 def test_no_setting_opens_link_local_or_metadata(address: str) -> None:
-    exactly = TargetPolicy((ip_network(address),))
+    exactly = EgressPolicy((ip_network(address),))
     for policy in (EVERYTHING, exactly):
         with pytest.raises(BlockedTarget):
             check_address(address, policy)
@@ -147,7 +147,7 @@ def test_local_nat64_is_searched_at_each_place_where_it_may_hold_an_address(hidd
 
 
 def test_an_opened_network_is_open_and_its_neighbours_are_not() -> None:
-    policy = TargetPolicy.parse("10.1.0.0/16, ::1/128")
+    policy = EgressPolicy.parse("10.1.0.0/16, ::1/128")
     for address in ("10.1.0.1", "10.1.255.255", "::ffff:10.1.2.3", "64:ff9b::10.1.2.3", "::1"):
         check_address(address, policy)
     for address in ("10.2.0.1", "10.0.255.255", "127.0.0.1", "192.168.0.1", "::ffff:10.2.0.1", "::2"):
@@ -176,8 +176,8 @@ def test_whatever_is_open_is_inside_the_public_space(address: IPv4Address | IPv6
 
 
 def test_a_policy_is_read_from_a_list() -> None:
-    assert TargetPolicy.parse("") == TargetPolicy()
-    assert TargetPolicy.parse(" 127.0.0.0/8 ,, 10.1.2.3 ").allow == (
+    assert EgressPolicy.parse("") == EgressPolicy()
+    assert EgressPolicy.parse(" 127.0.0.0/8 ,, 10.1.2.3 ").allow == (
         IPv4Network("127.0.0.0/8"),
         IPv4Network("10.1.2.3/32"),
     )
@@ -186,7 +186,7 @@ def test_a_policy_is_read_from_a_list() -> None:
 @pytest.mark.parametrize("bad", ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0-10.0.0.9", "::/129"])
 def test_a_bad_entry_is_named(bad: str) -> None:
     with pytest.raises(ValueError, match="is not a network") as caught:
-        TargetPolicy.parse(f"127.0.0.0/8,{bad}")
+        EgressPolicy.parse(f"127.0.0.0/8,{bad}")
     assert repr(bad) in str(caught.value)
 
 

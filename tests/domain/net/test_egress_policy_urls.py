@@ -9,11 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuherd.domain.targets import BlockedTarget, TargetPolicy, check_answers, check_endpoint, check_url
-from tests.adapters.outbound.payloads import LITERALS, TRICKS
+from gpuherd.domain.net.egress_policy import (
+    BlockedTarget,
+    EgressPolicy,
+    check_dns_answers,
+    check_endpoint,
+    check_url,
+)
+from tests.adapters.egress.payloads import LITERALS, TRICKS
 
-CLOSED = TargetPolicy()
-LOOPBACK = TargetPolicy.parse("127.0.0.0/8")
+CLOSED = EgressPolicy()
+LOOPBACK = EgressPolicy.parse("127.0.0.0/8")
 
 
 @pytest.mark.parametrize("url", [*LITERALS, *TRICKS])
@@ -72,7 +78,7 @@ def test_odd_forms_are_read_as_the_address_they_mean(host: str, address: str) ->
 @example("1.16777216")
 @example("08.0.0.1")
 def test_numeric_hosts_are_read_exactly_as_the_c_library_reads_them(host: str) -> None:
-    everything = TargetPolicy.parse("0.0.0.0/0")
+    everything = EgressPolicy.parse("0.0.0.0/0")
     try:
         expected = str(IPv4Address(socket.inet_aton(host)))
     except OSError:
@@ -102,7 +108,7 @@ def test_numeric_hosts_are_read_exactly_as_the_c_library_reads_them(host: str) -
 )
 def test_a_host_that_ends_in_a_number_is_an_address_or_nothing(host: str) -> None:
     with pytest.raises(BlockedTarget):
-        check_endpoint(host, 80, TargetPolicy.parse("0.0.0.0/0"))
+        check_endpoint(host, 80, EgressPolicy.parse("0.0.0.0/0"))
 
 
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST.", "foo.localhost", "a.b.LocalHost", "ⓛocalhost"])
@@ -110,9 +116,9 @@ def test_localhost_is_open_only_with_loopback_and_never_asks_dns(name: str) -> N
     with pytest.raises(BlockedTarget):
         check_endpoint(name, 8080, CLOSED)
     with pytest.raises(BlockedTarget):
-        check_endpoint(name, 8080, TargetPolicy.parse("10.0.0.0/8"))
+        check_endpoint(name, 8080, EgressPolicy.parse("10.0.0.0/8"))
     assert check_endpoint(name, 8080, LOOPBACK).addresses == ("127.0.0.1",)
-    assert check_endpoint(name, 8080, TargetPolicy.parse("127.0.0.0/8,::1")).addresses == ("127.0.0.1", "::1")
+    assert check_endpoint(name, 8080, EgressPolicy.parse("127.0.0.0/8,::1")).addresses == ("127.0.0.1", "::1")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_localhost_is_open_only_with_loopback_and_never_asks_dns(name: str) -> N
 def test_inside_names_wait_for_dns_only_if_some_network_is_opened(name: str) -> None:
     with pytest.raises(BlockedTarget):
         check_endpoint(name, 8080, CLOSED)
-    assert check_endpoint(name, 8080, TargetPolicy.parse("172.18.0.0/16")).addresses == ()
+    assert check_endpoint(name, 8080, EgressPolicy.parse("172.18.0.0/16")).addresses == ()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_inside_names_wait_for_dns_only_if_some_network_is_opened(name: str) -> 
 )
 def test_metadata_names_are_refused_whatever_is_opened(name: str) -> None:
     with pytest.raises(BlockedTarget):
-        check_endpoint(name, 80, TargetPolicy.parse("0.0.0.0/0"))
+        check_endpoint(name, 80, EgressPolicy.parse("0.0.0.0/0"))
 
 
 @pytest.mark.parametrize("port", [80, 443, 1024, 8080, 30022, 65535])
@@ -196,18 +202,18 @@ def test_any_text_is_either_refused_or_becomes_a_plain_url_that_means_itself(url
 
 
 def test_answers_pass_together_or_not_at_all() -> None:
-    assert check_answers(["93.184.216.34", "2606:4700:0::1111"], CLOSED) == (
+    assert check_dns_answers(["93.184.216.34", "2606:4700:0::1111"], CLOSED) == (
         "93.184.216.34",
         "2606:4700::1111",
     )
     with pytest.raises(BlockedTarget):
-        check_answers(["93.184.216.34", "127.0.0.1"], CLOSED)
+        check_dns_answers(["93.184.216.34", "127.0.0.1"], CLOSED)
     with pytest.raises(BlockedTarget):
-        check_answers(["93.184.216.34", "::1"], CLOSED)
+        check_dns_answers(["93.184.216.34", "::1"], CLOSED)
 
 
 def test_twenty_answers_pass_and_one_more_does_not() -> None:
     many = [f"93.184.216.{last}" for last in range(21)]
-    assert len(check_answers(many[:20], CLOSED)) == 20
+    assert len(check_dns_answers(many[:20], CLOSED)) == 20
     with pytest.raises(BlockedTarget, match="more than 20"):
-        check_answers(many, CLOSED)
+        check_dns_answers(many, CLOSED)

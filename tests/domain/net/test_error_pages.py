@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.error_pages import PAGE_MAX_BYTES, Page, error_page, read_page
-from tests.domain.pages import ERROR_PAGES, GATEWAY_ERRORS, MENTIONS, NORMAL_PAGES
+from gpuherd.domain.net.error_pages import PAGE_MAX_BYTES, PageText, error_page, read_page
+from tests.domain.net.sample_pages import ERROR_PAGES, GATEWAY_ERRORS, MENTIONS, NORMAL_PAGES
 
 HTML = "text/html; charset=utf-8"
 
@@ -72,7 +72,7 @@ def test_a_page_is_read_as_a_reader_sees_it() -> None:
     html = (
         "<TITLE>A &amp; B</TITLE><h1>One <b>Two</b></h1><h1>Three</h1><script>x</script> 1 < 2 <!-- y --> end"
     )
-    assert read_page(html) == Page("a & b", "one two", "one two three 1 < 2 end")
+    assert read_page(html) == PageText("a & b", "one two", "one two three 1 < 2 end")
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

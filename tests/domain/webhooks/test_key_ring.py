@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer, verify
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
-from gpuherd.domain.webhook_keys import KeyRing
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.domain.webhooks.signing import Signer, verify
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = Secret("the old root key"), Secret("the new root key")
@@ -49,7 +49,7 @@ def test_a_new_root_does_not_change_the_secret_of_an_endpoint_that_is_there() ->
     before, after = KeyRing([OLD]), KeyRing([NEW, OLD])
     endpoint = an_endpoint(before)
     assert after.newest == KeyRing([NEW]).newest
-    assert after.signing(endpoint, NOW) == (before.secret(endpoint),)
+    assert after.signing_secrets(endpoint, NOW) == (before.secret(endpoint),)
 
 
 def test_a_rotation_moves_an_endpoint_to_the_new_root_and_both_sign_for_a_day() -> None:
@@ -57,19 +57,19 @@ def test_a_rotation_moves_an_endpoint_to_the_new_root_and_both_sign_for_a_day() 
     endpoint = an_endpoint(before)
     rotated = endpoint.rotated(after.newest, NOW)
     both = (after.secret(rotated), before.secret(endpoint))
-    assert after.signing(rotated, NOW + DAY - timedelta(microseconds=1)) == both
-    assert after.signing(rotated, NOW + DAY) == both[:1]
+    assert after.signing_secrets(rotated, NOW + DAY - timedelta(microseconds=1)) == both
+    assert after.signing_secrets(rotated, NOW + DAY) == both[:1]
 
 
 def test_a_lost_root_signs_nothing_rather_than_something_else() -> None:
     endpoint = an_endpoint(KeyRing([OLD]))
     ring = KeyRing([NEW])
     assert not ring.knows(endpoint)
-    assert ring.signing(endpoint, NOW) == ()
+    assert ring.signing_secrets(endpoint, NOW) == ()
     with pytest.raises(KeyError):
         ring.secret(endpoint)
     rotated = endpoint.rotated(ring.newest, NOW)
-    assert ring.signing(rotated, NOW) == (ring.secret(rotated),)
+    assert ring.signing_secrets(rotated, NOW) == (ring.secret(rotated),)
 
 
 def test_the_fingerprint_gives_nothing_away() -> None:

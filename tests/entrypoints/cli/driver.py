@@ -9,11 +9,11 @@ import termios
 
 from gpuherd.clock import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.connection import Connection
+from gpuherd.entrypoints.cli.runtime.connection import Connection
 
 
 def nothing() -> None:
-    """Stand in for a command that the lead's side provides."""
+    """Stand in for a command that bootstrap provides."""
 
 
 def main() -> None:

@@ -21,15 +21,15 @@ from typer.testing import CliRunner, Result
 
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.session import Surroundings
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.runtime.session import CliContext
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 KEY = "key-of-sixteen-or-more"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRequest:
     """One request that reached the fake."""
 
     method: str
@@ -49,7 +49,7 @@ class Answer:
     dropped: bool = False
 
 
-Handler = Callable[[Seen], Answer]
+Handler = Callable[[SeenRequest], Answer]
 DROPPED = Answer(dropped=True)
 
 
@@ -98,7 +98,7 @@ class Script:
     def __init__(self, *answers: Answer | dict[str, Any] | Handler) -> None:
         self._answers = list(answers)
 
-    def __call__(self, seen: Seen) -> Answer:
+    def __call__(self, seen: SeenRequest) -> Answer:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if callable(answer):
             answer = answer(seen)
@@ -110,7 +110,7 @@ class FakeApi:
 
     def __init__(self, handler: Handler | None = None) -> None:
         self.handler: Handler = handler or Script({})
-        self.seen: list[Seen] = []
+        self.seen: list[SeenRequest] = []
         self.port = _free_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -155,7 +155,7 @@ class FakeApi:
         raw = await request.read()
         path = request.raw_path.partition("?")[0]
         body = json.loads(raw) if raw else None
-        seen = Seen(request.method, path, list(request.query.items()), request.headers, body)
+        seen = SeenRequest(request.method, path, list(request.query.items()), request.headers, body)
         self.seen.append(seen)
         answer = self.handler(seen)
         if answer.dropped:
@@ -173,7 +173,7 @@ def _free_port() -> int:
         return port
 
 
-class HastyClock:
+class InstantClock:
     """Sleeping takes no time here, but it passes."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class HastyClock:
 
 
 def nothing() -> None:
-    """Stand in for a command that the lead's side provides."""
+    """Stand in for a command that bootstrap provides."""
 
 
 def app_for(connect: Callable[[], Connection], clock: Clock) -> typer.Typer:
@@ -217,7 +217,7 @@ testing._get_command = cache(testing._get_command)
 @cache
 def shared_app() -> typer.Typer:
     """Return an application for everybody who brings surroundings of his own."""
-    return app_for(lambda: Connection("http://nowhere"), HastyClock())
+    return app_for(lambda: Connection("http://nowhere"), InstantClock())
 
 
 @dataclass
@@ -225,13 +225,13 @@ class Cli:
     """The command line against the fake, with pipes for streams."""
 
     api: FakeApi
-    clock: HastyClock = field(default_factory=HastyClock)
+    clock: InstantClock = field(default_factory=InstantClock)
     key: str | None = KEY
 
     def __call__(self, *argv: str) -> Result:
-        around = Surroundings(lambda: Connection(self.api.url, self.key), self.clock, random.Random(7))
+        cli_context = CliContext(lambda: Connection(self.api.url, self.key), self.clock, random.Random(7))
         return CliRunner().invoke(
-            shared_app(), list(argv), catch_exceptions=False, prog_name="gpuherd", obj=around
+            shared_app(), list(argv), catch_exceptions=False, prog_name="gpuherd", obj=cli_context
         )
 
 

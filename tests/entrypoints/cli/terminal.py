@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.forge import CAN_FORGE, FORGE, Forged
+from tests.support.fork_server import CAN_FORK, FORK_SERVER, ForkedProcess
 
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE_S = 30.0
@@ -133,9 +133,9 @@ _LOOKS = frozenset(
 )
 
 
-def _started(command: list[str], env: dict[str, str], slave: int) -> subprocess.Popen[bytes] | Forged:
-    if CAN_FORGE and "PYTHONIOENCODING" not in env:
-        return FORGE.make(command[0], command[1:], env, (slave, slave, slave))
+def _started(command: list[str], env: dict[str, str], slave: int) -> subprocess.Popen[bytes] | ForkedProcess:
+    if CAN_FORK and "PYTHONIOENCODING" not in env:
+        return FORK_SERVER.make(command[0], command[1:], env, (slave, slave, slave))
     # Python itself looks at this when it starts, and never again.
     return subprocess.Popen(
         [sys.executable, *command],

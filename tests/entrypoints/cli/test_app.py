@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from gpuherd import __version__
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.exit_codes import MEANINGS, ExitCode
-from tests.entrypoints.cli.support import Cli, HastyClock, nothing
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS, ExitCode
+from tests.entrypoints.cli.support import Cli, InstantClock, nothing
 
 
 def test_help_documents_every_exit_code(cli: Cli) -> None:
@@ -51,7 +51,7 @@ def test_commands_that_were_handed_in_get_their_own_options_and_no_connection() 
 
     app = build_app(
         connect=connect,
-        clock=HastyClock(),
+        clock=InstantClock(),
         chance=random.Random(1),
         serve=serve,
         simulator=nothing,

@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.backup import BackupMade, backup_commands
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.doctor import Finding, Verdict, doctor_command
-from tests.entrypoints.cli.support import Cli, FakeApi, HastyClock, app_for, nothing
+from gpuherd.entrypoints.cli.commands.database import BackupMade, backup_commands
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from tests.entrypoints.cli.support import Cli, FakeApi, InstantClock, app_for, nothing
 
 SERVERS = {"serve", "simulator", "demo"}
 
@@ -64,13 +64,13 @@ def test_a_quiet_doctor_and_a_quiet_backup_say_nothing() -> None:
 
     app = build_app(
         connect=lambda: Connection("http://127.0.0.1:1"),
-        clock=HastyClock(),
+        clock=InstantClock(),
         chance=random.Random(1),
         serve=nothing,
         simulator=nothing,
         demo=nothing,
         more={
-            **doctor_command(lambda: [Finding("port", Verdict.PROBLEM, "taken", "free it")]),
+            **doctor_command(lambda: [CheckResult("port", Severity.PROBLEM, "taken", "free it")]),
             **backup_commands(make, put_back),
         },
     )
@@ -88,7 +88,7 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_command_that_answers_can_do_so_in_json() -> None:
-    app = app_for(lambda: Connection("http://127.0.0.1:1"), HastyClock())
+    app = app_for(lambda: Connection("http://127.0.0.1:1"), InstantClock())
     for name, command in commands(typer.main.get_command(app)):
         words = {word for parameter in command.params for word in parameter.opts}
         assert ("--json" in words) == (name not in SERVERS), name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tests.entrypoints.cli.support import DROPPED, Answer, FakeApi, Seen, details, problem
+from tests.entrypoints.cli.support import DROPPED, Answer, FakeApi, SeenRequest, details, problem
 from tests.entrypoints.cli.terminal import RICH, Terminal, terminal
 
 pytestmark = pytest.mark.processes
@@ -77,7 +77,7 @@ def test_the_stages_are_followed_live(api: FakeApi) -> None:
 
 
 def test_times_run_while_the_server_is_silent(api: FakeApi, gate: threading.Event) -> None:
-    def held(_: Seen) -> Answer:
+    def held(_: SeenRequest) -> Answer:
         gate.wait(20)
         return Answer(live("ready"))
 
@@ -130,7 +130,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(api: FakeApi) -> None:
 
 
 def test_ctrl_c_before_the_answer_says_how_to_be_sure(api: FakeApi, gate: threading.Event) -> None:
-    def held(_: Seen) -> Answer:
+    def held(_: SeenRequest) -> Answer:
         gate.wait(20)
         return ACCEPTED
 

@@ -13,21 +13,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.adapters.sql.event_log import SqlEventLog
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.domain.secret import Secret
+from gpuherd.adapters.sql.events import SqlEventLog
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.plane import EventDesk, Plane
-from gpuherd.simulator.world import World
-from gpuherd.usecases.event_feed import EventFeed
-from gpuherd.usecases.list_instances import ListInstances
-from gpuherd.usecases.look_up import LookUp
-from gpuherd.usecases.plan_launch import PlanLaunch
-from gpuherd.usecases.retry_job import RetryJob
-from gpuherd.usecases.tell_why import TellWhy
+from gpuherd.entrypoints.plane import EventServices, Plane
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.instances.find import AuthorizedLookup
+from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.jobs.retry import RetryJob
 from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, postgres_slate  # noqa: F401
+from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
 from tests.support.herd import RULES, Herd
 from tests.support.inline_database import InlinePostgres
 from tests.support.keys import keys_of
@@ -78,30 +78,30 @@ def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
     return Plane(
         launch_instance=herd.launch_instance,
         plan_launch=PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, 30.0),
-        tell_why=TellWhy(herd.instances, herd.book),
+        explain_instance=ExplainInstance(herd.instances, herd.book),
         find_instance=herd.find_instance,
         read_instance=herd.reader,
         list_instances=ListInstances(herd.instances, herd.clock),
         list_comprehensive=herd.comprehensive,
         sync_cloud=herd.sync_cloud,
-        tend_caches=herd.tend_caches,
+        manage_caches=herd.manage_caches,
         change_goal=herd.change_goal,
         retry_job=RetryJob(herd.book, herd.outbox, herd.clock),
         webhooks=webhooks_of(herd),
-        orphans=herd.orphan_desk,
-        events=EventDesk(log, feed),
+        orphans=herd.orphan_services,
+        events=EventServices(log, feed),
         instances=herd.instances,
-        sightings=herd.sightings,
+        observations=herd.observations,
         jobs=herd.book,
         flags=herd.flags,
         catalogue=herd.catalogue,
-        targets=TargetPolicy(),
-        look_up=LookUp(herd.instances, herd.book, herd.outbox),
+        targets=EgressPolicy(),
+        lookup=AuthorizedLookup(herd.instances, herd.book, herd.outbox),
         keys=keys_of(herd, Secret(KEY)),
         clock=herd.clock,
         ids=herd.ids,
         breaker_state=lambda: herd.breaker_state,
-        cloud_trouble=lambda: herd.observer.trouble,
+        cloud_trouble=lambda: herd.observer.error_code,
         meter=meter,
         metrics=page_of(herd, meter, event_streams=lambda: feed.streams),
         is_ready=lambda: True,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from gpuherd.bootstrap.http_protocol import DoorLimits
-from gpuherd.bootstrap.http_server import HttpServer
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.server.http_server import HttpServer
+from gpuherd.server.protocol import ConnectionLimits
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RawReply:
 
 
 @dataclass(frozen=True)
-class Door:
+class RunningServer:
     """A server that listens."""
 
     port: int
@@ -68,7 +68,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def open_to_all(plane: Plane, limits: DoorLimits) -> AsyncIterator[Door]:
+async def running_server(plane: Plane, limits: ConnectionLimits) -> AsyncIterator[RunningServer]:
     """Serve a plane on a free port of this machine."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ async def open_to_all(plane: Plane, limits: DoorLimits) -> AsyncIterator[Door]:
             while not server.started:
                 await asyncio.sleep(0.01)
         try:
-            yield Door(listening.getsockname()[1], server)
+            yield RunningServer(listening.getsockname()[1], server)
         finally:
             server.should_exit = True
             await serving

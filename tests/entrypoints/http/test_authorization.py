@@ -8,9 +8,11 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints.http import access, app, instances
-from gpuherd.entrypoints.http.access import ACCESS, OPEN, Undeclared, check_declared
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.entrypoints.auth import authorization
+from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, UndeclaredRoute, check_routes_declared
+from gpuherd.entrypoints.http import app
+from gpuherd.entrypoints.http.routes import instances
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
@@ -20,7 +22,7 @@ MUTATES = {"post", "put", "patch", "delete"}
 # A question that needs a body.
 ONLY_ASKS = {("POST", "/api/plans")}
 READS_WITH_ADMIN = {
-    path for (method, path), scope in ACCESS.items() if method == "GET" and scope is Scope.ADMIN
+    path for (method, path), scope in ROUTE_SCOPES.items() if method == "GET" and scope is Scope.ADMIN
 }
 
 
@@ -48,17 +50,17 @@ class TestEveryRoute:
         self, anonymous: httpx.AsyncClient
     ) -> None:
         found = {(method, path) for method, path, _ in await routes_of(anonymous)}
-        assert found == set(ACCESS)
+        assert found == set(ROUTE_SCOPES)
 
     async def test_without_a_key_every_closed_route_is_401(self, anonymous: httpx.AsyncClient) -> None:
         for method, path, _ in await routes_of(anonymous):
             reply = await anonymous.request(method, filled(path))
-            wanted = ACCESS[method, path]
+            wanted = ROUTE_SCOPES[method, path]
             assert (reply.status_code == 401) == (wanted is not OPEN), (method, path, reply.status_code)
 
     async def test_other_methods_of_a_closed_route_are_401_too(self, anonymous: httpx.AsyncClient) -> None:
         for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "TRACE"):
-            for path in {path for _, path in ACCESS if path.startswith("/api")}:
+            for path in {path for _, path in ROUTE_SCOPES if path.startswith("/api")}:
                 assert (await anonymous.request(method, filled(path))).status_code == 401, (method, path)
 
     async def test_a_read_key_on_every_mutating_route_is_403(
@@ -77,12 +79,12 @@ class TestEveryRoute:
         self, anonymous: httpx.AsyncClient, plane: Plane
     ) -> None:
         key = await make_key(plane, "write")
-        for method, path in (it for it, scope in ACCESS.items() if scope is Scope.ADMIN):
+        for method, path in (it for it, scope in ROUTE_SCOPES.items() if scope is Scope.ADMIN):
             reply = await anonymous.request(method, filled(path), headers=bearer(key), json={})
             assert (reply.status_code, reply.json()["details"]["needed"]) == (403, "admin"), (method, path)
 
     async def test_an_admin_key_is_refused_nowhere(self, anonymous: httpx.AsyncClient, plane: Plane) -> None:
-        for method, path in ACCESS:
+        for method, path in ROUTE_SCOPES:
             # A fresh one each, since one of the routes could revoke it.
             key = await make_key(plane, "admin")
             reply = await anonymous.request(method, filled(path), headers=bearer(key), json={})
@@ -91,28 +93,28 @@ class TestEveryRoute:
     async def test_reading_is_for_every_key_but_where_everybody_s_things_are_shown(self) -> None:
         assert {path.split("/")[2] for path in READS_WITH_ADMIN} == {"orphans", "webhooks", "keys", "audit"}
         assert all("/deliveries" not in path for path in READS_WITH_ADMIN)
-        mutating = {it: scope for it, scope in ACCESS.items() if it[0].lower() in MUTATES}
+        mutating = {it: scope for it, scope in ROUTE_SCOPES.items() if it[0].lower() in MUTATES}
         assert {scope for it, scope in mutating.items() if it not in ONLY_ASKS} == {Scope.WRITE, Scope.ADMIN}
         assert {mutating[it] for it in ONLY_ASKS} == {Scope.READ}
 
     async def test_the_document_says_what_each_route_needs(self, anonymous: httpx.AsyncClient) -> None:
         for method, path, said in await routes_of(anonymous):
-            wanted = ACCESS[method, path]
-            assert said["security"] == ([] if wanted is OPEN else [{access.SCHEME: [wanted.value]}])
+            wanted = ROUTE_SCOPES[method, path]
+            assert said["security"] == ([] if wanted is OPEN else [{authorization.SCHEME: [wanted.value]}])
         document = (await anonymous.get("/openapi.json")).json()
-        assert document["components"]["securitySchemes"][access.SCHEME]["scheme"] == "bearer"
+        assert document["components"]["securitySchemes"][authorization.SCHEME]["scheme"] == "bearer"
 
     def test_a_route_that_nobody_declared_fails_the_build(
         self, plane: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stray = APIRouter()
         stray.get("/api/backdoor")(instances.show)
-        with pytest.raises(Undeclared, match="/api/backdoor"):
-            check_declared([stray, *(part.router for part in app.PARTS)])
+        with pytest.raises(UndeclaredRoute, match="/api/backdoor"):
+            check_routes_declared([stray, *(part.router for part in app.ROUTE_MODULES)])
         # A copy: to take one out and put it back would change the order of the document for others.
-        fewer = {route: scope for route, scope in ACCESS.items() if route != ("POST", "/api/sync")}
-        monkeypatch.setattr(access, "ACCESS", fewer)
-        with pytest.raises(Undeclared, match="/api/sync"):
+        fewer = {route: scope for route, scope in ROUTE_SCOPES.items() if route != ("POST", "/api/sync")}
+        monkeypatch.setattr(authorization, "ROUTE_SCOPES", fewer)
+        with pytest.raises(UndeclaredRoute, match="/api/sync"):
             app.build_app(plane)
 
     async def test_the_short_cut_of_a_create_looks_at_the_scope_too(

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.bootstrap.http_protocol import DoorLimits
-from gpuherd.entrypoints.http.access import ACCESS
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.server.protocol import ConnectionLimits
 from tests.entrypoints.http.conftest import GOOD, KEY
-from tests.entrypoints.http.raw_http import Door, open_to_all
+from tests.entrypoints.http.raw_http import RunningServer, running_server
 from tests.support.herd import Herd
 
 MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "correlationId", "timestamp"}
@@ -27,8 +27,8 @@ CHUNK = b"%x\r\n%b\r\n" % (len(WISH), WISH)
 
 
 @pytest.fixture
-async def door(plane: Plane) -> AsyncIterator[Door]:
-    async with open_to_all(plane, DoorLimits(head_s=1, body_s=1, idle_s=1)) as it:
+async def door(plane: Plane) -> AsyncIterator[RunningServer]:
+    async with running_server(plane, ConnectionLimits(head_s=1, body_s=1, idle_s=1)) as it:
         yield it
 
 
@@ -79,7 +79,7 @@ WIRE = {
 
 @pytest.mark.parametrize(("sent", "status"), WIRE.values(), ids=WIRE.keys())
 async def test_what_is_not_http_is_refused_and_the_connection_closed(
-    door: Door, herd: Herd, sent: bytes, status: int
+    door: RunningServer, herd: Herd, sent: bytes, status: int
 ) -> None:
     reply = await door.send(sent)
     assert reply.status == status
@@ -91,7 +91,9 @@ async def test_what_is_not_http_is_refused_and_the_connection_closed(
     assert herd.rows(herd.tables.instance) == []
 
 
-async def test_no_second_request_can_be_smuggled_behind_a_refused_one(door: Door, herd: Herd) -> None:
+async def test_no_second_request_can_be_smuggled_behind_a_refused_one(
+    door: RunningServer, herd: Herd
+) -> None:
     second = POST + b"Content-Length: 68\r\n\r\n" + WISH
     for _, (sent, _) in WIRE.items():
         if not sent.endswith(b"x"):
@@ -100,14 +102,14 @@ async def test_no_second_request_can_be_smuggled_behind_a_refused_one(door: Door
     assert herd.rows(herd.tables.instance) == []
 
 
-async def test_an_offer_to_speak_another_protocol_is_not_taken(door: Door) -> None:
+async def test_an_offer_to_speak_another_protocol_is_not_taken(door: RunningServer) -> None:
     for name in (b"websocket", b"h2c"):
         asked = GET + b"Connection: Upgrade, close\r\nUpgrade: " + name + b"\r\nSec-WebSocket-Version: 13\r\n"
         reply = await door.send(asked + b"Sec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==\r\n\r\n")
         assert (reply.status, reply.json["total"]) == (200, 0)
 
 
-async def test_another_host_in_the_address_changes_nothing(door: Door) -> None:
+async def test_another_host_in_the_address_changes_nothing(door: RunningServer) -> None:
     reply = await door.send(b"GET http://evil.example/livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert reply.json == {"status": "alive"}
 
@@ -132,7 +134,7 @@ WORDS = {
     "lookup": "$%7Bjndi:ldap:%2F%2Fx%7D",
     "query": "x%3Fadmin=1%23",
 }
-WITH_WORD = sorted(it for it in ACCESS if "{" in it[1])
+WITH_WORD = sorted(it for it in ROUTE_SCOPES if "{" in it[1])
 
 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS.keys())

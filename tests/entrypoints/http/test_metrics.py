@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpuherd.domain.instance import Status
+from gpuherd.domain.instance.instance import Status
 from gpuherd.jobs.job import JobStatus
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql import schema
-from gpuherd.entrypoints.http.access import ACCESS, OPEN
-from gpuherd.entrypoints.http.app import PARTS
-from gpuherd.entrypoints.http.openapi import MEDIA
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
+from gpuherd.entrypoints.http.app import ROUTE_MODULES
+from gpuherd.entrypoints.http.openapi import MEDIA_TYPE_BY_PATH
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.openapi_values import NASTY, Json, each_field_wrong, fitting, resolved, unfitting
@@ -28,7 +28,7 @@ EXAMPLES = 8
 PROBLEM = "application/problem+json"
 # Its reply has no end to wait for; its own tests read it as it comes.
 ENDLESS = "/api/events"
-WATCHED = (schema.instance, schema.api_key, schema.webhook_endpoint, schema.operation, schema.delivery)
+WATCHED = (tables.instance, tables.api_key, tables.webhook_endpoint, tables.operation, tables.delivery)
 COUNTS = sa.select(*(sa.select(sa.func.count()).select_from(it).scalar_subquery() for it in WATCHED))
 
 
@@ -76,8 +76,8 @@ class TestTheDocument:
             assert good, path
             for status in good:
                 (media,) = said["responses"][status]["content"].values()
-                assert media["schema"]["type"] == ("string" if path in MEDIA else "object")
-            if ACCESS[method, path] is not OPEN:
+                assert media["schema"]["type"] == ("string" if path in MEDIA_TYPE_BY_PATH else "object")
+            if ROUTE_SCOPES[method, path] is not OPEN:
                 assert said["responses"].keys() >= {"401", "403", "429", "500", "503"}
             for status, reply in said["responses"].items():
                 if status >= "4" and PROBLEM in reply["content"]:
@@ -211,7 +211,7 @@ async def test_every_field_may_be_wrong_in_every_way(
     assert tried > 500
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda it: it.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("part", ROUTE_MODULES, ids=lambda it: it.__name__.rpartition(".")[2])
 async def test_whatever_is_sent_the_reply_is_as_documented(
     part: Any, api: httpx.AsyncClient, herd: Herd, plane: Plane, document: Json
 ) -> None:

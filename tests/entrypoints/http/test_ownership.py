@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http.access import ACCESS
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
@@ -19,7 +19,7 @@ HOOK = {"webhookUrl": "https://example.com/hook"}
 NAMES = {"id_or_name": "instance", "operation_id": "operation", "job_id": "job", "delivery_id": "delivery"}
 FOREIGN = sorted(
     (method, path)
-    for (method, path), scope in ACCESS.items()
+    for (method, path), scope in ROUTE_SCOPES.items()
     if scope not in (None, "admin") and any(f"{{{name}}}" in path for name in NAMES)
 )
 IDS_OF_NOBODY = {"instance": "inst_" + "0" * 26, "operation": "op_0", "job": "job_0", "delivery": "msg_0"}
@@ -129,7 +129,7 @@ async def test_kept_bytes_do_not_leak(api: httpx.AsyncClient, people: People, he
     path = f"/api/instances/{people.things['instance']}"
     for headers, status in ((people.ada, 200), (people.bob, 404), (people.ada, 200), (people.bob, 404)):
         assert (await api.get(path, headers=headers)).status_code == status
-    assert herd.reader.kept(people.things["instance"]) is not None
+    assert herd.reader.cached_details(people.things["instance"]) is not None
     # And the other way round: the one who may not see it asks first.
     herd.reader.caches[0].clear()
     for headers, status in ((people.bob, 404), (people.ada, 200)):
@@ -174,7 +174,7 @@ async def test_what_goes_to_an_endpoint_is_for_admins(
     for method, path in (("GET", ""), ("POST", "/replay")):
         reply = await api.request(method, f"/api/webhooks/deliveries/{hidden}{path}", headers=people.bob)
         assert reply.json()["code"] == "DELIVERY_NOT_FOUND"
-    endpoint = (await plane.webhooks.endpoints.everyone())[0].id
+    endpoint = (await plane.webhooks.endpoints.list_all())[0].id
     tested = await api.post("/api/webhooks/test", json={"endpointId": endpoint}, headers=people.bob)
     assert tested.status_code == 403
 

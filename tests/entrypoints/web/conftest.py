@@ -11,11 +11,11 @@ import pytest
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
-from tests.support.fresh_postgres import fresh_postgres, postgres_slate
+from tests.support.fresh_postgres import fresh_postgres, reusable_postgres
 from tests.support.keys import make_key
 from tests.support.postgres import postgres_server
 
-__all__ = ["clock", "fresh_postgres", "herd", "meter", "plane", "postgres_server", "postgres_slate"]
+__all__ = ["clock", "fresh_postgres", "herd", "meter", "plane", "postgres_server", "reusable_postgres"]
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Site": "same-origin"}
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
@@ -46,7 +46,7 @@ class Browser:
 
 
 @pytest.fixture
-async def stranger(plane: Plane) -> AsyncIterator[Browser]:
+async def signed_out(plane: Plane) -> AsyncIterator[Browser]:
     """A browser that has no session."""
     transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=BROWSER) as client:
@@ -54,19 +54,19 @@ async def stranger(plane: Plane) -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def admin(stranger: Browser) -> Browser:
+async def admin(signed_out: Browser) -> Browser:
     """A browser that is signed in with the admin key."""
-    assert (await stranger.sign_in(KEY)).status_code == 303
-    return stranger
+    assert (await signed_out.sign_in(KEY)).status_code == 303
+    return signed_out
 
 
 @pytest.fixture
-async def signed_in(plane: Plane, stranger: Browser) -> AsyncIterator[Callable[[str], Awaitable[Browser]]]:
+async def signed_in(plane: Plane, signed_out: Browser) -> AsyncIterator[Callable[[str], Awaitable[Browser]]]:
     """Return a browser that is signed in with a new key of some scope."""
 
     async def with_scope(scope: str) -> Browser:
         made = await make_key(plane, scope)
-        assert (await stranger.sign_in(made.secret.reveal())).status_code == 303
-        return stranger
+        assert (await signed_out.sign_in(made.secret.reveal())).status_code == 303
+        return signed_out
 
     yield with_scope

@@ -7,11 +7,17 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints.http.access import ACCESS, OPEN, PAGES, SESSION_STREAM, Undeclared
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.entrypoints.auth.authorization import (
+    OPEN,
+    PAGE_SCOPES,
+    ROUTE_SCOPES,
+    SESSION_STREAM,
+    UndeclaredRoute,
+)
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web import app as pages
-from gpuherd.entrypoints.web import jobs
+from gpuherd.entrypoints.web.pages import jobs
 from gpuherd.entrypoints.web.static_files import static_url
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
@@ -19,8 +25,8 @@ from tests.support.herd import Herd
 from tests.support.keys import make_key
 
 SignedIn = Callable[[str], Awaitable[Browser]]
-CLOSED = [it for it, scope in PAGES.items() if scope is not OPEN]
-FORMS = [path for method, path in PAGES if method == "POST" and path != "/login"]
+CLOSED = [it for it, scope in PAGE_SCOPES.items() if scope is not OPEN]
+FORMS = [path for method, path in PAGE_SCOPES if method == "POST" and path != "/login"]
 
 
 def filled(path: str, word: str = "anything") -> str:
@@ -30,44 +36,46 @@ def filled(path: str, word: str = "anything") -> str:
 class TestWithoutASession:
     @pytest.mark.parametrize(("method", "path"), CLOSED)
     async def test_every_closed_page_leads_to_the_login(
-        self, stranger: Browser, method: str, path: str
+        self, signed_out: Browser, method: str, path: str
     ) -> None:
-        reply = await stranger.client.request(method, filled(path))
+        reply = await signed_out.client.request(method, filled(path))
         assert reply.status_code == 303
         assert reply.headers["location"].startswith("/login")
 
-    async def test_the_way_back_is_kept(self, stranger: Browser) -> None:
-        reply = await stranger.open("/jobs?status=FAILED&type=x")
+    async def test_the_way_back_is_kept(self, signed_out: Browser) -> None:
+        reply = await signed_out.open("/jobs?status=FAILED&type=x")
         assert reply.headers["location"] == "/login?next=/jobs%3Fstatus%3DFAILED%26type%3Dx"
 
-    async def test_a_program_gets_401_in_json(self, stranger: Browser) -> None:
-        reply = await stranger.open("/jobs", Accept="*/*")
+    async def test_a_program_gets_401_in_json(self, signed_out: Browser) -> None:
+        reply = await signed_out.open("/jobs", Accept="*/*")
         assert (reply.status_code, reply.json()["code"]) == (401, "UNAUTHORIZED")
 
     @pytest.mark.parametrize("accept", ["*/*", "text/html"])
-    async def test_the_front_door_leads_to_the_login(self, stranger: Browser, accept: str) -> None:
-        reply = await stranger.open("/", Accept=accept)
+    async def test_the_front_door_leads_to_the_login(self, signed_out: Browser, accept: str) -> None:
+        reply = await signed_out.open("/", Accept=accept)
         assert (reply.status_code, reply.headers["location"]) == (303, "/login")
-        assert (await stranger.open("/", Accept="application/json")).status_code == 401
+        assert (await signed_out.open("/", Accept="application/json")).status_code == 401
 
-    async def test_a_refresh_of_an_open_page_is_sent_to_the_login_as_a_whole(self, stranger: Browser) -> None:
-        reply = await stranger.client.get("/", headers={"HX-Request": "true", "Accept": "*/*"})
+    async def test_a_refresh_of_an_open_page_is_sent_to_the_login_as_a_whole(
+        self, signed_out: Browser
+    ) -> None:
+        reply = await signed_out.client.get("/", headers={"HX-Request": "true", "Accept": "*/*"})
         assert (reply.status_code, reply.headers["hx-redirect"]) == (401, "/login")
 
-    async def test_the_api_still_answers_401_in_json(self, stranger: Browser) -> None:
-        for method, path in ACCESS:
+    async def test_the_api_still_answers_401_in_json(self, signed_out: Browser) -> None:
+        for method, path in ROUTE_SCOPES:
             if path.startswith("/api/"):
-                reply = await stranger.client.request(method, filled(path))
+                reply = await signed_out.client.request(method, filled(path))
                 assert (reply.status_code, reply.json()["code"]) == (401, "UNAUTHORIZED"), path
 
-    async def test_open_pages_are_open(self, stranger: Browser) -> None:
+    async def test_open_pages_are_open(self, signed_out: Browser) -> None:
         for path in ("/login", "/docs", static_url("herd.css")):
-            assert (await stranger.open(path)).status_code == 200, path
+            assert (await signed_out.open(path)).status_code == 200, path
 
 
 class TestWithASession:
     async def test_of_the_api_it_opens_the_stream_of_events_alone(self, admin: Browser) -> None:
-        for method, path in ACCESS:
+        for method, path in ROUTE_SCOPES:
             if path.startswith("/api/") and (method, path) != ("GET", SESSION_STREAM):
                 assert (await admin.client.request(method, filled(path))).status_code == 401, (method, path)
 
@@ -98,12 +106,12 @@ class TestWithASession:
         assert (await admin.client.head("/")).status_code == 200
 
     async def test_a_key_with_a_limit_of_requests_has_it_here_too(
-        self, stranger: Browser, plane: Plane
+        self, signed_out: Browser, plane: Plane
     ) -> None:
         made = await make_key(plane, "read", requests_per_minute=2)
-        await stranger.sign_in(made.secret.reveal())
-        assert (await stranger.open(static_url("herd.css"))).status_code == 200, "files are not counted"
-        replies = [await stranger.open("/") for _ in range(3)]
+        await signed_out.sign_in(made.secret.reveal())
+        assert (await signed_out.open(static_url("herd.css"))).status_code == 200, "files are not counted"
+        replies = [await signed_out.open("/") for _ in range(3)]
         assert [it.status_code for it in replies] == [200, 200, 429]
         assert replies[2].headers["content-type"].startswith("text/html")
 
@@ -127,7 +135,7 @@ class TestScopes:
     ) -> None:
         browser = await signed_in(scope)
         refused = 0
-        for (method, path), needed in PAGES.items():
+        for (method, path), needed in PAGE_SCOPES.items():
             if needed is not None and not Scope(scope).includes(needed):
                 send = browser.send if method == "POST" else browser.open
                 reply = await send(filled(path))
@@ -169,7 +177,7 @@ class TestForms:
     async def test_what_another_site_has_begun_is_refused(
         self, admin: Browser, plane: Plane, headers: dict[str, str]
     ) -> None:
-        session = plane.keys.sessions.proven(admin.client.cookies["gpuherd_session"])
+        session = plane.keys.sessions.verified(admin.client.cookies["gpuherd_session"])
         assert session is not None
         data = {"form_token": session.form_token}
         assert (await admin.client.post("/logout", data=data, headers=headers)).status_code == 403
@@ -192,7 +200,7 @@ class TestForms:
 
 class TestHeaders:
     async def test_every_page_says_what_browsers_may_load(self, admin: Browser) -> None:
-        for method, path in PAGES:
+        for method, path in PAGE_SCOPES:
             reply = await admin.client.request(method, filled(path))
             policy = reply.headers["content-security-policy"]
             assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
@@ -205,7 +213,9 @@ class TestHeaders:
 
     async def test_no_page_has_a_script_or_a_style_in_it(self, admin: Browser, herd: Herd) -> None:
         it = await herd.settle(await herd.launch("alpha"))
-        plain = [path for method, path in PAGES if method == "GET" and "{" not in path and path != "/login"]
+        plain = [
+            path for method, path in PAGE_SCOPES if method == "GET" and "{" not in path and path != "/login"
+        ]
         for path in [*plain, f"/instances/{it.id}"]:
             page = await admin.text(path)
             assert "<style" not in page
@@ -215,13 +225,13 @@ class TestHeaders:
 
 
 class TestStaticFiles:
-    async def test_a_file_may_be_kept_for_ever_and_has_its_type(self, stranger: Browser) -> None:
+    async def test_a_file_may_be_kept_for_ever_and_has_its_type(self, signed_out: Browser) -> None:
         for name, kind in (
             ("herd.css", "text/css"),
             ("live.js", "text/javascript"),
             ("icon.svg", "image/svg+xml"),
         ):
-            reply = await stranger.open(static_url(name))
+            reply = await signed_out.open(static_url(name))
             assert reply.headers["content-type"].startswith(kind)
             assert reply.headers["cache-control"] == "public, max-age=31536000, immutable"
 
@@ -237,14 +247,14 @@ class TestStaticFiles:
             "/static",
         ],
     )
-    async def test_nothing_else_can_be_had(self, stranger: Browser, path: str) -> None:
-        assert (await stranger.open(path)).status_code in (303, 404)
-        assert (await stranger.open(path, Accept="*/*")).status_code in (401, 404)
+    async def test_nothing_else_can_be_had(self, signed_out: Browser, path: str) -> None:
+        assert (await signed_out.open(path)).status_code in (303, 404)
+        assert (await signed_out.open(path, Accept="*/*")).status_code in (401, 404)
 
 
 def test_a_page_that_nobody_declared_is_not_built(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ROUTES", {**jobs.ROUTES, ("GET", "/secret"): jobs.show})
-    with pytest.raises(Undeclared, match="/secret"):
+    with pytest.raises(UndeclaredRoute, match="/secret"):
         pages.build_pages(plane, dict)
 
 

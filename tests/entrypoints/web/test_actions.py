@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.instance import Status
+from gpuherd.domain.instance.instance import Status
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.job_book import JobQuery
-from gpuherd.ports.store import InstanceQuery
+from gpuherd.ports.instances import InstanceQuery
+from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.webhooks import DeliveryQuery
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
-from tests.support.strangers import rent_past_gpuherd
+from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 SignedIn = Callable[[str], Awaitable[Browser]]
 WISH = {"name": "train-7", "productName": "RTX 4090 24GB", "templateId": "101"}
@@ -146,7 +146,7 @@ class TestTheRest:
         await herd.launch("alpha")
         (job,) = (await plane.jobs.page(JobQuery())).jobs
         await plane.jobs.started(job.id)
-        await plane.jobs.gave_up(job.id, "the <b>reason</b>")
+        await plane.jobs.mark_failed(job.id, "the <b>reason</b>")
         page = await admin.text("/jobs?status=FAILED")
         assert "the &lt;b&gt;reason&lt;/b&gt;" in page
         assert (await admin.send(f"/jobs/{job.id}/retry")).status_code == 303
@@ -168,18 +168,18 @@ class TestTheRest:
         made = await admin.send("/endpoints", url="https://example.com/h", events="instance.ready")
         assert "whsec_" in made.text
         assert "whsec_" not in await admin.text("/endpoints")
-        (endpoint,) = await plane.webhooks.endpoints.everyone()
+        (endpoint,) = await plane.webhooks.endpoints.list_all()
         assert endpoint.events == ("instance.ready",)
         assert "generation 2" in (await admin.send(f"/endpoints/{endpoint.id}/rotate")).text
         assert (await admin.send(f"/endpoints/{endpoint.id}/enable")).status_code == 303
         await admin.send(f"/endpoints/{endpoint.id}/remove")
-        assert await plane.webhooks.endpoints.everyone() == ()
+        assert await plane.webhooks.endpoints.list_all() == ()
 
     async def test_a_key_is_shown_once_and_revoked(self, admin: Browser, plane: Plane) -> None:
         made = await admin.send(
             "/keys", label="anna", scope="write", days="30", maxGpus="4", maxHourlyUsd="$2"
         )
-        (key,) = await plane.keys.manage.everyone()
+        (key,) = await plane.keys.manage.list_all()
         found = re.search(rf"ghk_{key.id}_[0-9A-Za-z]+", made.text)
         assert found is not None
         assert found[0] not in await admin.text("/keys")
@@ -191,12 +191,12 @@ class TestTheRest:
     async def test_a_key_that_makes_no_sense_is_not_made(self, admin: Browser, plane: Plane) -> None:
         for said in ({"scope": "all"}, {"scope": "read", "days": "x"}, {"scope": "read", "maxGpus": "many"}):
             assert (await admin.send("/keys", **said)).status_code == 400
-        assert await plane.keys.manage.everyone() == ()
+        assert await plane.keys.manage.list_all() == ()
 
     async def test_an_orphan_is_adopted_stopped_or_deleted(
         self, admin: Browser, herd: Herd, plane: Plane
     ) -> None:
-        first, second = (rent_past_gpuherd(herd.world, f"stray-{n}") for n in range(2))
+        first, second = (rent_outside_gpuherd(herd.world, f"stray-{n}") for n in range(2))
         await herd.run_for(timedelta(minutes=2))
         page = await admin.text("/orphans")
         assert "stray-0" in page

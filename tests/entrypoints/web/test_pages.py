@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.entrypoints.http.access import PAGES
-from gpuherd.entrypoints.web import overview
+from gpuherd.entrypoints.auth.authorization import PAGE_SCOPES
+from gpuherd.entrypoints.web.pages import overview
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
-PLAIN = [path for method, path in PAGES if method == "GET" and "{" not in path]
+PLAIN = [path for method, path in PAGE_SCOPES if method == "GET" and "{" not in path]
 
 
 @pytest.mark.parametrize("path", PLAIN)
@@ -36,7 +36,7 @@ async def test_an_instance_has_a_page(admin: Browser, herd: Herd) -> None:
 async def test_a_large_fleet_is_counted_once_for_all_who_look(
     admin: Browser, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "LARGE", 2)
+    monkeypatch.setattr(overview, "SUMMARY_CACHED_ABOVE", 2)
     for n in range(3):
         await herd.launch(f"job-{n}")
     first = await admin.text("/")
@@ -46,5 +46,5 @@ async def test_a_large_fleet_is_counted_once_for_all_who_look(
     assert "data-busy" not in first
     assert "of 3<" in again
     assert "data-busy" in again, "the page looks again by itself"
-    await clock.sleep(overview.KEPT_S)
+    await clock.sleep(overview.SUMMARY_TTL_S)
     assert "of 4<" in await admin.text("/")

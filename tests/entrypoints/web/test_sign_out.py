@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from gpuherd.clock import Ids
-from gpuherd.domain.copying import replace
-from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.http.access import SESSION_STREAM
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.fast_replace import replace
+from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
+from gpuherd.entrypoints.auth.sessions import SESSION_LIFETIME, Sessions
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.http.events import SESSION_ASKED_AGAIN
+from gpuherd.entrypoints.http.routes.events import SESSION_RECHECK_INTERVAL
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web.sessions import LIFETIME, Sessions
 from gpuherd.entrypoints.web.static_files import static_url
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import BROWSER, Browser
@@ -23,7 +23,7 @@ from tests.support.event_streams import asking
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import keys_of, make_key
-from tests.support.memory.ended_sessions import MemoryEndedSessions
+from tests.support.memory.revoked_sessions import MemoryRevokedSessions
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def other_plane(plane: Plane, herd: Herd) -> Plane:
 
 
 @pytest.fixture
-def ended() -> MemoryEndedSessions:
-    return MemoryEndedSessions()
+def ended() -> MemoryRevokedSessions:
+    return MemoryRevokedSessions()
 
 
 @pytest.fixture
-def fragile_plane(plane: Plane, herd: Herd, ended: MemoryEndedSessions) -> Plane:
+def fragile_plane(plane: Plane, herd: Herd, ended: MemoryRevokedSessions) -> Plane:
     """One whose memory of ended sessions can be away by itself."""
     sessions = Sessions(Secret(KEY), ended, herd.clock, Ids(herd.clock, herd.chance), rounds=1)
     return replace(plane, keys=replace(plane.keys, sessions=sessions))
@@ -86,7 +86,7 @@ class TestReplicas:
         assert (await there.open("/")).status_code == 200
 
     async def test_the_pages_that_need_no_session_ask_nobody(
-        self, fragile_plane: Plane, ended: MemoryEndedSessions, browsers: AsyncExitStack
+        self, fragile_plane: Plane, ended: MemoryRevokedSessions, browsers: AsyncExitStack
     ) -> None:
         browser = await browser_at(fragile_plane, browsers)
         await browser.sign_in(KEY)
@@ -112,7 +112,7 @@ class TestStreams:
     async def test_it_ends_after_twelve_hours_too(
         self, admin: Browser, plane: Plane, clock: FakeClock
     ) -> None:
-        await clock.advance(LIFETIME.total_seconds() - 10)
+        await clock.advance(SESSION_LIFETIME.total_seconds() - 10)
         async with asking(build_app(plane), SESSION_STREAM, cookies_of(admin)) as stream:
             await clock.advance(8)
             assert (stream.status, stream.complete) == (200, False)
@@ -124,7 +124,7 @@ class TestStreams:
     ) -> None:
         app, mine = build_app(plane), cookies_of(admin)
         async with asking(app, SESSION_STREAM, mine) as stream:
-            await clock.advance(SESSION_ASKED_AGAIN.total_seconds() - 1)
+            await clock.advance(SESSION_RECHECK_INTERVAL.total_seconds() - 1)
             assert not stream.complete
             await clock.advance(2)
             assert stream.complete
@@ -150,7 +150,7 @@ class TestStreams:
 class TestWithoutTheStore:
     @pytest.fixture
     async def browser(
-        self, fragile_plane: Plane, ended: MemoryEndedSessions, browsers: AsyncExitStack
+        self, fragile_plane: Plane, ended: MemoryRevokedSessions, browsers: AsyncExitStack
     ) -> Browser:
         browser = await browser_at(fragile_plane, browsers)
         assert (await browser.sign_in(KEY)).status_code == 303
@@ -158,7 +158,7 @@ class TestWithoutTheStore:
         return browser
 
     async def test_a_page_says_so_as_a_page_and_lets_nobody_in(
-        self, browser: Browser, ended: MemoryEndedSessions
+        self, browser: Browser, ended: MemoryRevokedSessions
     ) -> None:
         for path in ("/", "/jobs", "/keys"):
             reply = await browser.open(path)
@@ -178,7 +178,7 @@ class TestWithoutTheStore:
             assert (await browser.open(path)).status_code == 200, path
 
     async def test_nobody_is_told_that_he_is_out_when_he_is_not(
-        self, browser: Browser, ended: MemoryEndedSessions
+        self, browser: Browser, ended: MemoryRevokedSessions
     ) -> None:
         ended.is_away = False
         found = await browser.text("/instances")
@@ -189,11 +189,11 @@ class TestWithoutTheStore:
         assert "set-cookie" not in reply.headers
 
 
-async def test_a_key_past_its_limit_still_gets_a_page_that_says_so(stranger: Browser, plane: Plane) -> None:
+async def test_a_key_past_its_limit_still_gets_a_page_that_says_so(signed_out: Browser, plane: Plane) -> None:
     made = await make_key(plane, "read", requests_per_minute=1)
-    await stranger.sign_in(made.secret.reveal())
-    assert (await stranger.open("/")).status_code == 200
-    refused = await stranger.open("/")
+    await signed_out.sign_in(made.secret.reveal())
+    assert (await signed_out.open("/")).status_code == 200
+    refused = await signed_out.open("/")
     assert refused.status_code == 429
     assert refused.headers["content-type"].startswith("text/html")
     assert "1 requests a minute" in refused.text

@@ -14,24 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from gpuherd.domain.api_key import Scope
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.cloud.machine import ConnectionDetails
+from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import FieldProblem
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Goal, Status, Wish
-from gpuherd.domain.machine import Connection
-from gpuherd.domain.offer import Offer
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Goal, Status, Wish
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.web.forms import Form
 from gpuherd.entrypoints.web.rendering import TEMPLATES, as_typed, coded, environment, visible
-from gpuherd.entrypoints.web.views import words
+from gpuherd.entrypoints.web.views import formatting
+from gpuherd.entrypoints.web.views.alerts import SystemStatus, alerts_of
 from gpuherd.entrypoints.web.views.api_reference import chapters_of
-from gpuherd.entrypoints.web.views.attention import House, alerts_of
-from gpuherd.entrypoints.web.views.connection import commands_for, link, ways_into
+from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
 from gpuherd.entrypoints.web.views.fleet import can_start, can_stop, cost_of, is_moving, row_of
-from gpuherd.entrypoints.web.views.history import WIDTH, cost_so_far, stretches
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
 from gpuherd.entrypoints.web.views.price_chart import BAR_WIDTH, price_groups
-from gpuherd.entrypoints.web.views.wish_form import blank, body_of, problems_by_field, typed
+from gpuherd.entrypoints.web.views.status_history import WIDTH, cost_so_far, status_spans
+from gpuherd.entrypoints.web.views.wish_form import (
+    default_values,
+    form_values,
+    launch_body_of,
+    problems_by_field,
+)
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 
@@ -55,17 +60,17 @@ class TestWords:
         ],
     )
     def test_money(self, amount: Decimal | None, shown: str) -> None:
-        assert words.money(amount) == shown
+        assert formatting.money(amount) == shown
 
     def test_a_price_is_for_an_hour(self) -> None:
-        assert words.hourly(Decimal("0.35")) == "$0.35/h"
+        assert formatting.hourly(Decimal("0.35")) == "$0.35/h"
 
     def test_every_status_has_a_look(self) -> None:
-        looks = {it: words.look_of(an_instance(status=it)) for it in Status}
-        assert looks[Status.FAILED] == words.BAD
-        assert looks[Status.RUNNING] == words.MOVING, "it is not usable yet"
-        assert words.look_of(a_running_instance()) == words.GOOD
-        assert looks[Status.EXITED] == words.IDLE
+        looks = {it: formatting.look_of(an_instance(status=it)) for it in Status}
+        assert looks[Status.FAILED] == formatting.BAD
+        assert looks[Status.RUNNING] == formatting.MOVING, "it is not usable yet"
+        assert formatting.look_of(a_running_instance()) == formatting.GOOD
+        assert looks[Status.EXITED] == formatting.IDLE
 
 
 class TestVisible:
@@ -141,7 +146,7 @@ class TestHistory:
     EVENTS = story((0, "creating"), (1, ""), (60, "starting"), (120, "running"), (120, "ready"))
 
     def test_each_status_lasts_until_the_next(self) -> None:
-        found = stretches(a_running_instance(), self.EVENTS, START + seconds(300))
+        found = status_spans(a_running_instance(), self.EVENTS, START + seconds(300))
         assert [(it.status, it.seconds, it.is_now) for it in found] == [
             ("creating", 60, False),
             ("starting", 60, False),
@@ -151,12 +156,12 @@ class TestHistory:
 
     def test_an_end_lasts_for_ever(self) -> None:
         events = story((0, "creating"), (60, "failed"))
-        found = stretches(an_instance(status=Status.FAILED), events, START + seconds(300))
+        found = status_spans(an_instance(status=Status.FAILED), events, START + seconds(300))
         assert [it.seconds for it in found] == [60, None]
 
     @given(st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from(["creating", "running", "exited", ""]))))
     def test_the_bar_never_leaves_its_place(self, steps: list[tuple[float, str]]) -> None:
-        found = stretches(an_instance(), story(*sorted(steps)), START + seconds(2e6))
+        found = status_spans(an_instance(), story(*sorted(steps)), START + seconds(2e6))
         end = 0
         for it in found:
             assert it.x == end
@@ -171,10 +176,10 @@ class TestHistory:
 
 class TestAttention:
     def test_a_healthy_herd_needs_nobody(self) -> None:
-        assert alerts_of([a_running_instance()], House(), is_admin=True) == []
+        assert alerts_of([a_running_instance()], SystemStatus(), is_admin=True) == []
 
     def test_everything_that_is_wrong_is_said(self) -> None:
-        house = House(
+        system_status = SystemStatus(
             breaker="OPEN",
             oldest_due_s=100,
             creates_blocked="the tag was lost",
@@ -183,7 +188,9 @@ class TestAttention:
             failed_jobs=1,
             unknown=[an_instance(5)],
         )
-        titles = [it.title for it in alerts_of([an_instance(status=Status.FAILED)], house, is_admin=True)]
+        titles = [
+            it.title for it in alerts_of([an_instance(status=Status.FAILED)], system_status, is_admin=True)
+        ]
         assert titles == [
             "New machines are not rented",
             "Surplus machines are not removed",
@@ -196,13 +203,13 @@ class TestAttention:
         ]
 
     def test_only_an_admin_gets_the_button_that_allows_creates(self) -> None:
-        (mine,) = alerts_of([], House(creates_blocked="why"), is_admin=False)
-        (theirs,) = alerts_of([], House(creates_blocked="why"), is_admin=True)
+        (mine,) = alerts_of([], SystemStatus(creates_blocked="why"), is_admin=False)
+        (theirs,) = alerts_of([], SystemStatus(creates_blocked="why"), is_admin=True)
         assert (mine.action, theirs.action) == ("", "/creates/resume")
 
     def test_a_hundred_failures_do_not_fill_the_page(self) -> None:
         failed = [an_instance(n, status=Status.FAILED) for n in range(100)]
-        found = alerts_of(failed, House(), is_admin=False)
+        found = alerts_of(failed, SystemStatus(), is_admin=False)
         assert len(found) == 6
         assert found[-1].title == "95 more failed"
 
@@ -252,8 +259,8 @@ class TestTheFormOfAWish:
         return Form([*said.items()])
 
     def test_what_is_left_empty_is_not_said(self) -> None:
-        body = body_of(
-            typed(self.form(name=" a ", productName="p", templateId="1", gpuNum="", webhookUrl=""))
+        body = launch_body_of(
+            form_values(self.form(name=" a ", productName="p", templateId="1", gpuNum="", webhookUrl=""))
         )
         assert body == {"name": "a", "productName": "p", "templateId": "1"}
 
@@ -269,7 +276,7 @@ class TestTheFormOfAWish:
             ("healthPort", "8888"),
             ("healthPath", "/ok"),
         ]
-        assert body_of(typed(Form(pairs))) == {
+        assert launch_body_of(form_values(Form(pairs))) == {
             "name": "a",
             "gpuNum": 2,
             "maxHourlyPrice": "1.50",
@@ -280,11 +287,11 @@ class TestTheFormOfAWish:
         }
 
     def test_what_is_no_number_is_left_for_the_api_to_refuse(self) -> None:
-        body = body_of(typed(self.form(gpuNum="two", waitMinutes="long")))
+        body = launch_body_of(form_values(self.form(gpuNum="two", waitMinutes="long")))
         assert (body["gpuNum"], body["waitForCapacity"]) == ("two", {"seconds": "long"})
 
     def test_a_fresh_form_has_defaults_and_what_a_link_says(self) -> None:
-        fresh = blank({"productName": "p", "evil": "x"}, "A")
+        fresh = default_values({"productName": "p", "evil": "x"}, "A")
         assert (fresh.fields["gpuNum"], fresh.fields["productName"], fresh.regions) == ("1", "p", ("A",))
         assert "evil" not in fresh.fields
 
@@ -303,8 +310,10 @@ class TestConnection:
         assert link("https://example.com/x") == "https://example.com/x"
 
     def test_every_way_that_the_cloud_names_is_shown(self) -> None:
-        it = a_running_instance(connection=Connection("ssh -p 1 root@h", "javascript:x", "https://t.example"))
-        assert [(way.title, way.href) for way in ways_into(it)] == [
+        it = a_running_instance(
+            connection=ConnectionDetails("ssh -p 1 root@h", "javascript:x", "https://t.example")
+        )
+        assert [(way.title, way.href) for way in connection_options(it)] == [
             ("SSH", ""),
             ("Jupyter", ""),
             ("Terminal", "https://t.example"),

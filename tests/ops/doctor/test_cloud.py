@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.bootstrap.doctor.cloud import check_cloud
 from gpuherd.clock import SystemClock
+from gpuherd.ops.doctor.cloud import check_cloud
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.world import World
 
 
 @pytest.mark.parametrize(("key", "verdict"), [("sk_good", "ok"), ("bad", "problem")])

@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gpuherd.adapters.sql.migrate import HEAD
-from gpuherd.bootstrap.doctor.database import (
-    Opened,
-    Unopened,
+from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.ops.doctor.database import (
+    OpenedDatabase,
+    UnopenedDatabase,
     check_sqlite,
-    damage_of,
+    damage_in_file,
     open_postgres,
     open_sqlite,
 )
@@ -31,16 +31,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def opened(path: Path) -> Opened:
+def opened(path: Path) -> OpenedDatabase:
     it = open_sqlite(path)
-    assert isinstance(it, Opened)
+    assert isinstance(it, OpenedDatabase)
     return it
 
 
 def test_a_whole_file(file: Path) -> None:
     before = file.read_bytes()
     it = opened(file)
-    assert (it.schema, damage_of(file)) == (HEAD, None)
+    assert (it.schema, damage_in_file(file)) == (HEAD, None)
     assert it.size_bytes is not None
     assert it.size_bytes > 0
     assert file.read_bytes() == before
@@ -65,7 +65,7 @@ async def test_a_file_that_is_damaged(file: Path) -> None:
 def test_a_file_that_is_something_else(tmp_path: Path) -> None:
     path = tmp_path / "gpuherd.db"
     path.write_text("these are no tables" * 100)
-    assert isinstance(open_sqlite(path), Unopened)
+    assert isinstance(open_sqlite(path), UnopenedDatabase)
 
 
 async def test_a_file_that_takes_too_long_to_read_is_said_to_be_unread(file: Path) -> None:
@@ -87,14 +87,14 @@ def test_a_file_of_another_version(file: Path) -> None:
 @pytest.mark.postgres
 async def test_a_postgresql_says_its_version_and_ours(postgres_url: str) -> None:  # noqa: F811
     it = await open_postgres(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
-    assert isinstance(it, Opened)
+    assert isinstance(it, OpenedDatabase)
     assert it.kind.startswith("PostgreSQL ")
     assert it.schema is None
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE alembic_version AS SELECT '0007' AS version_num")
         connection.execute("CREATE TABLE installation AS SELECT 'schema_readable_by' AS key, '0006' AS value")
     it = await open_postgres(postgres_url)
-    assert isinstance(it, Opened)
+    assert isinstance(it, OpenedDatabase)
     assert (it.schema, it.readable_by) == ("0007", "0006")
 
 
@@ -108,5 +108,5 @@ async def test_a_postgresql_says_its_version_and_ours(postgres_url: str) -> None
 )
 async def test_a_postgresql_that_cannot_be_reached_keeps_the_password(url: str) -> None:
     it = await open_postgres(url)
-    assert isinstance(it, Unopened)
+    assert isinstance(it, UnopenedDatabase)
     assert CANARY not in repr(it)

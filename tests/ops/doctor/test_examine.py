@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpuherd import __version__
-from gpuherd.bootstrap.doctor.examine import examine
 from gpuherd.clock import Clock, SystemClock
-from gpuherd.entrypoints.cli.doctor import Finding
-from tests.entrypoints.cli.support import Answer, FakeApi, Seen, running_api
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.examine import examine
+from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, running_api
 from tests.support.databases import migrate_file
 from tests.support.fake_clock import FakeClock
 
@@ -35,7 +35,7 @@ def server() -> Iterator[FakeApi]:
         yield fake
 
 
-def as_gpuherd(seen: Seen) -> Answer:
+def as_gpuherd(seen: SeenRequest) -> Answer:
     match seen.path:
         case "/livez":
             return Answer({"status": "alive"})
@@ -60,7 +60,7 @@ class World:
 
     def __call__(
         self, clock: Clock | None = None, *, limit_s: float = 15, **environ: str
-    ) -> dict[str, Finding]:
+    ) -> dict[str, CheckResult]:
         """The findings by what was checked; each thing is found once."""
         found = examine(clock or SystemClock(), {**self.environ, **environ}, self.folder, limit_s)
         assert len({it.check for it in found}) == len(found)
@@ -164,7 +164,7 @@ def test_for_a_server_elsewhere_nothing_here_is_checked(world: World) -> None:
 def test_a_check_that_hangs_is_bounded_and_hides_no_other(world: World, server: FakeApi) -> None:
     release = threading.Event()
 
-    def hang(_: Seen) -> Answer:
+    def hang(_: SeenRequest) -> Answer:
         release.wait(30)
         return Answer({})
 

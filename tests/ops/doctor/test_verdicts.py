@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from gpuherd import __version__
-from gpuherd.adapters.sql.migrate import HEAD
-from gpuherd.bootstrap.doctor.asking import Answer, Heard, Silence
-from gpuherd.bootstrap.doctor.cloud import judge_cloud
-from gpuherd.bootstrap.doctor.database import Opened, Unopened, judge_database
-from gpuherd.bootstrap.doctor.files import Directory, KeyFile, judge_directory, judge_key_files
-from gpuherd.bootstrap.doctor.judging import judge_clock, judge_settings, judge_strangers
-from gpuherd.bootstrap.doctor.port import Port, judge_port
-from gpuherd.bootstrap.doctor.server import Visit, judge_key, judge_server
-from gpuherd.entrypoints.cli.doctor import Finding
-from gpuherd.settings import Source
+from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.cloud import judge_cloud
+from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, judge_database
+from gpuherd.ops.doctor.files import DirectoryFacts, KeyFileFacts, judge_directory, judge_key_files
+from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer
+from gpuherd.ops.doctor.port import PortOwner, judge_port
+from gpuherd.ops.doctor.server import ServerAnswers, judge_key, judge_server
+from gpuherd.ops.doctor.verdicts import judge_clock, judge_settings, judge_unknown_variables
+from gpuherd.settings import SettingSource
 
 HERE = Path("/data")
 GB = 1_000_000_000
 
 
-def heard(status: int = 200, *, took_s: float = 0.1, **body: Any) -> Heard:
-    return Heard(status, body, took_s, timedelta(0))
+def heard(status: int = 200, *, took_s: float = 0.1, **body: Any) -> HttpAnswer:
+    return HttpAnswer(status, body, took_s, timedelta(0))
 
 
-def advised(finding: Finding) -> str:
+def advised(finding: CheckResult) -> str:
     """The verdict; whatever is not well must say what to do."""
     assert (finding.verdict == "ok") != bool(finding.advice)
     return finding.verdict
@@ -46,7 +46,7 @@ def advised(finding: Finding) -> str:
         (heard(404), "problem", "not as Novita does"),
         (heard(200), "problem", "not as Novita does"),
         (heard(302), "problem", "not as Novita does"),
-        (Silence("the host name cannot be resolved"), "problem", "cannot be resolved"),
+        (NoAnswer("the host name cannot be resolved"), "problem", "cannot be resolved"),
     ],
 )
 def test_novita(answer: Answer, verdict: str, word: str) -> None:
@@ -72,7 +72,7 @@ def test_each_problem_of_the_settings_names_its_source() -> None:
         "LOG_LEVEL: must be one of",
         "gpuherd.toml: there is no setting X",
     ]
-    sources = {"GPUHERD_PORT": Source.ENVIRONMENT, "LOG_LEVEL": Source.FILE}
+    sources = {"GPUHERD_PORT": SettingSource.ENVIRONMENT, "LOG_LEVEL": SettingSource.FILE}
     findings = judge_settings(problems, sources)
     assert [advised(it) for it in findings] == ["problem"] * 3
     assert "comes from the environment" in findings[0].message
@@ -81,12 +81,12 @@ def test_each_problem_of_the_settings_names_its_source() -> None:
 
 
 def test_settings_without_a_problem() -> None:
-    (finding,) = judge_settings([], {"LOG_LEVEL": Source.FILE, "GPUHERD_PORT": Source.DEFAULT})
+    (finding,) = judge_settings([], {"LOG_LEVEL": SettingSource.FILE, "GPUHERD_PORT": SettingSource.DEFAULT})
     assert (advised(finding), finding.message) == ("ok", "1 set, the rest as by default")
 
 
 def test_a_misspelt_variable_is_named_with_what_was_meant() -> None:
-    findings = judge_strangers(["GPUHERD_PROT", "NOVITA_ZZZZZZZZZZZZZZZZZZ"])
+    findings = judge_unknown_variables(["GPUHERD_PROT", "NOVITA_ZZZZZZZZZZZZZZZZZZ"])
     assert [advised(it) for it in findings] == ["warning", "warning"]
     assert [it.advice for it in findings] == ["did you mean GPUHERD_PORT?", "take it out"]
 
@@ -94,15 +94,15 @@ def test_a_misspelt_variable_is_named_with_what_was_meant() -> None:
 @pytest.mark.parametrize(
     ("directory", "verdict"),
     [
-        (Directory(HERE, True, True, 0o700, 9 * GB), "ok"),
-        (Directory(HERE, False, True, 0o755, 9 * GB), "ok"),
-        (Directory(HERE, True, True, 0o750, 9 * GB), "warning"),
-        (Directory(HERE, True, True, 0o700, GB // 2), "warning"),
-        (Directory(HERE, True, True, 0o700, GB // 20), "problem"),
-        (Directory(HERE, True, False, 0o700, 9 * GB), "problem"),
+        (DirectoryFacts(HERE, True, True, 0o700, 9 * GB), "ok"),
+        (DirectoryFacts(HERE, False, True, 0o755, 9 * GB), "ok"),
+        (DirectoryFacts(HERE, True, True, 0o750, 9 * GB), "warning"),
+        (DirectoryFacts(HERE, True, True, 0o700, GB // 2), "warning"),
+        (DirectoryFacts(HERE, True, True, 0o700, GB // 20), "problem"),
+        (DirectoryFacts(HERE, True, False, 0o700, 9 * GB), "problem"),
     ],
 )
-def test_data_directory(directory: Directory, verdict: str) -> None:
+def test_data_directory(directory: DirectoryFacts, verdict: str) -> None:
     assert advised(judge_directory(directory)) == verdict
 
 
@@ -110,51 +110,57 @@ def test_data_directory(directory: Directory, verdict: str) -> None:
     ("files", "verdicts"),
     [
         ([], ["ok"]),
-        ([KeyFile(HERE / "a", 0o600, False)], ["ok"]),
-        ([KeyFile(HERE / "a", 0o640, False), KeyFile(HERE / "b", 0o600, True)], ["problem", "problem"]),
-        ([KeyFile(HERE / "a", 0o600, False), KeyFile(HERE / "c", 0o644, False, vital=False)], ["warning"]),
+        ([KeyFileFacts(HERE / "a", 0o600, False)], ["ok"]),
+        (
+            [KeyFileFacts(HERE / "a", 0o640, False), KeyFileFacts(HERE / "b", 0o600, True)],
+            ["problem", "problem"],
+        ),
+        (
+            [KeyFileFacts(HERE / "a", 0o600, False), KeyFileFacts(HERE / "c", 0o644, False, required=False)],
+            ["warning"],
+        ),
     ],
 )
-def test_key_files(files: list[KeyFile], verdicts: list[str]) -> None:
+def test_key_files(files: list[KeyFileFacts], verdicts: list[str]) -> None:
     assert [advised(it) for it in judge_key_files(files)] == verdicts
 
 
 @pytest.mark.parametrize(
     ("database", "verdict"),
     [
-        (Opened("x", "SQLite", HEAD, size_bytes=1), "ok"),
-        (Opened("x", "PostgreSQL 17.2", None), "ok"),
-        (Opened("x", "SQLite", "0000"), "warning"),
-        (Opened("x", "SQLite", HEAD, unread=True), "warning"),
-        (Opened("x", "SQLite", "9999"), "problem"),
-        (Opened("x", "SQLite", "9999", readable_by="9998"), "problem"),
-        (Opened("x", "SQLite", "9999", readable_by=HEAD), "warning"),
-        (Opened("x", "SQLite", HEAD, damage="row 5 missing"), "problem"),
-        (Unopened("x", "no route"), "problem"),
+        (OpenedDatabase("x", "SQLite", HEAD, size_bytes=1), "ok"),
+        (OpenedDatabase("x", "PostgreSQL 17.2", None), "ok"),
+        (OpenedDatabase("x", "SQLite", "0000"), "warning"),
+        (OpenedDatabase("x", "SQLite", HEAD, not_fully_read=True), "warning"),
+        (OpenedDatabase("x", "SQLite", "9999"), "problem"),
+        (OpenedDatabase("x", "SQLite", "9999", readable_by="9998"), "problem"),
+        (OpenedDatabase("x", "SQLite", "9999", readable_by=HEAD), "warning"),
+        (OpenedDatabase("x", "SQLite", HEAD, damage="row 5 missing"), "problem"),
+        (UnopenedDatabase("x", "no route"), "problem"),
     ],
 )
-def test_database(database: Opened | Unopened, verdict: str) -> None:
+def test_database(database: OpenedDatabase | UnopenedDatabase, verdict: str) -> None:
     assert advised(judge_database(database)) == verdict
 
 
 @pytest.mark.parametrize(
-    ("whose", "verdict"), [(Port.FREE, "ok"), (Port.OURS, "ok"), (Port.TAKEN, "problem")]
+    ("whose", "verdict"), [(PortOwner.FREE, "ok"), (PortOwner.OURS, "ok"), (PortOwner.TAKEN, "problem")]
 )
-def test_port(whose: Port, verdict: str) -> None:
+def test_port(whose: PortOwner, verdict: str) -> None:
     assert advised(judge_port("127.0.0.1:8080", whose)) == verdict
 
 
-def visit(
+def answers(
     alive: Answer | None = None,
     *,
     health: Answer | None = None,
     version: str = __version__,
     keys: Answer | None = None,
-) -> Visit:
-    return Visit(
+) -> ServerAnswers:
+    return ServerAnswers(
         "http://here",
-        alive or Heard(200, {"status": "alive"}, 0, None),
-        health or Heard(200, {"status": "healthy"}, 0, None),
+        alive or HttpAnswer(200, {"status": "alive"}, 0, None),
+        health or HttpAnswer(200, {"status": "healthy"}, 0, None),
         heard(info={"version": version}),
         keys,
     )
@@ -169,17 +175,17 @@ DEGRADED = {
 @pytest.mark.parametrize(
     ("it", "expected", "verdict", "word"),
     [
-        (visit(), False, "ok", "healthy"),
-        (visit(version="9.9.9"), False, "warning", "9.9.9"),
-        (visit(health=Heard(200, DEGRADED, 0, None)), False, "warning", "degraded"),
-        (visit(health=Heard(503, {"status": "unhealthy"}, 0, None)), False, "problem", "unhealthy"),
-        (visit(health=Silence("no answer in time")), False, "problem", "silent"),
-        (visit(Silence("refused")), False, "warning", "no server runs"),
-        (visit(Silence("refused")), True, "problem", "cannot be reached"),
-        (visit(heard(200)), False, "problem", "something else"),
+        (answers(), False, "ok", "healthy"),
+        (answers(version="9.9.9"), False, "warning", "9.9.9"),
+        (answers(health=HttpAnswer(200, DEGRADED, 0, None)), False, "warning", "degraded"),
+        (answers(health=HttpAnswer(503, {"status": "unhealthy"}, 0, None)), False, "problem", "unhealthy"),
+        (answers(health=NoAnswer("no answer in time")), False, "problem", "silent"),
+        (answers(NoAnswer("refused")), False, "warning", "no server runs"),
+        (answers(NoAnswer("refused")), True, "problem", "cannot be reached"),
+        (answers(heard(200)), False, "problem", "something else"),
     ],
 )
-def test_server(it: Visit, expected: bool, verdict: str, word: str) -> None:
+def test_server(it: ServerAnswers, expected: bool, verdict: str, word: str) -> None:
     finding = judge_server(it, expected=expected)
     assert advised(finding) == verdict
     assert word in finding.message
@@ -187,7 +193,7 @@ def test_server(it: Visit, expected: bool, verdict: str, word: str) -> None:
 
 def test_a_server_that_is_unwell_says_why() -> None:
     state = DEGRADED | {"createsBlocked": "x", "collectorBraked": "y"}
-    advice = judge_server(visit(health=Heard(200, state, 0, None)), expected=True).advice
+    advice = judge_server(answers(health=HttpAnswer(200, state, 0, None)), expected=True).advice
     assert advice.startswith("novita is down; ")
     assert "database" not in advice
     assert "creates/resume" in advice
@@ -202,10 +208,10 @@ def test_a_server_that_is_unwell_says_why() -> None:
         (heard(401), "problem", None),
         (heard(429), "warning", None),
         (heard(500), "warning", None),
-        (Silence("x"), "warning", None),
+        (NoAnswer("x"), "warning", None),
         (None, "problem", None),
     ],
 )
 def test_key(keys: Answer | None, verdict: str, scope: str | None) -> None:
-    finding = judge_key(visit(keys=keys))
+    finding = judge_key(answers(keys=keys))
     assert (advised(finding), finding.facts.get("scope")) == (verdict, scope)

@@ -16,24 +16,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from gpuherd.domain.errors import ClaimMismatch, Conflict
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.ports.store import Claim
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.usecases.launch_instance import LaunchRequest
-from tests.chaos.checker import check
-from tests.chaos.evidence import Accepted
-from tests.chaos.guard import immortal
-from tests.chaos.money import lives_of, overlaps, owner_by_tag
-from tests.chaos.play import HOOK, silence
-from tests.chaos.process import Pace, Process
-from tests.chaos.stage import Stage
+from gpuherd.domain.errors import Conflict, IdempotencyKeyReused
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.checker import check
+from proof.chaos.crash_injection import never_crash
+from proof.chaos.evidence import Accepted
+from proof.chaos.harness import Harness
+from proof.chaos.money_checker import machine_lifetimes, overlaps, owner_by_tag
+from proof.chaos.process import Pace, Process
+from proof.chaos.runner import HOOK, silence_logs
 from tests.support.herd import Herd
 
 T = TypeVar("T")
 
-CHANGES = (Endpoint.CREATE, Endpoint.START, Endpoint.STOP, Endpoint.DELETE)
+CHANGES = (ApiEndpoint.CREATE, ApiEndpoint.START, ApiEndpoint.STOP, ApiEndpoint.DELETE)
 # Each lasts a while; none acts later than we wait.
 FAULTS = (
     Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=CHANGES),
@@ -64,35 +64,35 @@ class ApiModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        silence()
-        self.stage = Stage(1, Pace(look_s=20.0, max_wait_s=3600.0), lambda _: immortal, downtime_s=5.0)
+        silence_logs()
+        self.harness = Harness(1, Pace(look_s=20.0, max_wait_s=3600.0), lambda _: never_crash, downtime_s=5.0)
         self.claims: dict[str, tuple[str, Known]] = {}
         self.known: list[Known] = []
-        asyncio.set_event_loop(self.stage.loop)
-        self.supervisor = self.stage.loop.create_task(self.stage.supervise())
+        asyncio.set_event_loop(self.harness.loop)
+        self.supervisor = self.harness.loop.create_task(self.harness.supervise())
         self.do(asyncio.sleep(0))
 
     def do(self, work: Awaitable[T]) -> T:
         async def working() -> T:
             return await work
 
-        return self.stage.loop.run(working())
+        return self.harness.loop.run(working())
 
     def ask(self, call: Callable[[Process], Awaitable[T]]) -> T:
-        return self.do(self.stage.ask(call))
+        return self.do(self.harness.ask(call))
 
     def now(self, it: Known) -> Instance:
-        return self.stage.evidence.tables.instances[it.id].instance
+        return self.harness.evidence.tables.instances[it.id].instance
 
     def accepted(self, kind: str, it: Known, key: str = "") -> None:
-        self.stage.evidence.accepted.append(Accepted(kind, it.id, self.stage.clock.elapsed_s, key))
+        self.harness.evidence.accepted.append(Accepted(kind, it.id, self.harness.clock.elapsed_s, key))
 
     @rule(target=instances, key=st.sampled_from("abc"), body=st.sampled_from("xy"))
     def launch(self, key: str, body: str) -> object:
-        request = LaunchRequest("job", Herd.wish, webhook_url=HOOK, claim=Claim("user", key, body))
+        request = LaunchRequest("job", Herd.wish, webhook_url=HOOK, claim=IdempotencyClaim("user", key, body))
         try:
             answer = self.ask(lambda process: process.launch_instance(request))
-        except ClaimMismatch:
+        except IdempotencyKeyReused:
             assert self.claims[key][0] != body
             return multiple()
         if key in self.claims:
@@ -146,18 +146,18 @@ class ApiModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 15.0, 60.0, 240.0]))
     def wait(self, seconds: float) -> None:
-        self.do(self.stage.clock.sleep(seconds))
+        self.do(self.harness.clock.sleep(seconds))
 
     @rule()
     def kill(self) -> None:
-        if self.stage.process is not None:
-            self.stage.process.guard.dead = True
-            self.stage.process.died.set()
-        self.do(self.stage.clock.sleep(0.5))
+        if self.harness.process is not None:
+            self.harness.process.crash_injector.dead = True
+            self.harness.process.died.set()
+        self.do(self.harness.clock.sleep(0.5))
 
     @rule(fault=st.sampled_from(FAULTS))
     def go_wrong(self, fault: Fault) -> None:
-        self.stage.world.faults.add(fault)
+        self.harness.world.faults.add(fault)
 
     @invariant()
     def nothing_goes_back(self) -> None:
@@ -170,14 +170,14 @@ class ApiModel(RuleBasedStateMachine):
 
     @invariant()
     def nobody_pays_twice(self) -> None:
-        self.stage.evidence.ended_s = self.stage.clock.elapsed_s
-        assert not list(overlaps(list(lives_of(self.stage.evidence, owner_by_tag))))
+        self.harness.evidence.ended_s = self.harness.clock.elapsed_s
+        assert not list(overlaps(list(machine_lifetimes(self.harness.evidence, owner_by_tag))))
 
     def teardown(self) -> None:
-        self.do(self.stage.until_quiet())
+        self.do(self.harness.until_quiet())
         self.supervisor.cancel()
-        evidence = self.stage.finish()
-        self.stage.close()
+        evidence = self.harness.finish()
+        self.harness.close()
         assert check(evidence) == []
         for it in self.known:
             assert bool(it.deletion) == (self.now(it).status is Status.DELETED)

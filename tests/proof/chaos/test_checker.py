@@ -9,25 +9,29 @@ from random import Random
 
 import pytest
 
-from gpuherd.domain.delivery import DeliveryState
-from gpuherd.domain.instance import Status
-from gpuherd.simulator.calls import Call, Endpoint
-from gpuherd.simulator.machine import Turn
-from tests.chaos.checker import check
-from tests.chaos.evidence import Accepted, Evidence, Window
-from tests.chaos.play import play, silence
-from tests.chaos.process import Pace
-from tests.chaos.schedules import Op, Schedule
-from tests.chaos.weather import Weather
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.simulator.calls import ApiEndpoint, Call
+from gpuherd.simulator.world.machine import StatusChange
+from proof.chaos.checker import check
+from proof.chaos.evidence import Accepted, Evidence, Window
+from proof.chaos.fault_plan import FaultPlan
+from proof.chaos.process import Pace
+from proof.chaos.runner import run_schedule, silence_logs
+from proof.chaos.schedules import Schedule, UserOperation
 
 
 @pytest.fixture
-def story() -> Evidence:
+def clean_run() -> Evidence:
     """Two creates, one of which is deleted; nothing goes wrong."""
-    silence()
-    ops = (Op(0.0, "create", webhook=True), Op(0.0, "create", webhook=True), Op(90.0, "delete"))
-    weather = Weather(Random(1), storm_s=120.0, late_max_s=0.0)
-    evidence, _ = play(Schedule(1, "calm", Pace(), False, ops, weather, downtime_s=0.0))
+    silence_logs()
+    ops = (
+        UserOperation(0.0, "create", webhook=True),
+        UserOperation(0.0, "create", webhook=True),
+        UserOperation(90.0, "delete"),
+    )
+    fault_plan = FaultPlan(Random(1), fault_phase_s=120.0, late_max_s=0.0)
+    evidence, _ = run_schedule(Schedule(1, "calm", Pace(), False, ops, fault_plan, downtime_s=0.0))
     return evidence
 
 
@@ -35,105 +39,105 @@ def rules(evidence: Evidence) -> set[str]:
     return {it.rule for it in check(evidence)}
 
 
-def test_a_clean_story_is_clean(story: Evidence) -> None:
-    assert check(story) == []
-    statuses = [row.instance.status for row in story.tables.instances.values()]
+def test_a_clean_story_is_clean(clean_run: Evidence) -> None:
+    assert check(clean_run) == []
+    statuses = [row.instance.status for row in clean_run.tables.instances.values()]
     assert sorted(statuses) == [Status.DELETED, Status.RUNNING]
 
 
-def change_instance(story: Evidence, which: Status, **changes: object) -> None:
-    tables = story.tables
+def change_instance(clean_run: Evidence, which: Status, **changes: object) -> None:
+    tables = clean_run.tables
     instance_id, row = next(it for it in tables.instances.items() if it[1].instance.status is which)
     tables.instances[instance_id] = replace(row, instance=replace(row.instance, **changes))  # type: ignore[arg-type]
 
 
-def forget_the_machine(story: Evidence) -> None:
-    change_instance(story, Status.RUNNING, cloud_id=None)
+def forget_the_machine(clean_run: Evidence) -> None:
+    change_instance(clean_run, Status.RUNNING, cloud_id=None)
 
 
-def raise_the_dead(story: Evidence) -> None:
-    machine = next(it for it in story.world.machines.values() if it.gone_at is not None)
-    machine.gone_at, machine.turns = None, [Turn(machine.created_at, "running")]
+def raise_the_dead(clean_run: Evidence) -> None:
+    machine = next(it for it in clean_run.world.machines.values() if it.gone_at is not None)
+    machine.gone_at, machine.turns = None, [StatusChange(machine.created_at, "running")]
 
 
-def double_the_machine(story: Evidence) -> None:
-    machine = next(it for it in story.world.alive() if it.id not in story.decoys)
-    story.world.machines["twin"] = replace(machine, id="twin")
+def double_the_machine(clean_run: Evidence) -> None:
+    machine = next(it for it in clean_run.world.alive() if it.id not in clean_run.decoys)
+    clean_run.world.machines["twin"] = replace(machine, id="twin")
 
 
-def never_rest(story: Evidence) -> None:
-    story.quiet = False
+def never_rest(clean_run: Evidence) -> None:
+    clean_run.quiet = False
 
 
-def stumble(story: Evidence) -> None:
-    job_id, job = next(iter(story.tables.jobs.items()))
-    story.tables.jobs[job_id] = replace(job, error="KeyError")
+def stumble(clean_run: Evidence) -> None:
+    job_id, job = next(iter(clean_run.tables.jobs.items()))
+    clean_run.tables.jobs[job_id] = replace(job, error="KeyError")
 
 
-def undo_the_delete(story: Evidence) -> None:
-    change_instance(story, Status.DELETED, status=Status.DELETING)
+def undo_the_delete(clean_run: Evidence) -> None:
+    change_instance(clean_run, Status.DELETED, status=Status.DELETING)
 
 
-def fail_without_a_word(story: Evidence) -> None:
-    change_instance(story, Status.RUNNING, status=Status.FAILED)
+def fail_without_a_word(clean_run: Evidence) -> None:
+    change_instance(clean_run, Status.RUNNING, status=Status.FAILED)
 
 
-def go_back(story: Evidence) -> None:
-    key, event = next(it for it in story.tables.events.items() if it[1].after == "running")
-    story.tables.events[key] = replace(event, after="creating")
+def go_back(clean_run: Evidence) -> None:
+    key, event = next(it for it in clean_run.tables.events.items() if it[1].after == "running")
+    clean_run.tables.events[key] = replace(event, after="creating")
 
 
-def lose_an_event(story: Evidence) -> None:
-    key = next(key for key, event in story.tables.events.items() if not event.after)
-    del story.tables.events[key]
+def lose_an_event(clean_run: Evidence) -> None:
+    key = next(key for key, event in clean_run.tables.events.items() if not event.after)
+    del clean_run.tables.events[key]
 
 
-def change_the_bytes(story: Evidence) -> None:
-    story.knocks.append(replace(story.knocks[0], body=b"other"))
+def change_the_bytes(clean_run: Evidence) -> None:
+    clean_run.received_webhooks.append(replace(clean_run.received_webhooks[0], body=b"other"))
 
 
-def tell_too_early(story: Evidence) -> None:
-    story.knocks[0] = replace(story.knocks[0], committed=False)
+def tell_too_early(clean_run: Evidence) -> None:
+    clean_run.received_webhooks[0] = replace(clean_run.received_webhooks[0], committed=False)
 
 
-def leave_untold(story: Evidence) -> None:
-    delivery_id, delivery = next(iter(story.tables.deliveries.items()))
-    story.tables.deliveries[delivery_id] = replace(delivery, state=DeliveryState.DEAD)
+def leave_untold(clean_run: Evidence) -> None:
+    delivery_id, delivery = next(iter(clean_run.tables.deliveries.items()))
+    clean_run.tables.deliveries[delivery_id] = replace(delivery, state=DeliveryState.DEAD)
 
 
-def never_write_the_webhook(story: Evidence) -> None:
-    del story.tables.deliveries[next(iter(story.tables.deliveries))]
+def never_write_the_webhook(clean_run: Evidence) -> None:
+    del clean_run.tables.deliveries[next(iter(clean_run.tables.deliveries))]
 
 
-def answer_one_key_twice(story: Evidence) -> None:
-    story.accepted.append(Accepted("create", "inst_other", 0.0, "key-0"))
+def answer_one_key_twice(clean_run: Evidence) -> None:
+    clean_run.accepted.append(Accepted("create", "inst_other", 0.0, "key-0"))
 
 
-def send_without_intent(story: Evidence) -> None:
-    story.posts[0] = replace(story.posts[0], intended=False)
+def send_without_intent(clean_run: Evidence) -> None:
+    clean_run.create_calls[0] = replace(clean_run.create_calls[0], intended=False)
 
 
-def send_twice(story: Evidence) -> None:
-    story.posts.append(story.posts[0])
+def send_twice(clean_run: Evidence) -> None:
+    clean_run.create_calls.append(clean_run.create_calls[0])
 
 
-def touch_a_stranger(story: Evidence) -> None:
-    call = Call(Endpoint.STOP, machine_id=next(iter(story.decoys)))
-    story.world.record.note(story.world.now(), call, "ok")
+def touch_a_foreign_machine(clean_run: Evidence) -> None:
+    call = Call(ApiEndpoint.STOP, machine_id=next(iter(clean_run.decoys)))
+    clean_run.world.record.note(clean_run.world.now(), call, "ok")
 
 
-def remove_a_stranger(story: Evidence) -> None:
-    story.world.delete(next(iter(story.decoys)))
+def remove_a_foreign_machine(clean_run: Evidence) -> None:
+    clean_run.world.delete(next(iter(clean_run.decoys)))
 
 
-def knock_on_a_closed_door(story: Evidence) -> None:
-    story.outages.append(Window(0.0, 60.0, calls=500))
+def call_during_an_outage(clean_run: Evidence) -> None:
+    clean_run.outages.append(Window(0.0, 60.0, calls=500))
 
 
-def bill_for_nothing(story: Evidence) -> None:
-    machine = next(it for it in story.world.machines.values() if it.gone_at is not None)
+def bill_for_nothing(clean_run: Evidence) -> None:
+    machine = next(it for it in clean_run.world.machines.values() if it.gone_at is not None)
     early = machine.created_at - timedelta(days=1).total_seconds()
-    machine.turns.insert(0, Turn(early, "running"))
+    machine.turns.insert(0, StatusChange(early, "running"))
 
 
 @pytest.mark.parametrize(
@@ -156,13 +160,13 @@ def bill_for_nothing(story: Evidence) -> None:
         (answer_one_key_twice, "I7 claims"),
         (send_without_intent, "I8 intent"),
         (send_twice, "I8 intent"),
-        (touch_a_stranger, "I9 strangers"),
-        (remove_a_stranger, "I9 strangers"),
-        (knock_on_a_closed_door, "I11 budget"),
+        (touch_a_foreign_machine, "I9 foreign machines"),
+        (remove_a_foreign_machine, "I9 foreign machines"),
+        (call_during_an_outage, "I11 budget"),
         (bill_for_nothing, "I13 ledger"),
     ],
     ids=lambda it: getattr(it, "__name__", it),
 )
-def test_a_broken_promise_is_seen(story: Evidence, spoil: Callable[[Evidence], None], rule: str) -> None:
-    spoil(story)
-    assert rule in rules(story)
+def test_a_broken_promise_is_seen(clean_run: Evidence, spoil: Callable[[Evidence], None], rule: str) -> None:
+    spoil(clean_run)
+    assert rule in rules(clean_run)

@@ -10,32 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.play import play, silence
-from tests.chaos.schedules import draw_schedule
+from proof.chaos.runner import run_schedule, silence_logs
+from proof.chaos.schedules import draw_schedule
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Other than that of whatever process runs the tests, with near certainty, and other than each other.
 HASH_SEEDS = ("1", "2")
 SCRIPT = """
-from tests.chaos.play import play, silence
-from tests.chaos.schedules import draw_schedule
-silence()
+from proof.chaos.runner import run_schedule, silence_logs
+from proof.chaos.schedules import draw_schedule
+silence_logs()
 for seed in range(8):
-    print(play(draw_schedule(seed))[1].trace_hash())
+    print(run_schedule(draw_schedule(seed))[1].trace_hash())
 """
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
-    silence()
-    first, again = (play(draw_schedule(seed))[1] for _ in range(2))
+    silence_logs()
+    first, again = (run_schedule(draw_schedule(seed))[1] for _ in range(2))
     assert len(first.trace) > 20
     assert first.trace_hash() == again.trace_hash()
 
 
 def test_other_seeds_give_other_traces() -> None:
-    silence()
-    assert len({play(draw_schedule(seed))[1].trace_hash() for seed in range(5)}) == 5
+    silence_logs()
+    assert len({run_schedule(draw_schedule(seed))[1].trace_hash() for seed in range(5)}) == 5
 
 
 def test_the_order_of_sets_does_not_matter() -> None:
@@ -58,10 +58,10 @@ TOUCHY = (273, 871, 1004, 2168)
 
 
 def test_what_was_played_before_does_not_matter() -> None:
-    silence()
+    silence_logs()
 
     def played(seeds: Iterable[int]) -> dict[int, str]:
-        return {seed: play(draw_schedule(seed))[1].trace_hash() for seed in seeds}
+        return {seed: run_schedule(draw_schedule(seed))[1].trace_hash() for seed in seeds}
 
     alone = played(TOUCHY)
     for first in (0, 30, 60):

@@ -10,30 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.kills.campaign import DECOYS, run_plan, run_plans, shared_cloud
-from tests.chaos.kills.checker import SECRETS, check
-from tests.chaos.kills.plan import Life, Plan, draw_plan
-from tests.chaos.kills.points import POINTS, Kill
+from proof.chaos.kills.campaign import DECOYS, run_plan, run_plans, shared_cloud
+from proof.chaos.kills.checker import SECRETS, check
+from proof.chaos.kills.plan import Plan, UserScript, draw_plan
+from proof.chaos.kills.points import POINTS, Kill
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-# Besides the tours; `python -m tests.chaos.kills` makes as many as there is time for.
+# Besides the tours; `python -m proof.chaos.kills` makes as many as there is time for.
 RUNS = 1
 
 # Each is one run with several deaths, one after the other: every named point is in one of them.
-TOURS: dict[str, tuple[tuple[str, ...], tuple[Life, ...]]] = {
+TOURS: dict[str, tuple[tuple[str, ...], tuple[UserScript, ...]]] = {
     "accepting": (
         ("mid_migration", "before_accept_commit", "after_accept_commit", "mid_batch"),
-        (Life.KEEP,) * 8,
+        (UserScript.KEEP,) * 8,
     ),
     "renting": (
         ("before_intent_commit", "after_intent_commit", "before_post", "after_post"),
-        (Life.KEEP,) * 5,
+        (UserScript.KEEP,) * 5,
     ),
     "binding and telling": (
         ("before_bind_commit", "after_bind_commit", "before_webhook", "after_webhook"),
-        (Life.KEEP,) * 4,
+        (UserScript.KEEP,) * 4,
     ),
     "stopping and starting": (
         (
@@ -44,9 +44,12 @@ TOURS: dict[str, tuple[tuple[str, ...], tuple[Life, ...]]] = {
             "before_start",
             "after_start",
         ),
-        (Life.RESTART,) * 4,
+        (UserScript.RESTART,) * 4,
     ),
-    "deleting": (("before_delete", "after_delete"), (Life.DELETE, Life.DELETE_AT_ONCE, Life.DELETE)),
+    "deleting": (
+        ("before_delete", "after_delete"),
+        (UserScript.DELETE, UserScript.DELETE_AT_ONCE, UserScript.DELETE),
+    ),
 }
 
 
@@ -56,8 +59,8 @@ def test_the_tours_come_past_every_point() -> None:
 
 @pytest.mark.parametrize("name", TOURS)
 async def test_a_death_at_each_named_point_breaks_nothing(name: str, tmp_path: Path) -> None:
-    points, lives = TOURS[name]
-    plan = Plan(1, points[0], lives, tuple(Kill(point, 1) for point in points))
+    points, scripts = TOURS[name]
+    plan = Plan(1, points[0], scripts, tuple(Kill(point, 1) for point in points))
     async with shared_cloud(tmp_path) as novita:
         run, broken = await run_plan(plan, novita, tmp_path / "run")
     assert broken == [], run.said[-2000:].decode(errors="replace")
@@ -66,7 +69,7 @@ async def test_a_death_at_each_named_point_breaks_nothing(name: str, tmp_path: P
 
 
 async def test_the_checker_sees_what_is_broken(tmp_path: Path) -> None:
-    plan = Plan(1, "", (Life.KEEP,), ())
+    plan = Plan(1, "", (UserScript.KEEP,), ())
     async with shared_cloud(tmp_path) as novita:
         run, broken = await run_plan(plan, novita, tmp_path / "run")
     assert broken == []
@@ -89,4 +92,4 @@ async def test_the_checker_sees_what_is_broken(tmp_path: Path) -> None:
 async def test_deaths_at_random_moments_break_nothing(tmp_path: Path) -> None:
     plans = [draw_plan(seed) for seed in range(SEED, SEED + RUNS)]
     report = await run_plans(plans, tmp_path, at_once=2)
-    assert report.violations == [], f"python -m tests.chaos.kills --runs {RUNS} --seed {SEED} --point random"
+    assert report.violations == [], f"python -m proof.chaos.kills --runs {RUNS} --seed {SEED} --point random"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.mutants.guards import GUARDS, Guard
-from tests.chaos.mutants.runner import ROOT, Verdict, applies, try_without
+from proof.chaos.mutants.guards import GUARDS, Safeguard
+from proof.chaos.mutants.runner import ROOT, Verdict, applies, run_mutant
 
-# One from each part of the house, among the fastest; `python -m tests.chaos.mutants` tries them all.
+# One from each part of the code, among the fastest; `python -m proof.chaos.mutants` tries them all.
 SAMPLE = ("the brake", "three clean lists", "a server error is no clear no")
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda it: it.name)
-def test_a_guard_is_where_it_was_and_its_tests_exist(guard: Guard) -> None:
-    assert applies(guard), f"{guard.file} has changed: bring tests/chaos/mutants/guards.py up to date"
+def test_a_guard_is_where_it_was_and_its_tests_exist(guard: Safeguard) -> None:
+    assert applies(guard), f"{guard.file} has changed: bring proof/chaos/mutants/guards.py up to date"
     assert guard.text != guard.without
     assert guard.tests
     for test in guard.tests:
@@ -34,5 +34,5 @@ def test_names_are_told_apart() -> None:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_without_it_a_test_fails(name: str, tmp_path: Path) -> None:
     (guard,) = [it for it in GUARDS if it.name == name]
-    verdict, said = try_without(guard, tmp_path)
+    verdict, said = run_mutant(guard, tmp_path)
     assert verdict is Verdict.CAUGHT, said

@@ -1,4 +1,4 @@
-"""Take one guard away, and the simulation must notice: else it proves nothing about that guard."""
+"""Remove one safeguard, and the simulation must notice: else it proves nothing about it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,35 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.sighting import Witness
-from gpuherd.ports.store import Change, Turn
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.usecases import observe_cloud, resolve_attempt
-from gpuherd.usecases.chronicle import Chronicle
-from gpuherd.usecases.collect_orphans import CollectOrphans
-from gpuherd.usecases.deliver_webhook import DeliverWebhook
-from gpuherd.usecases.rent_machine import RentMachine
-from gpuherd.usecases.resolve_attempt import ResolveAttempt
-from tests.chaos.process import Pace
-from tests.chaos.report import judge
-from tests.chaos.schedules import Op, Schedule, draw_schedule
-from tests.chaos.weather import Weather
+from gpuherd.domain.cloud.observation import Witness
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.cloud import observe
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.orphans.collect import CollectOrphans
+from gpuherd.usecases.reconcile import resolve_attempt
+from gpuherd.usecases.reconcile.rent import RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.webhooks.deliver import DeliverWebhook
+from proof.chaos.fault_plan import FaultPlan
+from proof.chaos.process import Pace
+from proof.chaos.report import judge
+from proof.chaos.schedules import Schedule, UserOperation, draw_schedule
 
 SEEDS = 150
 
 Patch = pytest.MonkeyPatch
 
 
-def directed(*faults: Fault, elder: bool = False, ops: tuple[Op, ...] = (Op(0.0, "create"),)) -> Schedule:
+def directed(
+    *faults: Fault,
+    witness_instance: bool = False,
+    ops: tuple[UserOperation, ...] = (UserOperation(0.0, "create"),),
+) -> Schedule:
     """Return a schedule in which exactly this goes wrong."""
-    weather = Weather(Random(1), storm_s=600.0, late_max_s=0.0, faults=list(faults))
-    return Schedule(1, "default", Pace(), elder, ops, weather, downtime_s=0.0)
+    fault_plan = FaultPlan(Random(1), fault_phase_s=600.0, late_max_s=0.0, faults=list(faults))
+    return Schedule(1, "default", Pace(), witness_instance, ops, fault_plan, downtime_s=0.0)
 
 
 def rules_broken(schedule: Schedule) -> set[str]:
@@ -44,48 +49,50 @@ def caught_by_seeds(rule: str) -> bool:
 
 
 def do_not_wait(patch: Patch) -> None:
-    patch.setattr(resolve_attempt, "surely_not_created", lambda *_: True)
+    patch.setattr(resolve_attempt, "is_proven_not_created", lambda *_: True)
 
 
 def forget_the_call(patch: Patch) -> None:
     """A call that was under way when the process died is taken for one that was never made."""
 
-    async def doubt(self: ResolveAttempt, turn: Turn, attempt: Attempt) -> tuple[Turn, Attempt]:
+    async def doubt(
+        self: ResolveAttempt, turn: LeasedInstance, attempt: Attempt
+    ) -> tuple[LeasedInstance, Attempt]:
         refused = replace(attempt, state=AttemptState.REJECTED)
-        turn = await self.turns.save(turn, self.chronicle.change(turn.instance, attempt=refused))
+        turn = await self.turns.save(turn, self.event_recorder.change(turn.instance, attempt=refused))
         return turn, refused
 
     patch.setattr(ResolveAttempt, "_doubt", doubt)
 
 
 def call_before_the_intent(patch: Patch) -> None:
-    real = RentMachine._intend
+    real = RentMachine._record_intent
 
-    async def intend(self: RentMachine, *args: Any) -> tuple[Turn, Attempt]:
-        _, attempt = await real(replace(self, turns=_Unwritten(self.turns)), *args)
+    async def intend(self: RentMachine, *args: Any) -> tuple[LeasedInstance, Attempt]:
+        _, attempt = await real(replace(self, turns=_UnsavedLeases(self.turns)), *args)
         return args[0], attempt
 
-    patch.setattr(RentMachine, "_intend", intend)
+    patch.setattr(RentMachine, "_record_intent", intend)
 
 
-class _Unwritten:
+class _UnsavedLeases:
     """Turns whose saves are not written."""
 
     def __init__(self, turns: Any):
         self._turns = turns
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         return turn
 
 
 def tell_afterwards(patch: Patch) -> None:
     """Events without their webhooks, as if those were written in a transaction of their own that was lost."""
-    real = Chronicle.change
+    real = EventRecorder.change
 
-    def change(self: Chronicle, *args: Any, **kwargs: Any) -> Change:
+    def change(self: EventRecorder, *args: Any, **kwargs: Any) -> Change:
         return replace(real(self, *args, **kwargs), deliveries=(), jobs=())
 
-    patch.setattr(Chronicle, "change", change)
+    patch.setattr(EventRecorder, "change", change)
 
 
 def never_collect(patch: Patch) -> None:
@@ -107,7 +114,7 @@ def give_a_webhook_up(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutilate", "rule"),
+    ("remove_safeguard", "rule"),
     [
         (do_not_wait, "I2 single"),
         (forget_the_call, "I2 single"),
@@ -118,9 +125,9 @@ def give_a_webhook_up(patch: Patch) -> None:
     ids=lambda it: getattr(it, "__name__", it),
 )
 def test_a_missing_guard_is_noticed_in_random_storms(
-    monkeypatch: Patch, mutilate: Callable[[Patch], None], rule: str
+    monkeypatch: Patch, remove_safeguard: Callable[[Patch], None], rule: str
 ) -> None:
-    mutilate(monkeypatch)
+    remove_safeguard(monkeypatch)
     assert caught_by_seeds(rule)
 
 
@@ -131,9 +138,9 @@ BLIND = Fault(FaultKind.EMPTY_LIST, for_s=500)
 def test_an_outage_that_answers_with_empty_lists_is_noticed_by_whoever_believes_it(
     monkeypatch: Patch,
 ) -> None:
-    outage = directed(LOST, BLIND, elder=True)
+    outage = directed(LOST, BLIND, witness_instance=True)
     assert rules_broken(outage) == set()
-    monkeypatch.setattr(observe_cloud, "judge_witness", lambda *_: Witness.SEEN)
+    monkeypatch.setattr(observe, "judge_witness", lambda *_: Witness.SEEN)
     assert "I2 single" in rules_broken(outage)
 
 

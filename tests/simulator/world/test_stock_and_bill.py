@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.shelf import inventory_state
-from gpuherd.simulator.shop import ProductQuery, list_products
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.product_list import ProductQuery, list_products
+from gpuherd.simulator.world.stock import inventory_state
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.simulator.create_request import Port, Tool
+from gpuherd.simulator.create_request import ExposedPort, Tool
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.placement import PROXY_PORTS, proxy_ports
-from gpuherd.simulator.world import World
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.placement import PROXY_PORTS, proxy_ports
+from gpuherd.simulator.world.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock
 
 
-async def statuses_during(world: World, clock: FakeClock, machine: Machine, seconds: float) -> list[str]:
+async def statuses_during(
+    world: World, clock: FakeClock, machine: SimulatedMachine, seconds: float
+) -> list[str]:
     seen = [status_of(world, machine)]
     for _ in range(int(seconds * 10)):
         await clock.advance(0.1)
@@ -156,7 +158,7 @@ async def test_an_edit_adds_ports_and_disk_and_keeps_the_ports_that_were_there(
 ) -> None:
     machine = await a_running_machine(world, clock)
     ssh = machine.proxy_ports[22]
-    world.edit(machine.id, [Port(22, "tcp"), Port(9000, "tcp")], 40)
+    world.edit(machine.id, [ExposedPort(22, "tcp"), ExposedPort(9000, "tcp")], 40)
     assert machine.request.disk_gb == 100
     assert machine.proxy_ports[22] == ssh
     assert machine.proxy_ports[9000] != ssh
@@ -254,7 +256,7 @@ async def test_whatever_is_commanded_no_gpu_is_lost_and_no_history_rewritten(
         await clock.advance(seconds)
         world.tick()
         held = sum(machine.holds_units for machine in world.machines.values())
-        assert held + world.shelf.free("4090.16c62g", "us-ca-6") == 3
+        assert held + world.stock_levels.free("4090.16c62g", "us-ca-6") == 3
         for machine in world.machines.values():
             assert [turn.at for turn in machine.turns] == sorted(turn.at for turn in machine.turns)
             if machine.status(world.now()) in ("pulling", "running", "starting"):

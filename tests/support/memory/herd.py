@@ -11,14 +11,14 @@ import sqlalchemy as sa
 from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
 from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.job_book import MemoryJobBook
+from tests.support.memory.jobs import MemoryJobs
+from tests.support.memory.leases import MemoryInstanceLeases
+from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.queue import MemoryQueue
-from tests.support.memory.sightings import MemorySightings
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import QUEUED, QueueRow, Tables
-from tests.support.memory.turns import MemoryTurns
 
 
 class MemoryHerd(Herd):
@@ -29,13 +29,13 @@ class MemoryHerd(Herd):
     def _open(self, path: Path) -> None:
         self._memory = tables = self._disks.setdefault(path, Tables())
         clock, changed = self.clock, self.hub.changed
-        turns = MemoryTurns(tables, clock, self.ids, changed)
-        turns.forget_leases()
+        turns = MemoryInstanceLeases(tables, clock, self.ids, changed)
+        turns.release_all_leases()
         self.flags = MemoryFlags(tables)
         self.instances = MemoryInstances(tables, clock, changed)
-        self.sightings = MemorySightings(tables, changed)
+        self.observations = MemoryObservations(tables, changed)
         self.turns = turns
-        self.book = MemoryJobBook(tables, clock)
+        self.book = MemoryJobs(tables, clock)
         self.outbox = MemoryOutbox(tables)
         self.orphans = MemoryOrphans(tables, clock, changed)
         self._queue = MemoryQueue(tables, clock)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.quota import NOTHING, Usage, check_quota, usage_of
-from gpuherd.ports.store import Change
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
+from gpuherd.ports.instances import Change
 from tests.support.memory import job_rows
 from tests.support.memory.tables import Clash, InstanceRow, Tables
 
@@ -35,7 +35,7 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     _check_limits(tables, change)
     version = it.version + 1
     _bind(tables, it, row.instance.cloud_id)
-    lease = (None, None) if change.ends_turn else (row.lease_token, row.lease_until)
+    lease = (None, None) if change.releases_lease else (row.lease_token, row.lease_until)
     written = InstanceRow(replace(it, version=version), *lease)
     tables.put(tables.instances, it.id, written)
     _write_rest(tables, change, now)
@@ -59,13 +59,13 @@ def _check_limits(tables: Tables, change: Change) -> None:
     it = change.instance
     others = (row.instance for row in tables.instances.values() if row.instance.id != it.id)
     held = [usage_of(other) for other in others if other.owner == it.owner]
-    used = Usage(sum(each.gpus for each in held), sum((each.hourly_usd for each in held), NOTHING))
+    used = Usage(sum(each.gpus for each in held), sum((each.hourly_usd for each in held), ZERO_USD))
     check_quota(change.limits, used, usage_of(it))
 
 
 def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
-    if change.deed is not None:
-        tables.append_deed(change.deed)
+    if change.audit_record is not None:
+        tables.append_audit_record(change.audit_record)
     if change.attempt is not None:
         _write_attempt(tables, change.attempt)
     for event in change.events:

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuherd.clock import Clock
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.copying import replace
-from gpuherd.domain.errors import ClaimMismatch, NotFound, StaleWrite
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.operation import Operation
-from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery, Live
-from tests.support.memory.changes import add_instance, update_instance
+from gpuherd.domain.errors import IdempotencyKeyReused, NotFound, StaleWrite
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.ports.instances import Change, IdempotencyClaim, InstancePage, InstanceQuery, LiveInstance
+from tests.support.memory.instance_writes import add_instance, update_instance
 from tests.support.memory.tables import ClaimRow, Tables
 
-HISTORY = 50
+READY_TIMES_LIMIT = 50
 
 
 class MemoryInstances:
@@ -29,7 +29,7 @@ class MemoryInstances:
         self._clock = clock
         self._announce = announce
 
-    async def add(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         if claim is not None and (known := self._claimed(claim)):
             return known
         with self._tables as tables:
@@ -39,7 +39,7 @@ class MemoryInstances:
         self._announce([change.instance.id])
         return change.instance
 
-    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         with self._tables as tables:
             version = update_instance(tables, change, None, self._clock.now())
             if claim is not None and (claim.scope, claim.key) in tables.claims:
@@ -49,12 +49,12 @@ class MemoryInstances:
         self._announce([change.instance.id])
         return replace(change.instance, version=version)
 
-    async def claim_operation(self, claim: Claim, instance: Instance) -> None:
+    async def claim_operation(self, claim: IdempotencyClaim, instance: Instance) -> None:
         with self._tables as tables:
             if (claim.scope, claim.key) not in tables.claims:
                 _claim(tables, claim, instance.id, instance.operation)
 
-    async def claimed_operation(self, claim: Claim) -> tuple[Instance, Operation] | None:
+    async def claimed_operation(self, claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
         row = self._claim_row(claim)
         if row is None or row.operation_id is None:
             return None
@@ -66,7 +66,7 @@ class MemoryInstances:
             raise NotFound(f"there is no operation {operation_id!r}", code="OPERATION_NOT_FOUND")
         return self._tables.operations[operation_id]
 
-    async def claimed(self, claim: Claim) -> Instance | None:
+    async def claimed(self, claim: IdempotencyClaim) -> Instance | None:
         return self._claimed(claim)
 
     async def get(self, instance_id: str) -> Instance:
@@ -90,10 +90,10 @@ class MemoryInstances:
         counted = Counter(it.status for it in self._newest_first())
         return {status: counted[status] for status in Status}
 
-    async def all_live(self, owner: str | None = None) -> Sequence[Live]:
+    async def all_live(self, owner: str | None = None) -> Sequence[LiveInstance]:
         waiting = {it.instance_id: it.tag for it in self._tables.attempts.values() if it.is_open}
         live = (it for it in self._newest_first() if it.status is not Status.DELETED)
-        return [Live(it, waiting.get(it.id)) for it in live if owner in (None, it.owner)]
+        return [LiveInstance(it, waiting.get(it.id)) for it in live if owner in (None, it.owner)]
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
         found = (it for it in self._tables.events.values() if it.instance_id == instance_id)
@@ -110,24 +110,26 @@ class MemoryInstances:
             if row.instance.ready_at is not None and row.instance.wish.product_name == product_name
         ]
         ready.sort(reverse=True)
-        return [(ready_at - created_at).total_seconds() for ready_at, created_at in ready[:HISTORY]]
+        return [(ready_at - created_at).total_seconds() for ready_at, created_at in ready[:READY_TIMES_LIMIT]]
 
     def _newest_first(self) -> list[Instance]:
         rows = self._tables.instances
         return [rows[instance_id].instance for instance_id in sorted(rows, reverse=True)]
 
-    def _claimed(self, claim: Claim) -> Instance | None:
+    def _claimed(self, claim: IdempotencyClaim) -> Instance | None:
         row = self._claim_row(claim)
         return None if row is None else self._tables.instances[row.instance_id].instance
 
-    def _claim_row(self, claim: Claim) -> ClaimRow | None:
+    def _claim_row(self, claim: IdempotencyClaim) -> ClaimRow | None:
         row = self._tables.claims.get((claim.scope, claim.key))
         if row is not None and row.fingerprint != claim.fingerprint:
-            raise ClaimMismatch("this Idempotency-Key was already used for another request")
+            raise IdempotencyKeyReused("this Idempotency-Key was already used for another request")
         return row
 
 
-def _claim(tables: Tables, claim: Claim, instance_id: str, operation: Operation | None = None) -> None:
+def _claim(
+    tables: Tables, claim: IdempotencyClaim, instance_id: str, operation: Operation | None = None
+) -> None:
     row = ClaimRow(claim.fingerprint, instance_id, operation.id if operation else None)
     tables.insert(tables.claims, (claim.scope, claim.key), row)
 

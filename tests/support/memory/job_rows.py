@@ -1,11 +1,11 @@
-"""Jobs inside somebody else's transaction, in memory."""
+"""Jobs inside another transaction, in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from gpuherd.domain.copying import replace
+from gpuherd.domain.fast_replace import replace
 from gpuherd.jobs.job import NewJob
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, QUEUED, JobRow, QueueRow, Tables
 
@@ -29,7 +29,7 @@ def insert_jobs(tables: Tables, jobs: Iterable[NewJob], now: datetime) -> int:
     return sum([insert_job(tables, new, now) for new in jobs])
 
 
-def revive_job(tables: Tables, job_id: str, now: datetime) -> bool:
+def reopen_job(tables: Tables, job_id: str, now: datetime) -> bool:
     """Open a failed job again, unless a newer one has its key; tell whether it was opened."""
     row = tables.jobs.get(job_id)
     if row is None or row.state != FAILED or row.new.key in tables.live_jobs:
@@ -59,7 +59,7 @@ def wake_job(tables: Tables, key: str, now: datetime) -> bool:
     return True
 
 
-def wake_turns(tables: Tables, instance_ids: Collection[str]) -> None:
+def mark_woken(tables: Tables, instance_ids: Collection[str]) -> None:
     """Note on the unfinished turns of these instances that there is news."""
     for key, job_id in tables.live_jobs.items():
         row = tables.jobs[job_id]

@@ -1,4 +1,4 @@
-"""The book of jobs, in memory."""
+"""The jobs, in memory."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpuherd.adapters.sql.job_book import QUARANTINE
+from gpuherd.adapters.sql.jobs.store import QUARANTINE
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob
-from gpuherd.ports.job_book import JobPage, JobQuery, JobStats, Unattended
+from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
 from tests.support.memory import job_rows
 from tests.support.memory.tables import COMPLETED, FAILED, LIVE, PICKED, QUEUED, JobRow, Tables
 
 
-class MemoryJobBook:
-    """The port `JobBook`."""
+class MemoryJobs:
+    """The port `Jobs`."""
 
     def __init__(self, tables: Tables, clock: Clock):
         self._tables = tables
@@ -62,7 +62,7 @@ class MemoryJobBook:
         with self._tables as tables:
             job_rows.finish_job(tables, job_id, self._clock.now())
 
-    async def stumbled(self, job_id: str, error: str) -> Job:
+    async def record_failure(self, job_id: str, error: str) -> Job:
         row = self._tables.jobs[job_id]
         counted = replace(row, attempts=row.attempts + 1, error=error)
         with self._tables as tables:
@@ -72,7 +72,7 @@ class MemoryJobBook:
                 return _job(tables.jobs[job_id], JobStatus.FAILED)
         return _job(counted, JobStatus.PENDING)
 
-    async def gave_up(self, job_id: str, error: str) -> None:
+    async def mark_failed(self, job_id: str, error: str) -> None:
         row = self._tables.jobs[job_id]
         with self._tables as tables:
             tables.put(tables.jobs, job_id, replace(row, attempts=row.attempts + 1))
@@ -82,34 +82,34 @@ class MemoryJobBook:
         with self._tables as tables:
             return job_rows.insert_jobs(tables, jobs, self._clock.now())
 
-    async def ring(self, jobs: Sequence[NewJob]) -> None:
+    async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
         now = self._clock.now()
         with self._tables as tables:
             for new in jobs:
                 if not job_rows.wake_job(tables, new.key, now):
                     job_rows.insert_job(tables, new, now)
 
-    async def revive(self, job_id: str) -> Job:
+    async def reopen(self, job_id: str) -> Job:
         with self._tables as tables:
-            if not job_rows.revive_job(tables, job_id, self._clock.now()):
+            if not job_rows.reopen_job(tables, job_id, self._clock.now()):
                 raise Conflict("another job is doing this work already", code="JOB_NOT_RETRYABLE")
         return await self.get(job_id)
 
-    async def unattended(self, limit: int) -> Unattended:
+    async def unscheduled(self, limit: int) -> UnscheduledWork:
         since = self._clock.now() - QUARANTINE
         instances = [
             row.instance
             for instance_id, row in self._tables.instances.items()
             if not row.instance.settled
             and not self._has_job(f"turn:{instance_id}")
-            and not self._is_ill(instance_id, since)
+            and not self._is_quarantined(instance_id, since)
         ]
         deliveries = [
             it
             for it in self._tables.deliveries.values()
             if it.state is DeliveryState.PENDING and not self._has_job(f"delivery:{it.id}")
         ]
-        return Unattended(tuple(instances[:limit]), tuple(deliveries[:limit]))
+        return UnscheduledWork(tuple(instances[:limit]), tuple(deliveries[:limit]))
 
     async def prune(self, before: datetime) -> int:
         with self._tables as tables:
@@ -126,7 +126,7 @@ class MemoryJobBook:
         job_id = self._tables.live_jobs.get(key)
         return job_id is not None and self._tables.jobs[job_id].queue_id in self._tables.queue
 
-    def _is_ill(self, instance_id: str, since: datetime) -> bool:
+    def _is_quarantined(self, instance_id: str, since: datetime) -> bool:
         return any(
             row.state == FAILED
             and row.completed_at is not None

@@ -1,25 +1,25 @@
-"""Exclusive turns on instances, in memory: a lease in the row, checked by every save."""
+"""Exclusive leases on instances, in memory: a token in the row, checked by every save."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from gpuherd.adapters.sql.turns import LEASE
+from gpuherd.adapters.sql.instances.leases import LEASE_TERM
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance import Goal, Instance
-from gpuherd.domain.orphan import OrphanOrder
-from gpuherd.domain.sighting import ListRecord, Sighting
-from gpuherd.ports.store import Change, Turn
-from tests.support.memory.changes import update_instance
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.orphan import OrphanOrder
+from gpuherd.ports.instances import Change, LeasedInstance
+from tests.support.memory.instance_writes import update_instance
 from tests.support.memory.tables import InstanceRow, SightingRow, Tables
 
 
-class MemoryTurns:
-    """The port `Turns`."""
+class MemoryInstanceLeases:
+    """The port `InstanceLeases`."""
 
     def __init__(
         self,
@@ -33,51 +33,51 @@ class MemoryTurns:
         self._ids = ids
         self._announce = announce
 
-    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
+    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
         now, token = self._clock.now(), self._ids.new()
         with self._tables as tables:
             row = tables.instances.get(instance_id)
             if row is None or (row.lease_until is not None and row.lease_until > now):
                 return None
-            tables.put(tables.instances, instance_id, InstanceRow(row.instance, token, now + LEASE))
+            tables.put(tables.instances, instance_id, InstanceRow(row.instance, token, now + LEASE_TERM))
             job = tables.jobs.get(job_id or "")
             if job is not None and job.woken:
                 tables.put(tables.jobs, job.new.id, replace(job, woken=False))
         return self._look(row.instance, token)
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         with self._tables as tables:
-            update_instance(tables, change, turn.token, self._clock.now())
+            update_instance(tables, change, leased.token, self._clock.now())
         self._announce([change.instance.id])
-        saved = self._tables.instances[turn.instance.id].instance
-        return replace(turn, instance=saved, attempts=self._attempts(saved.id))
+        saved = self._tables.instances[leased.instance.id].instance
+        return replace(leased, instance=saved, attempts=self._attempts(saved.id))
 
-    async def refresh(self, turn: Turn) -> Turn:
-        row = self._tables.instances.get(turn.instance.id)
-        if row is None or row.lease_token != turn.token:
-            raise StaleWrite(f"the turn of instance {turn.instance.id} was lost")
-        return self._look(row.instance, turn.token)
+    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
+        row = self._tables.instances.get(leased.instance.id)
+        if row is None or row.lease_token != leased.token:
+            raise StaleWrite(f"the turn of instance {leased.instance.id} was lost")
+        return self._look(row.instance, leased.token)
 
-    async def end(self, turn: Turn) -> None:
-        row = self._tables.instances.get(turn.instance.id)
-        if row is not None and row.lease_token == turn.token:
+    async def release(self, leased: LeasedInstance) -> None:
+        row = self._tables.instances.get(leased.instance.id)
+        if row is not None and row.lease_token == leased.token:
             with self._tables as tables:
-                tables.put(tables.instances, turn.instance.id, InstanceRow(row.instance))
+                tables.put(tables.instances, leased.instance.id, InstanceRow(row.instance))
 
-    def forget_leases(self) -> None:
+    def release_all_leases(self) -> None:
         """Free every instance: only for a start at which no other process can be using the store."""
         with self._tables as tables:
             for instance_id, row in tables.instances.items():
                 if row.lease_token is not None:
                     tables.put(tables.instances, instance_id, InstanceRow(row.instance))
 
-    def _look(self, it: Instance, token: str) -> Turn:
+    def _look(self, it: Instance, token: str) -> LeasedInstance:
         """Return all that a decision about this instance needs, as it is now."""
         attempts = self._attempts(it.id)
-        return Turn(
+        return LeasedInstance(
             instance=it,
             attempts=attempts,
-            sightings=self._sightings(it, attempts),
+            observations=self._sightings(it, attempts),
             lists=self._lists_since(_evidence_needed_since(it, attempts)),
             token=token,
         )
@@ -86,15 +86,15 @@ class MemoryTurns:
         found = [it for it in self._tables.attempts.values() if it.instance_id == instance_id]
         return tuple(sorted(found, key=lambda it: it.n))
 
-    def _sightings(self, it: Instance, attempts: tuple[Attempt, ...]) -> tuple[Sighting, ...]:
+    def _sightings(self, it: Instance, attempts: tuple[Attempt, ...]) -> tuple[ObservedMachine, ...]:
         tags = {known.tag for known in attempts}
         return tuple(
             row.sighting
-            for cloud_id, row in self._tables.sightings.items()
-            if cloud_id == it.cloud_id or row.tag in tags or self._is_forgotten(it, cloud_id, row)
+            for cloud_id, row in self._tables.observations.items()
+            if cloud_id == it.cloud_id or row.tag in tags or self._is_tagged_unrecorded(it, cloud_id, row)
         )
 
-    def _is_forgotten(self, it: Instance, cloud_id: str, row: SightingRow) -> bool:
+    def _is_tagged_unrecorded(self, it: Instance, cloud_id: str, row: SightingRow) -> bool:
         """Tell whether a machine carries any tag of this instance, and nobody wants it removed."""
         if it.cloud_id is not None or row.tagged_instance_id != it.id:
             return False

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
-from gpuherd.adapters.sql.sightings import LISTS_KEPT
-from gpuherd.domain.copying import replace
-from gpuherd.domain.instance import ID_PREFIX, Instance, Status
-from gpuherd.domain.sighting import ListRecord, Sighting
-from gpuherd.domain.tag import owner_tag, tag_on
+from gpuherd.adapters.sql.instances.observations import LIST_RETENTION
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.tag import machine_tag, owner_tag
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Status
 from tests.support.memory import job_rows
 from tests.support.memory.tables import SightingRow, Tables
 
 IN_USE = frozenset({Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED})
 
 
-class MemorySightings:
-    """The port `Sightings`."""
+class MemoryObservations:
+    """The port `Observations`."""
 
     def __init__(self, tables: Tables, announce: Callable[[Sequence[str]], None] = lambda _: None):
         self._tables = tables
         self._announce = announce
 
-    async def all_known(self) -> Mapping[str, Sighting]:
-        return {cloud_id: row.sighting for cloud_id, row in self._tables.sightings.items()}
+    async def all_known(self) -> Mapping[str, ObservedMachine]:
+        return {cloud_id: row.sighting for cloud_id, row in self._tables.observations.items()}
 
     async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
         found = [
@@ -36,23 +36,23 @@ class MemorySightings:
         return found[:limit]
 
     async def record(
-        self, record: ListRecord, changed: Sequence[Sighting], forgotten: Sequence[str]
+        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
     ) -> tuple[Instance, ...]:
         with self._tables as tables:
-            old = [n for n, it in tables.lists.items() if it.started_at < record.started_at - LISTS_KEPT]
+            old = [n for n, it in tables.lists.items() if it.started_at < record.started_at - LIST_RETENTION]
             for n in old:
                 tables.drop(tables.lists, n)
             tables.insert(tables.lists, tables.number(), record)
             rows = [sighting_row(it) for it in changed]
             for cloud_id in (*forgotten, *(it.machine.cloud_id for it in changed)):
-                tables.drop(tables.sightings, cloud_id)
+                tables.drop(tables.observations, cloud_id)
             for row in rows:
-                tables.insert(tables.sightings, row.sighting.machine.cloud_id, row)
+                tables.insert(tables.observations, row.sighting.machine.cloud_id, row)
             concerned = _unsettle(tables, rows) if rows else ()
         self._announce([it.id for it in concerned])
         return concerned
 
-    async def anything_moves(self) -> bool:
+    async def any_unsettled(self) -> bool:
         in_doubt = {it.instance_id for it in self._tables.attempts.values() if it.is_open}
         return any(
             not row.instance.settled and (row.instance.cloud_id is not None or row.instance.id in in_doubt)
@@ -63,16 +63,16 @@ class MemorySightings:
         return max(self._tables.lists.values(), key=lambda it: it.started_at, default=None)
 
     def _is_old_and_listed(self, cloud_id: str, older_than: datetime) -> bool:
-        row = self._tables.sightings.get(cloud_id)
+        row = self._tables.observations.get(cloud_id)
         if row is None or row.sighting.missing_since is not None:
             return False
         return row.sighting.first_seen_at <= older_than
 
 
-def sighting_row(it: Sighting) -> SightingRow:
+def sighting_row(it: ObservedMachine) -> SightingRow:
     """Return a sighting under its tag."""
     owner = owner_tag(it.machine)
-    return SightingRow(it, tag_on(it.machine), None if owner is None else ID_PREFIX + owner.instance_key)
+    return SightingRow(it, machine_tag(it.machine), None if owner is None else ID_PREFIX + owner.instance_key)
 
 
 def _unsettle(tables: Tables, rows: Sequence[SightingRow]) -> tuple[Instance, ...]:
@@ -83,7 +83,7 @@ def _unsettle(tables: Tables, rows: Sequence[SightingRow]) -> tuple[Instance, ..
             concerned.add(instance_id)
         if row.tag is not None and (attempt := tables.tags.get(row.tag)) is not None:
             concerned.add(attempt[0])
-    job_rows.wake_turns(tables, concerned)
+    job_rows.mark_woken(tables, concerned)
     found = []
     for instance_id in sorted(concerned):
         known = tables.instances[instance_id]

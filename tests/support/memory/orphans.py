@@ -6,18 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.instance import ENDED, Instance, Status
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import Orphan, OrphanOrder, OrphanVerdict, Records, claimed, is_given_up
-from gpuherd.domain.sighting import Sighting
-from gpuherd.ports.orphans import AccountNews, Entry, Line, Stray
-from gpuherd.ports.store import Change
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
+from gpuherd.domain.instance.orphan import (
+    MachineRecords,
+    Orphan,
+    OrphanOrder,
+    OrphanVerdict,
+    has_given_up_machine,
+    machine_claimed_error,
+)
+from gpuherd.ports.instances import Change
+from gpuherd.ports.orphans import AccountEvent, LedgerEntry, LedgerWrite, OrphanCandidate
 from tests.support.memory import job_rows
-from tests.support.memory.changes import add_instance, update_instance
-from tests.support.memory.sightings import sighting_row
+from tests.support.memory.instance_writes import add_instance, update_instance
+from tests.support.memory.observations import sighting_row
 from tests.support.memory.tables import Clash, SightingRow, Tables
 
 
@@ -31,27 +38,27 @@ class MemoryOrphans:
         self._clock = clock
         self._announce = announce
 
-    async def strays(self) -> tuple[Stray, ...]:
-        return (*self._newcomers(), *self._restless())
+    async def candidates(self) -> tuple[OrphanCandidate, ...]:
+        return (*self._unrecorded(), *self._undecided())
 
-    async def line(self, cloud_id: str) -> Line:
-        row = self._tables.sightings.get(cloud_id)
-        return Line(self._orphan(cloud_id, row), row.sighting if row else None)
+    async def entry(self, cloud_id: str) -> LedgerEntry:
+        row = self._tables.observations.get(cloud_id)
+        return LedgerEntry(self._orphan(cloud_id, row), row.sighting if row else None)
 
-    async def records(self, machine: Machine) -> Records:
-        return self._records(sighting_row(Sighting(machine, self._clock.now(), self._clock.now())))
+    async def records(self, machine: Machine) -> MachineRecords:
+        return self._records(sighting_row(ObservedMachine(machine, self._clock.now(), self._clock.now())))
 
     async def open(self) -> tuple[Orphan, ...]:
-        lines = [self._orphan(it.cloud_id, self._tables.sightings.get(it.cloud_id)) for it in self._open()]
+        lines = [self._orphan(it.cloud_id, self._tables.observations.get(it.cloud_id)) for it in self._open()]
         found = [it for it in lines if it is not None]
         return tuple(sorted(found, key=lambda it: (it.first_seen_at, it.cloud_id)))
 
-    async def note(self, entries: Sequence[Entry]) -> None:
+    async def save(self, entries: Sequence[LedgerWrite]) -> None:
         now = self._clock.now()
         with self._tables as tables:
             for entry in entries:
-                if entry.deed is not None:
-                    tables.append_deed(entry.deed)
+                if entry.audit_record is not None:
+                    tables.append_audit_record(entry.audit_record)
                 _write(tables, entry.orphan)
                 if entry.change is not None:
                     update_instance(tables, entry.change, None, now)
@@ -60,10 +67,10 @@ class MemoryOrphans:
                     _tell(tables, entry.account, now)
         self._announce([it.change.instance.id for it in entries if it.change is not None])
 
-    async def ask(self, orphan: Orphan) -> Orphan | None:
+    async def begin_order(self, orphan: Orphan) -> Orphan | None:
         holder = self._bound(orphan.cloud_id)
         known = self._tables.orphans.get(orphan.cloud_id)
-        if holder is not None and holder.status not in ENDED:
+        if holder is not None and holder.status not in TERMINAL_STATUSES:
             return None
         if known is None or known.version != orphan.version or not known.is_open:
             return None
@@ -100,30 +107,30 @@ class MemoryOrphans:
                 tables.drop(tables.orphans, cloud_id)
         return len(old)
 
-    def _newcomers(self) -> Iterator[Stray]:
-        for cloud_id, row in self._tables.sightings.items():
+    def _unrecorded(self) -> Iterator[OrphanCandidate]:
+        for cloud_id, row in self._tables.observations.items():
             known = self._tables.orphans.get(cloud_id)
             if row.sighting.missing_since is not None or (known is not None and known.is_open):
                 continue
             holder = self._bound(cloud_id)
-            if holder is not None and holder.status not in ENDED:
+            if holder is not None and holder.status not in TERMINAL_STATUSES:
                 continue
             records = self._records(row)
             if records.attempt is None or not records.attempt.is_open:
-                yield Stray(row.sighting, records, self._orphan(cloud_id, row))
+                yield OrphanCandidate(row.sighting, records, self._orphan(cloud_id, row))
 
-    def _restless(self) -> Iterator[Stray]:
+    def _undecided(self) -> Iterator[OrphanCandidate]:
         for it in self._open():
-            row = self._tables.sightings.get(it.cloud_id)
+            row = self._tables.observations.get(it.cloud_id)
             listed = row is not None and row.sighting.missing_since is None
             bound = self._bound(it.cloud_id)
             foreign = it.verdict is OrphanVerdict.FOREIGN
             if foreign and it.confirmed_at and it.order is None and listed and bound is None:
                 continue
-            records = Records(bound=bound)
+            records = MachineRecords(bound=bound)
             if row is not None:
                 records = self._records(row)
-            yield Stray(row.sighting if row else None, records, self._orphan(it.cloud_id, row))
+            yield OrphanCandidate(row.sighting if row else None, records, self._orphan(it.cloud_id, row))
 
     def _open(self) -> list[Orphan]:
         return [it for it in self._tables.orphans.values() if it.is_open]
@@ -135,11 +142,11 @@ class MemoryOrphans:
             return known
         return replace(known, machine=row.sighting.machine, changed_at=row.sighting.changed_at)
 
-    def _records(self, row: SightingRow) -> Records:
+    def _records(self, row: SightingRow) -> MachineRecords:
         tables = self._tables
         named = tables.instances.get(row.tagged_instance_id or "")
         key = tables.tags.get(row.tag or "")
-        return Records(
+        return MachineRecords(
             bound=self._bound(row.sighting.machine.cloud_id),
             attempt=None if key is None else tables.attempts[key],
             named=None if named is None else named.instance,
@@ -151,8 +158,8 @@ class MemoryOrphans:
 
     def _adopt(self, tables: Tables, orphan: Orphan, change: Change, is_new: bool, now: datetime) -> Instance:
         holder = self._bound(orphan.cloud_id)
-        if holder is not None and not is_given_up(holder):
-            raise claimed(orphan.cloud_id, holder.id)
+        if holder is not None and not has_given_up_machine(holder):
+            raise machine_claimed_error(orphan.cloud_id, holder.id)
         if holder is not None and holder.id != change.instance.id:
             let_go = replace(holder, cloud_id=None, version=holder.version + 1)
             row = replace(tables.instances[holder.id], instance=let_go)
@@ -173,11 +180,11 @@ def _write(tables: Tables, it: Orphan) -> None:
     tables.put(tables.orphans, it.cloud_id, replace(it, version=it.version + 1))
 
 
-def _tell(tables: Tables, news: AccountNews, now: datetime) -> None:
+def _tell(tables: Tables, news: AccountEvent, now: datetime) -> None:
     last = max((sequence for subject, sequence in tables.events if subject == ACCOUNT), default=0)
     event = replace(news.event, instance_id=ACCOUNT, sequence=last + 1)
     tables.insert(tables.events, (ACCOUNT, event.sequence), event)
-    told = news.tell(event)
+    told = news.outbox_entries_for(event)
     for delivery in told.deliveries:
         tables.insert(tables.deliveries, delivery.id, delivery)
     job_rows.insert_jobs(tables, told.jobs, now)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from tests.support.memory.tables import Tables
 
 
@@ -84,10 +84,10 @@ class MemoryFlags:
     async def get(self, key: str) -> str | None:
         return self._tables.flags.get(key)
 
-    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None:
+    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         with self._tables as tables:
-            if deed is not None:
-                tables.append_deed(deed)
+            if audit_record is not None:
+                tables.append_audit_record(audit_record)
             if value is None:
                 tables.drop(tables.flags, key)
             else:

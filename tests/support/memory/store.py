@@ -9,15 +9,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.clock import Ids
-from gpuherd.domain.copying import replace
+from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.job_book import MemoryJobBook
+from tests.support.memory.jobs import MemoryJobs
+from tests.support.memory.leases import MemoryInstanceLeases
+from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
-from tests.support.memory.sightings import MemorySightings
 from tests.support.memory.tables import Tables
-from tests.support.memory.turns import MemoryTurns
 
 
 class MemoryStore:
@@ -30,10 +30,10 @@ class MemoryStore:
         self.tables = tables
         self.clock = clock
         self.instances = MemoryInstances(tables, clock)
-        self.turns = MemoryTurns(tables, clock, Ids(clock, random.Random(seed)))
-        self.sightings = MemorySightings(tables)
+        self.turns = MemoryInstanceLeases(tables, clock, Ids(clock, random.Random(seed)))
+        self.observations = MemoryObservations(tables)
         self.outbox = MemoryOutbox(tables)
-        self.jobs = MemoryJobBook(tables, clock)
+        self.jobs = MemoryJobs(tables, clock)
         self.flags = MemoryFlags(tables)
         self.orphans = MemoryOrphans(tables, clock)
 
@@ -73,7 +73,7 @@ class MemoryStore:
             "operation": list(it.operations.values()),
             "audit": list(it.audit.values()),
             "orphan": list(it.orphans.values()),
-            "sighting": list(it.sightings.values()),
+            "sighting": list(it.observations.values()),
             "list_record": list(it.lists.values()),
             "job": [
                 SimpleNamespace(

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, sealed
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.operation import Operation
-from gpuherd.domain.orphan import Orphan
-from gpuherd.domain.sighting import ListRecord, Sighting
+from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.instance.orphan import Orphan
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 
 K = TypeVar("K", bound=Hashable)
@@ -56,7 +56,7 @@ class ClaimRow:
 class SightingRow:
     """A sighting under the tag that its machine carries."""
 
-    sighting: Sighting
+    sighting: ObservedMachine
     tag: str | None
     # The instance that the tag names, whether or not we have it.
     tagged_instance_id: str | None
@@ -105,7 +105,7 @@ class Tables:
         self.events: dict[tuple[str, int], Event] = {}
         self.deliveries: dict[str, Delivery] = {}
         self.operations: dict[str, tuple[Operation, str]] = {}
-        self.sightings: dict[str, SightingRow] = {}
+        self.observations: dict[str, SightingRow] = {}
         self.lists: dict[int, ListRecord] = {}
         self.orphans: dict[str, Orphan] = {}
         self.audit: dict[int, AuditEntry] = {}
@@ -113,7 +113,7 @@ class Tables:
         self.live_jobs: dict[str, str] = {}
         self.queue: dict[int, QueueRow] = {}
         # Called after each commit that has put something into the queue, or moved it there.
-        self.rings: Callable[[], None] = lambda: None
+        self.on_commit_wake: Callable[[], None] = lambda: None
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._number = 0
 
@@ -138,10 +138,10 @@ class Tables:
         if key in table:
             self._undo.append((table, key, table.pop(key)))
 
-    def append_deed(self, deed: Deed) -> None:
-        """Seal a deed with the entry before it, and write it down."""
+    def append_audit_record(self, audit_record: AuditRecord) -> None:
+        """Chain a record to the entry before it, and append it."""
         last = self.audit[max(self.audit)] if self.audit else None
-        entry = sealed(deed, last.n if last else 0, last.hash if last else NO_HASH)
+        entry = chained(audit_record, last.n if last else 0, last.hash if last else NO_HASH)
         self.put(self.audit, entry.n, entry)
 
     def __enter__(self) -> Tables:
@@ -154,7 +154,7 @@ class Tables:
         done, self._undo = self._undo, []
         if error is None:
             if any(table is self.queue for table, _, _ in done):
-                self.rings()
+                self.on_commit_wake()
             return
         for table, key, before in reversed(done):
             if before is _ABSENT:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.instance import Status
-from gpuherd.domain.machine import Listing
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.instance.instance import Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -57,7 +57,7 @@ async def test_a_look_tells_what_it_saw(herd: Herd, world: World) -> None:
 
 async def test_a_look_without_an_answer_changes_nothing(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
-    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(Endpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
     assert await herd.observer.look() is False
     with pytest.raises(CloudUnavailable):
         await herd.observer.sync()

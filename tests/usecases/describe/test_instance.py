@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.doc_parts import dumps
-from gpuherd.usecases.describe import compact
+from gpuherd.adapters.sql.engine.columns import dumps
+from gpuherd.usecases.describe.instance import compact
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PLAIN = st.none() | st.booleans() | st.integers() | TEXT | st.floats(allow_nan=False, allow_infinity=False)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpuherd.usecases.change_hub import ChangeHub
+from gpuherd.usecases.events.change_hub import ChangeHub
 from tests.support.fake_clock import FakeClock
 
 

@@ -10,12 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.domain.events import ACCOUNT, Event
+from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.ports.events import EVERYTHING, EventFilter, EventPage, LoggedEvent
-from gpuherd.usecases import event_feed, event_stream
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.event_feed import EventFeed, TooManyStreams, TooManyStreamsOfKey
-from gpuherd.usecases.event_stream import HEARTBEAT, EventStream, Reader
+from gpuherd.usecases.events import event_stream
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.events.event_stream import (
+    HEARTBEAT,
+    EventFeed,
+    EventStream,
+    Reader,
+    TooManyStreams,
+    TooManyStreamsOfKey,
+)
 from tests.support.builders import instance_id
 from tests.support.fake_clock import START, FakeClock
 
@@ -168,7 +174,7 @@ class TestHandingOut:
     ) -> None:
         async with listening(feed, clock) as it:
             log.happen(ring=False)
-            await clock.advance(event_feed.LOOK_AGAIN_S)
+            await clock.advance(event_stream.POLL_INTERVAL_S)
             assert it.got == [1]
 
     async def test_fifty_streams_get_everything_in_order_for_one_read(
@@ -232,7 +238,7 @@ class TestHandingOut:
             await clock.advance(5)
             log.fails = False
             log.happen(ring=False)
-            await clock.advance(event_feed.LATER_S)
+            await clock.advance(event_stream.STORE_RETRY_S)
             assert it.got == [1, 2]
 
 
@@ -340,7 +346,7 @@ class TestEnding:
 
     async def test_a_quiet_stream_gives_a_sign_of_life(self, feed: EventFeed, clock: FakeClock) -> None:
         async with listening(feed, clock) as it:
-            await clock.advance(event_feed.HEARTBEAT_S * 3 + 5)
+            await clock.advance(event_stream.HEARTBEAT_S * 3 + 5)
             assert it.raw == [HEARTBEAT] * 3
 
     async def test_events_are_signs_of_life(self, feed: EventFeed, log: ListLog, clock: FakeClock) -> None:
@@ -356,7 +362,7 @@ class TestEnding:
         allowed = True
         async with listening(feed, clock, may_read=lambda: allowed) as it, listening(feed, clock) as other:
             allowed = False
-            await clock.advance(event_feed.CHECK_S)
+            await clock.advance(event_stream.STREAM_CHECK_S)
             assert (it.over, other.over) == (True, False)
 
     async def test_closing_ends_all_streams_and_lets_nobody_in(
@@ -375,8 +381,8 @@ class TestEnding:
     async def test_there_are_only_so_many_streams_for_a_key_and_in_all(
         self, feed: EventFeed, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(event_feed, "STREAMS_MAX", 3)
-        monkeypatch.setattr(event_feed, "STREAMS_OF_A_KEY_MAX", 2)
+        monkeypatch.setattr(event_stream, "STREAMS_MAX", 3)
+        monkeypatch.setattr(event_stream, "STREAMS_OF_A_KEY_MAX", 2)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(listening(feed, clock))
             async with listening(feed, clock):

@@ -9,16 +9,16 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain import events as kinds
+from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import CircuitOpen
-from gpuherd.domain.events import Event
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Status, Wish
-from gpuherd.domain.offer import BillingMode
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.explain import lasting, sentence, story_of
+from gpuherd.domain.instance import events as kinds
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status, Wish
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.explain.story import duration_text, sentence, story_of
 from tests.support.builders import an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -87,7 +87,7 @@ async def test_sold_out_and_then_the_second_region(herd: Herd, world: World) -> 
 
 
 async def test_an_unknown_outcome_and_then_the_machine_is_found(herd: Herd, world: World) -> None:
-    lost = Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1, endpoints=(Endpoint.CREATE,))
+    lost = Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1, endpoints=(ApiEndpoint.CREATE,))
     world.faults.add(lost)
     instance = await herd.settle(await herd.launch())
     assert (await told(herd, instance))[1:5] == [
@@ -100,7 +100,7 @@ async def test_an_unknown_outcome_and_then_the_machine_is_found(herd: Herd, worl
 
 
 async def test_an_unknown_outcome_that_was_nothing(herd: Herd, world: World) -> None:
-    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(Endpoint.CREATE,))
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(ApiEndpoint.CREATE,))
     world.faults.add(lost)
     instance = await herd.settle(await herd.launch())
     story = await told(herd, instance)
@@ -291,7 +291,7 @@ def test_a_failed_start_keeps_the_data() -> None:
     [(-5, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (3661, "1 h 1 min")],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert lasting(timedelta(seconds=seconds)) == words
+    assert duration_text(timedelta(seconds=seconds)) == words
 
 
 def test_sentences_begin_big_and_end_once() -> None:

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain import events as kinds
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.health import Health, HealthCheck
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.explain_wait import ADVICE, advice_for, wait_of
-from gpuherd.usecases.planning_record import Awaited, awaited_in
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
-from gpuherd.usecases.tell_why import TellWhy, considered
+from gpuherd.domain.instance import events as kinds
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.health import Health
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.explain.record import WaitingFor, waiting_for_in_reason
+from gpuherd.usecases.explain.waiting import ADVICE, advice_for, explain_waiting
+from gpuherd.usecases.explain.why import ExplainInstance, considered
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd
@@ -43,7 +44,7 @@ def sell_out(world: World) -> None:
 
 
 async def why(herd: Herd, instance: Instance) -> dict[str, Any]:
-    return await TellWhy(herd.instances, herd.book)(await herd.instances.get(instance.id))
+    return await ExplainInstance(herd.instances, herd.book)(await herd.instances.get(instance.id))
 
 
 def moment(stamp: Any) -> datetime:
@@ -88,7 +89,7 @@ async def test_a_wait_for_capacity_says_until_when_and_what_did_not_fit(herd: He
     assert moment(waits["until"]) == START + timedelta(hours=1)
     assert moment(waits["since"]) == START
     assert timedelta(0) < moment(waits["nextTryAt"]) - herd.clock.now() <= timedelta(seconds=30)
-    assert told["advice"] == ADVICE[Awaited.CAPACITY]
+    assert told["advice"] == ADVICE[WaitingFor.CAPACITY]
     (weighed,) = told["considered"]
     assert weighed["ranked"] == [] and weighed["rankedTotal"] == 0
     assert {"region": "CN-HK-01", "reason": "not available"}.items() <= weighed["refused"][0].items()
@@ -159,7 +160,7 @@ def test_equal_rounds_in_a_row_are_counted_not_repeated() -> None:
 )
 def test_what_is_waited_for(changes: dict[str, Any], what: str) -> None:
     instance = an_instance(**changes)
-    waiting = wait_of(instance, [an_event()], ())
+    waiting = explain_waiting(instance, [an_event()], ())
     assert waiting is not None
     assert waiting.what == what
     assert waiting.sentence.endswith(".") and waiting.sentence[0].isupper()
@@ -177,26 +178,26 @@ def test_what_is_waited_for(changes: dict[str, Any], what: str) -> None:
     ],
 )
 def test_who_is_at_rest_waits_for_nothing(instance: Instance) -> None:
-    assert wait_of(instance, [an_event()], ()) is None
+    assert explain_waiting(instance, [an_event()], ()) is None
 
 
 def test_an_order_without_an_answer_comes_first() -> None:
     deleting = an_instance(goal=Goal.DELETED, status=Status.DELETING)
-    waiting = wait_of(deleting, (), [an_attempt(state=AttemptState.UNKNOWN)])
+    waiting = explain_waiting(deleting, (), [an_attempt(state=AttemptState.UNKNOWN)])
     assert waiting is not None and waiting.what == "outcome"
     assert waiting.since == deleting.created_at
 
 
 def test_until_when() -> None:
     deadline = START + timedelta(minutes=20)
-    booting = wait_of(an_instance(cloud_id="m-1"), (), ())
+    booting = explain_waiting(an_instance(cloud_id="m-1"), (), ())
     assert booting is not None and booting.until == deadline
     # What is given back is asked for until it is gone.
     for never in (
         an_instance(cloud_id="m-1", goal=Goal.DELETED, status=Status.DELETING),
         an_instance(cloud_id="m-1", status=Status.FAILED, releasing=True),
     ):
-        waiting = wait_of(never, (), ())
+        waiting = explain_waiting(never, (), ())
         assert waiting is not None and waiting.until is None
     checked = an_instance(
         cloud_id="m-1",
@@ -204,10 +205,10 @@ def test_until_when() -> None:
         health_check=HealthCheck(max_wait_ms=60_000),
         health=Health(started_at=START),
     )
-    waiting = wait_of(checked, (), ())
+    waiting = explain_waiting(checked, (), ())
     assert waiting is not None and waiting.until == START + timedelta(minutes=1)
 
 
 def test_other_reasons_are_no_wait_of_these() -> None:
-    assert awaited_in("renting X in Y") is None
-    assert awaited_in("") is None
+    assert waiting_for_in_reason("renting X in Y") is None
+    assert waiting_for_in_reason("") is None

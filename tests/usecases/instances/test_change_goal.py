@@ -10,14 +10,15 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.operation import Operation, OperationPhase, OperationState
-from gpuherd.ports.store import Claim
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.change_goal import Accepted
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.operation import Operation, OperationPhase, OperationState
+from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.instances.change_goal import AcceptedGoal
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -56,7 +57,7 @@ async def test_stop_ends_when_the_cloud_shows_that_it_stopped(
     assert stopped.operation is not None
     assert stopped.operation.state is OperationState.SUCCEEDED
     assert phases(stopped) == ["requested", "stopping", "exited"]
-    assert world.calls[Endpoint.STOP.value] == 1
+    assert world.calls[ApiEndpoint.STOP.value] == 1
     assert herd.webhooks()[-2:] == ["instance.stopping", "instance.exited"]
 
 
@@ -71,7 +72,7 @@ async def test_start_brings_it_back_with_the_ports_it_has_now(
     assert started.ports != ports_before
     assert started.ready_at == exited.ready_at
     assert phases(started) == ["requested", "starting", "running", "ready"]
-    assert world.calls[Endpoint.START.value] == 1
+    assert world.calls[ApiEndpoint.START.value] == 1
     kinds = [row.kind for row in herd.rows(herd.tables.job) if row.kind != "send_webhook"]
     assert "monitor_startup" in kinds
 
@@ -80,13 +81,13 @@ async def test_fifty_starts_at_once_are_one_start(herd: Herd, world: World, exit
     answers = await asyncio.gather(
         *(herd.change_goal.start(exited.id) for _ in range(50)), return_exceptions=True
     )
-    accepted = [it for it in answers if isinstance(it, Accepted)]
+    accepted = [it for it in answers if isinstance(it, AcceptedGoal)]
     refused = [it for it in answers if isinstance(it, Conflict)]
     assert (len(accepted), len(refused)) == (1, 49)
     assert {it.code for it in refused} == {"STARTUP_OPERATION_IN_PROGRESS"}
     assert {it.details["operationId"] for it in refused} == {accepted[0].operation.id}
     await herd.settle(exited)
-    assert world.calls[Endpoint.START.value] == 1
+    assert world.calls[ApiEndpoint.START.value] == 1
 
 
 async def test_only_what_has_exited_can_be_started(herd: Herd, running: Instance) -> None:
@@ -104,7 +105,7 @@ async def test_what_does_not_run_cannot_be_stopped(herd: Herd, exited: Instance)
 async def test_a_start_without_stock_ends_and_leaves_it_exited(
     herd: Herd, world: World, exited: Instance
 ) -> None:
-    world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(Endpoint.START,)))
+    world.faults.add(Fault(FaultKind.SOLD_OUT, endpoints=(ApiEndpoint.START,)))
     await herd.change_goal.start(exited.id)
     back = await herd.settle(exited)
     assert back.status is Status.EXITED
@@ -125,7 +126,7 @@ async def test_a_start_that_was_refused_but_went_through_is_seen(
     world.faults.add(Fault(FaultKind.START_WENT_THROUGH))
     await herd.change_goal.start(exited.id)
     assert (await herd.settle(exited)).status is Status.RUNNING
-    assert world.calls[Endpoint.START.value] == 1
+    assert world.calls[ApiEndpoint.START.value] == 1
 
 
 @pytest.mark.parametrize(
@@ -134,14 +135,16 @@ async def test_a_start_that_was_refused_but_went_through_is_seen(
         Fault(
             FaultKind.LOST_REPLY_AFTER_COMMIT,
             count=1,
-            endpoints=(Endpoint.START, Endpoint.STOP, Endpoint.DELETE),
+            endpoints=(ApiEndpoint.START, ApiEndpoint.STOP, ApiEndpoint.DELETE),
         ),
         Fault(
             FaultKind.LOST_REPLY_BEFORE_COMMIT,
             count=1,
-            endpoints=(Endpoint.START, Endpoint.STOP, Endpoint.DELETE),
+            endpoints=(ApiEndpoint.START, ApiEndpoint.STOP, ApiEndpoint.DELETE),
         ),
-        Fault(FaultKind.ERROR_AFTER_COMMIT, count=1, status=502, endpoints=(Endpoint.START, Endpoint.STOP)),
+        Fault(
+            FaultKind.ERROR_AFTER_COMMIT, count=1, status=502, endpoints=(ApiEndpoint.START, ApiEndpoint.STOP)
+        ),
         Fault(FaultKind.OUTAGE, for_s=120),
     ],
     ids=lambda fault: str(fault.kind),
@@ -187,7 +190,7 @@ async def test_delete_is_done_when_the_cloud_proves_the_absence(
 
 async def test_empty_lists_do_not_prove_a_delete(herd: Herd, world: World, running: Instance) -> None:
     world.faults.add(
-        Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, endpoints=(Endpoint.DELETE,), for_s=100),
+        Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, endpoints=(ApiEndpoint.DELETE,), for_s=100),
         Fault(FaultKind.EMPTY_LIST, for_s=100),
     )
     await herd.change_goal.delete(running.id)
@@ -212,7 +215,7 @@ async def test_a_delete_at_any_moment_of_a_create_leaves_nothing(
 
 
 async def test_a_delete_during_the_create_call_itself_binds_first(herd: Herd, world: World) -> None:
-    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=5, endpoints=(Endpoint.CREATE,)))
+    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=5, endpoints=(ApiEndpoint.CREATE,)))
     instance = await herd.launch()
 
     async def delete_soon() -> None:
@@ -306,7 +309,7 @@ async def test_a_stop_during_health_checks_ends_them_and_no_ready_comes_late(her
     assert "instance.ready" not in herd.webhooks()
 
 
-CLAIM = Claim("adaadaad", "one", "fingerprint")
+CLAIM = IdempotencyClaim("adaadaad", "one", "fingerprint")
 
 
 async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusal_is_ours(
@@ -315,7 +318,7 @@ async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusa
     first = await herd.change_goal.start(exited.id, claim=CLAIM)
     look, looks = herd.instances.claimed_operation, []
 
-    async def too_early_at_first(claim: Claim) -> tuple[Instance, Operation] | None:
+    async def too_early_at_first(claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
         looks.append(claim)
         return None if len(looks) == 1 else await look(claim)
 
@@ -341,7 +344,7 @@ async def test_an_equal_request_that_is_accepted_between_our_look_and_our_write_
     monkeypatch.setattr(herd.instances, "get", overtaken)
     slower = await getattr(herd.change_goal, what)(exited.id, claim=CLAIM)
     assert slower.replayed
-    accepted = next(it for it in faster if isinstance(it, Accepted))
+    accepted = next(it for it in faster if isinstance(it, AcceptedGoal))
     assert slower.operation.id == accepted.operation.id
     assert len(herd.rows(herd.tables.claim)) == 1
 

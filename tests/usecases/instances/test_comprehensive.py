@@ -10,20 +10,20 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.mapping import instance_row
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.tag import Tag, cloud_name
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.adapters.sql.instances.mapping import instance_row
+from gpuherd.domain.cloud.tag import Tag, cloud_name
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.create_request import CreateRequest
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.describe import describe
-from gpuherd.usecases.list_comprehensive import COMPREHENSIVE_TTL_S
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.instances.comprehensive import COMPREHENSIVE_TTL_S
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
-LISTS = Endpoint.LIST.value
+LISTS = ApiEndpoint.LIST.value
 SECRET = "hunter2-in-an-environment"
 
 
@@ -37,7 +37,7 @@ async def entry(herd: Herd, **options: bool) -> dict[str, Any]:
     return cast(dict[str, Any], found)
 
 
-def rent_past_gpuherd(world: World, name: str) -> str:
+def rent_outside_gpuherd(world: World, name: str) -> str:
     """Rent a machine as somebody at the console would, whatever the stock."""
     product = next(it for it in world.catalogue.products if it.spot_price)
     cluster_id = product.cluster_ids[0]
@@ -65,8 +65,8 @@ async def test_an_instance_and_its_machine_are_one_entry(herd: Herd) -> None:
 
 async def test_other_peoples_machines_are_shown_as_such_and_can_be_left_out(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
-    foreign = rent_past_gpuherd(world, "somebody-elses")
-    other_gpuherd = rent_past_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
+    foreign = rent_outside_gpuherd(world, "somebody-elses")
+    other_gpuherd = rent_outside_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
     reply = await comprehensive(herd)
     only = {it["cloudInstanceId"]: it for it in reply["instances"] if it["source"] == "novita"}
     assert set(only) == {foreign, other_gpuherd}
@@ -80,7 +80,7 @@ async def test_other_peoples_machines_are_shown_as_such_and_can_be_left_out(herd
 
 
 async def test_a_machine_of_ours_that_no_instance_has_is_a_conflict(herd: Herd, world: World) -> None:
-    rent_past_gpuherd(world, cloud_name("surplus", Tag(herd.installation, "0" * 26, 1)))
+    rent_outside_gpuherd(world, cloud_name("surplus", Tag(herd.installation, "0" * 26, 1)))
     found = await entry(herd)
     assert (found["source"], found["name"]) == ("novita", "surplus")
     assert (found["ownership"], found["consistency"]) == ("ours", "conflicted")
@@ -153,8 +153,8 @@ async def test_a_sync_lets_our_memory_follow(herd: Herd, world: World) -> None:
 
 async def test_when_the_cloud_cannot_be_asked_ours_is_shown_and_marked(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
-    rent_past_gpuherd(world, "somebody-elses")
-    fault = Fault(FaultKind.OUTAGE, endpoints=(Endpoint.LIST,))
+    rent_outside_gpuherd(world, "somebody-elses")
+    fault = Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,))
     world.faults.add(fault)
     for sync in (True, False):
         reply = await comprehensive(herd, sync_local_state=sync)
@@ -177,7 +177,7 @@ async def test_an_incomplete_list_is_noted_and_proves_nothing(herd: Herd, world:
 
 async def test_a_reply_is_kept_for_30_s_and_no_longer(herd: Herd, world: World, clock: FakeClock) -> None:
     await herd.settle(await herd.launch())
-    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(Endpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(ApiEndpoint.LIST,)))
     first = await comprehensive(herd)
     before = world.calls[LISTS]
     await clock.sleep(COMPREHENSIVE_TTL_S - 1)
@@ -192,7 +192,7 @@ async def test_a_reply_is_kept_for_30_s_and_no_longer(herd: Herd, world: World, 
 
 
 async def test_each_choice_of_options_has_a_reply_of_its_own(herd: Herd, world: World) -> None:
-    rent_past_gpuherd(world, "somebody-elses")
+    rent_outside_gpuherd(world, "somebody-elses")
     assert (await comprehensive(herd))["total"] == 1
     assert (await comprehensive(herd, include_novita_only=False))["total"] == 0
     assert (await comprehensive(herd))["total"] == 1
@@ -201,7 +201,7 @@ async def test_each_choice_of_options_has_a_reply_of_its_own(herd: Herd, world: 
 @pytest.mark.parametrize("how", ["its own", "the route's"])
 async def test_a_sync_throws_away_what_was_kept(herd: Herd, world: World, how: str) -> None:
     await comprehensive(herd)
-    rent_past_gpuherd(world, "somebody-elses")
+    rent_outside_gpuherd(world, "somebody-elses")
     assert (await comprehensive(herd))["total"] == 0
     if how == "its own":
         assert (await comprehensive(herd, sync_local_state=True))["total"] == 1
@@ -216,7 +216,7 @@ async def test_many_who_ask_at_once_cost_one_list(herd: Herd, world: World) -> N
 
 
 async def test_the_times_of_the_parts_are_told(herd: Herd, world: World) -> None:
-    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(Endpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(ApiEndpoint.LIST,)))
     performance = (await comprehensive(herd))["performance"]
     assert performance == {
         "totalRequestTimeMs": 3000,
@@ -229,14 +229,14 @@ async def test_the_times_of_the_parts_are_told(herd: Herd, world: World) -> None
 
 async def test_no_secret_of_a_machine_is_shown(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
-    rent_past_gpuherd(world, "somebody-elses")
+    rent_outside_gpuherd(world, "somebody-elses")
     reply = await herd.comprehensive()
     assert SECRET.encode() not in reply
     assert all(machine.ssh_password.encode() not in reply for machine in world.alive())
 
 
 async def test_two_thousand_machines_are_walked_once_and_merged(herd: Herd, world: World) -> None:
-    ids = [rent_past_gpuherd(world, f"machine-{n}") for n in range(2_000)]
+    ids = [rent_outside_gpuherd(world, f"machine-{n}") for n in range(2_000)]
     bound = [a_running_instance(n, cloud_id=ids[n]) for n in range(1_200)]
     missing = [a_running_instance(n, cloud_id=f"missing-{n}") for n in range(1_200, 1_400)]
     _remember(herd, bound + missing)

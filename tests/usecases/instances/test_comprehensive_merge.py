@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.machine import Listing, Machine, Phase
-from gpuherd.ports.store import Live
-from gpuherd.usecases.merge_machines import local_only, merge_machines
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.ports.instances import LiveInstance
+from gpuherd.usecases.instances.comprehensive import local_only, merge_machines
 from tests.support.builders import (
     INSTALLATION,
     a_machine,
@@ -20,12 +20,12 @@ from tests.support.builders import (
 from tests.support.fake_clock import START
 
 
-def merge(local: list[Live], *machines: Machine, complete: bool = True) -> list[dict[str, Any]]:
+def merge(local: list[LiveInstance], *machines: Machine, complete: bool = True) -> list[dict[str, Any]]:
     return list(merge_machines(local, Listing(machines, complete, START, START), INSTALLATION))
 
 
-def live(instance: Instance, open_tag: str | None = None) -> Live:
-    return Live(instance, open_tag)
+def live(instance: Instance, open_tag: str | None = None) -> LiveInstance:
+    return LiveInstance(instance, open_tag)
 
 
 def test_instances_come_first_in_their_order_and_then_the_rest() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.ports.store import InstancePage, InstanceQuery
-from gpuherd.usecases import list_instances
-from gpuherd.usecases.describe import describe
-from gpuherd.usecases.list_instances import ListInstances
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.ports.instances import InstancePage, InstanceQuery
+from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.instances import list_page
+from gpuherd.usecases.instances.list_page import ListInstances
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 
@@ -45,7 +45,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
         described.append(it.status.value)
         return describe(it)
 
-    monkeypatch.setattr(list_instances, "describe", counting)
+    monkeypatch.setattr(list_page, "describe", counting)
     it = a_running_instance(1)
     shelf = Shelf((it,))
     listing = ListInstances(shelf, FakeClock())  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
 
 
 async def test_what_is_kept_stays_bounded(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(list_instances, "KEPT_MAX", 3)
+    monkeypatch.setattr(list_page, "CACHED_ENTRIES_MAX", 3)
     listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))), FakeClock())  # type: ignore[arg-type]
     assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9
-    assert listing._kept.stats.size == 3
+    assert listing._encoded.stats.size == 3

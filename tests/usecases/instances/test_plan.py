@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.domain.api_key import Limits, Scope
-from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.access.api_key import Limits, Scope
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, InvalidRequest, NotFound
-from gpuherd.domain.estimate import FIRST_GUESS, SAMPLES_NEEDED, rentals_behind, time_to_ready
-from gpuherd.domain.instance import Optimize, Status
-from gpuherd.domain.offer import BillingMode, Template, TemplateUnusable
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.catalogue import PRICES_TTL_S, Catalogue
-from gpuherd.usecases.describe_plan import describe_plan
-from gpuherd.usecases.launch_instance import LaunchRequest
-from gpuherd.usecases.plan_launch import Plan, PlanLaunch
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.domain.instance.estimate import DEFAULT_TIME_TO_READY, SAMPLES_MIN, sample_count, time_to_ready
+from gpuherd.domain.instance.instance import Optimize, Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.cloud.catalogue import PRICES_TTL_S, CatalogueCache
+from gpuherd.usecases.describe.plan import describe_plan
+from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.plan import Plan, PlanLaunch
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.support.herd import RULES, Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -40,7 +40,7 @@ READER = Caller("reader", Scope.READ)
 # Each order is refused for lack of stock, whatever the catalogue says.
 EMPTY = Fault(
     FaultKind.REFUSE,
-    endpoints=(Endpoint.CREATE,),
+    endpoints=(ApiEndpoint.CREATE,),
     status=400,
     reason="INSUFFICIENT_RESOURCE",
     message="none left",
@@ -52,7 +52,7 @@ def planner(herd: Herd, timeout_s: float = 30.0) -> PlanLaunch:
     return PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, timeout_s)
 
 
-async def planned(herd: Herd, caller: Caller = HOUSE, **asked: Any) -> Plan:
+async def planned(herd: Herd, caller: Caller = SYSTEM_CALLER, **asked: Any) -> Plan:
     places = {key: asked.pop(key) for key in ("region", "regions") if key in asked}
     request = LaunchRequest(name="plan", wish=replace(herd.wish, **asked), caller=caller, **places)
     return await planner(herd)(request)
@@ -71,7 +71,7 @@ def sell_out(world: World) -> None:
 
 async def test_nothing_is_rented_stored_or_queued(herd: Herd, world: World) -> None:
     await planned(herd)
-    assert world.calls[Endpoint.CREATE.value] == 0
+    assert world.calls[ApiEndpoint.CREATE.value] == 0
     for table in (herd.tables.instance, herd.tables.event, herd.tables.job):
         assert herd.rows(table) == []
 
@@ -150,7 +150,7 @@ async def test_a_cloud_that_cannot_be_asked_is_said(herd: Herd, world: World) ->
         await planned(herd)
 
 
-class SilentCatalogue(Catalogue):
+class SilentCatalogue(CatalogueCache):
     """A cloud that takes the question and says nothing."""
 
     async def regions(self) -> Any:
@@ -165,12 +165,12 @@ async def test_a_plan_does_not_wait_for_ever(herd: Herd) -> None:
 
 async def test_a_plan_is_made_from_young_prices(herd: Herd, world: World) -> None:
     await planned(herd)
-    asked = world.calls[Endpoint.PRODUCTS.value]
+    asked = world.calls[ApiEndpoint.PRODUCTS.value]
     await planned(herd)
-    assert world.calls[Endpoint.PRODUCTS.value] == asked
+    assert world.calls[ApiEndpoint.PRODUCTS.value] == asked
     await herd.clock.sleep(PRICES_TTL_S + 1)
     await planned(herd)
-    assert world.calls[Endpoint.PRODUCTS.value] > asked
+    assert world.calls[ApiEndpoint.PRODUCTS.value] > asked
 
 
 async def test_the_limits_of_the_key_are_judged(herd: Herd) -> None:
@@ -223,7 +223,7 @@ async def test_regions_that_do_not_sell_it_are_named_if_they_were_asked_for(herd
     assert plan.warnings == (f"'RTX 4090 24GB' is not sold in {without}",)
 
 
-class PrivateTemplates(Catalogue):
+class PrivateTemplates(CatalogueCache):
     """Templates that need a credential nobody has."""
 
     async def template(self, template_id: str) -> Template:
@@ -236,7 +236,7 @@ async def test_a_missing_registry_credential_is_found_before_it_costs_anything(h
     assert codes(plan) == ["REGISTRY_AUTH_NOT_FOUND"]
 
 
-class BrokenTemplates(Catalogue):
+class BrokenTemplates(CatalogueCache):
     """Templates from which nothing can be started."""
 
     async def template(self, template_id: str) -> Template:
@@ -253,10 +253,10 @@ async def test_the_estimate_says_what_it_is_made_from(herd: Herd) -> None:
     first = describe_plan(await planned(herd))
     assert first["estimatedReadyInSeconds"] == 240
     assert first["estimateBasis"] == {"source": "first_guess", "rentals": 0}
-    for n in range(SAMPLES_NEEDED):
+    for n in range(SAMPLES_MIN):
         await herd.settle(await herd.launch(f"job-{n}"))
     later = describe_plan(await planned(herd))
-    assert later["estimateBasis"] == {"source": "history", "rentals": SAMPLES_NEEDED}
+    assert later["estimateBasis"] == {"source": "history", "rentals": SAMPLES_MIN}
     assert later["estimatedReadyInSeconds"] < 60
 
 
@@ -277,9 +277,9 @@ async def test_prices_and_sizes_are_of_the_whole_instance(herd: Herd) -> None:
 
 @given(st.lists(st.floats(-10, 5000)))
 def test_an_estimate_has_rentals_behind_it_or_is_the_first_guess(history: list[float]) -> None:
-    behind = rentals_behind(history)
-    assert behind == 0 or SAMPLES_NEEDED <= behind <= len(history)
+    behind = sample_count(history)
+    assert behind == 0 or SAMPLES_MIN <= behind <= len(history)
     if not behind:
-        assert time_to_ready(history) == FIRST_GUESS
+        assert time_to_ready(history) == DEFAULT_TIME_TO_READY
     else:
         assert time_to_ready(history) in [timedelta(seconds=it) for it in history]

@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.ports.store import Instances
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.find_instance import FindInstance
-from gpuherd.usecases.read_instance import DETAILS_TTL_S, LOOK_AGAIN_S, ReadInstance
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.ports.instances import Instances
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.usecases.instances.read import DETAILS_TTL_S, RECHECK_S, ReadInstance
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -180,7 +180,7 @@ async def test_during_an_outage_the_last_known_state_is_served_and_marked(herd: 
 
     instance = await herd.settle(await herd.launch())
     assert not await stale()
-    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(Endpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
     await herd.run_for(timedelta(seconds=80))
     assert not await stale()
     await herd.run_for(timedelta(seconds=60))
@@ -239,7 +239,7 @@ async def test_a_change_that_another_process_made_is_found_within_5_s(
     memory.commit_elsewhere(status=Status.RUNNING, ready_at=START)
     replies = await asyncio.gather(*waits)
     assert {timed_out for _, timed_out in replies} == {False}
-    assert clock.now() <= START + timedelta(seconds=21 + LOOK_AGAIN_S)
+    assert clock.now() <= START + timedelta(seconds=21 + RECHECK_S)
     # However many wait, one of them looks; and now the plain details know it too.
     assert memory.reads["get"] == 6
     assert (await memory.details())["usable"] is True

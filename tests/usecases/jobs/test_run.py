@@ -17,8 +17,8 @@ from structlog.testing import LogCapture
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.jobs.job import Job, JobStatus, Priority
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
-from gpuherd.ports.meter import SilentMeter
-from gpuherd.usecases.run_job import RunJob
+from gpuherd.ports.metrics import NullMeter
+from gpuherd.usecases.jobs.run import RunJob
 from tests.support.fake_clock import START, FakeClock
 
 JOB = Job("job_1", "monitor_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, START, "inst_1")
@@ -44,17 +44,17 @@ class Book:
             raise StoreUnavailable("away")
         self.notes.append("finished")
 
-    async def stumbled(self, job_id: str, error: str) -> Job:
+    async def record_failure(self, job_id: str, error: str) -> Job:
         self.notes.append(error)
         status = JobStatus.PENDING if self.tries_left else JobStatus.FAILED
         return Job(JOB.id, JOB.kind, status, Priority.NORMAL, 1, 3, START)
 
-    async def gave_up(self, job_id: str, error: str) -> None:
+    async def mark_failed(self, job_id: str, error: str) -> None:
         self.notes.append(error)
 
 
 @dataclass
-class Turns(SilentMeter):
+class Turns(NullMeter):
     """A meter that remembers the runs of jobs."""
 
     told: list[tuple[str, str, float]] = field(default_factory=list)
@@ -180,7 +180,7 @@ async def test_lines_on_the_way_say_which_job_and_instance_they_are_about_and_la
     book: Book, clock: FakeClock, meter: Turns, lines: list[Any]
 ) -> None:
     await run_job(book, clock, meter, ValueError("a defect"))(JOB.id)
-    on_the_way = [it for it in lines if it["event"] in ("handler.was_here", "job.stumbled")]
+    on_the_way = [it for it in lines if it["event"] in ("handler.was_here", "job.attempt_failed")]
     assert len(on_the_way) == 2
     assert {(it["job_id"], it["instance_id"]) for it in on_the_way} == {("job_1", "inst_1")}
     assert get_contextvars() == {}

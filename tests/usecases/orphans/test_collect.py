@@ -11,33 +11,33 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.errors import CloudRefused
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.instance import Goal, OnFailure, Status
-from gpuherd.domain.machine import Listing
-from gpuherd.domain.orphan import COLLECTOR, Ending, OrphanOrder, OrphanVerdict
-from gpuherd.domain.sighting import Patience
-from gpuherd.domain.tag import Tag, cloud_name
-from gpuherd.ports.store import Change
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.instance.instance import Goal, OnFailure, Status
+from gpuherd.domain.instance.orphan import COLLECTOR, OrphanEnding, OrphanOrder, OrphanVerdict
+from gpuherd.ports.instances import Change
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED, LINES_KEPT
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.orphans.collect import CLOSED_LINES_RETENTION, COLLECTOR_BRAKED
 from tests.support.builders import a_running_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
-from tests.support.strangers import (
-    a_surplus,
+from tests.support.unmanaged_machines import (
+    a_surplus_machine,
     alive,
     ledger,
     look,
     look_for,
     record,
-    rent_past_gpuherd,
+    rent_outside_gpuherd,
     rent_tagged,
 )
 from tests.support.webhooks import webhooks_of
@@ -61,8 +61,8 @@ async def test_other_peoples_machines_are_noted_with_their_price_and_left_alone(
     herd: Herd, world: World
 ) -> None:
     mine = await herd.settle(await herd.launch())
-    console = rent_past_gpuherd(world, "somebody-elses")
-    other_gpuherd = rent_past_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
+    console = rent_outside_gpuherd(world, "somebody-elses")
+    other_gpuherd = rent_outside_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
     await look_for(herd, timedelta(minutes=10))
     lines = await ledger(herd)
     assert set(lines) == {console, other_gpuherd}
@@ -70,13 +70,13 @@ async def test_other_peoples_machines_are_noted_with_their_price_and_left_alone(
     assert lines[console].hourly_usd == Decimal(world.machines[console].price) / PRICE_UNITS_PER_USD
     assert lines[console].confirmed_at is not None
     assert alive(herd) == {console, other_gpuherd, mine.cloud_id}
-    assert world.calls[Endpoint.DELETE.value] == 0
+    assert world.calls[ApiEndpoint.DELETE.value] == 0
 
 
 async def test_a_new_machine_of_others_is_told_once_on_the_account(herd: Herd, world: World) -> None:
-    first = rent_past_gpuherd(world, "one")
+    first = rent_outside_gpuherd(world, "one")
     await look(herd)
-    second = rent_past_gpuherd(world, "two")
+    second = rent_outside_gpuherd(world, "two")
     await look_for(herd, timedelta(minutes=2))
     told = await herd.instances.events(ACCOUNT)
     assert [(it.sequence, it.type, it.details["cloudInstanceId"]) for it in told] == [
@@ -91,7 +91,7 @@ async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(
     # The store in memory has no endpoints.
     herd = Herd(tmp_path / "herd.db", world, clock)
     await webhooks_of(herd).endpoints.add("https://example.com/all", ("instance.orphan_detected",))
-    stranger = rent_past_gpuherd(world, "somebody-elses")
+    stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.run_for(timedelta(minutes=2))
     herd.close()
     (told,) = [json.loads(body) for _, body in herd.receiver.got]
@@ -106,7 +106,7 @@ async def test_a_create_that_took_effect_long_after_it_was_given_up_is_removed(
     instance = await herd.launch(webhook_url="http://example.com/hook")
     instance = await herd.settle(instance)
     await herd.run_for(timedelta(minutes=4))
-    assert world.calls[Endpoint.CREATE.value] == 2
+    assert world.calls[ApiEndpoint.CREATE.value] == 2
     assert len(world.machines) == 2
     assert [machine.id for machine in world.alive()] == [instance.cloud_id]
     assert await ledger(herd) == {}
@@ -120,7 +120,7 @@ async def test_a_create_that_took_effect_long_after_it_was_given_up_is_removed(
 async def test_surplus_is_removed_only_after_a_second_sighting_long_enough_after_the_first(
     herd: Herd, world: World
 ) -> None:
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     await look(herd, 1)
     await look(herd, 28)
@@ -128,8 +128,8 @@ async def test_surplus_is_removed_only_after_a_second_sighting_long_enough_after
     assert (await ledger(herd))[surplus].confirmed_at is None
     await look(herd, 2)
     assert alive(herd) == set()
-    line = (await ledger(herd))[surplus]
-    assert (line.verdict, line.order, line.ordered_by) == (
+    entry = (await ledger(herd))[surplus]
+    assert (entry.verdict, entry.order, entry.ordered_by) == (
         OrphanVerdict.SURPLUS,
         OrphanOrder.DELETE,
         COLLECTOR,
@@ -139,28 +139,28 @@ async def test_surplus_is_removed_only_after_a_second_sighting_long_enough_after
 async def test_a_removal_is_proven_before_the_line_is_closed_and_the_line_is_kept_for_a_month(
     herd: Herd, world: World, clock: FakeClock
 ) -> None:
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     await look_for(herd, timedelta(minutes=5))
     assert await ledger(herd) == {}
-    line = (await herd.orphans.line(surplus)).orphan
-    assert line is not None
-    assert line.ending is Ending.GONE
-    assert line.gone_at is not None
-    await clock.sleep((LINES_KEPT - timedelta(minutes=1)).total_seconds() - 300)
+    entry = (await herd.orphans.entry(surplus)).orphan
+    assert entry is not None
+    assert entry.ending is OrphanEnding.GONE
+    assert entry.gone_at is not None
+    await clock.sleep((CLOSED_LINES_RETENTION - timedelta(minutes=1)).total_seconds() - 300)
     assert await herd.collector.forget() == 0
     await clock.sleep(600)
     assert await herd.collector.forget() == 1
-    assert (await herd.orphans.line(surplus)).orphan is None
+    assert (await herd.orphans.entry(surplus)).orphan is None
 
 
 async def test_a_surplus_machine_that_only_the_lists_have_lost_stays_in_the_ledger(
     herd: Herd, world: World
 ) -> None:
     keeper = await herd.settle(await herd.launch())
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
-    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(Endpoint.DELETE,)))
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.DELETE,)))
     await look(herd, LATER_S)
     # It is hidden from the lists, not gone: a question finds it.
     world.machines[surplus].unlisted_until = world.now() + 600
@@ -185,7 +185,7 @@ async def test_a_removal_that_is_refused_is_asked_for_again_ever_more_seldom(
 ) -> None:
     cloud = RefusingCloud(world)
     herd = Herd(tmp_path / "refusing.db", world, clock, cloud=cloud)
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     await look(herd, LATER_S)
     assert cloud.asked == 1
@@ -198,7 +198,7 @@ async def test_a_removal_that_is_refused_is_asked_for_again_ever_more_seldom(
 
 
 async def test_too_many_at_once_are_not_removed_until_a_person_has_looked(herd: Herd, world: World) -> None:
-    many = {await a_surplus(herd, n) for n in range(3)}
+    many = {await a_surplus_machine(herd, n) for n in range(3)}
     await look(herd)
     await look(herd, LATER_S)
     await look_for(herd, timedelta(minutes=5))
@@ -217,7 +217,7 @@ async def test_too_many_at_once_are_not_removed_until_a_person_has_looked(herd: 
 
 async def test_a_trickle_within_one_cycle_counts_like_a_flood(herd: Herd) -> None:
     for n in range(4):
-        await a_surplus(herd, n)
+        await a_surplus_machine(herd, n)
         await look(herd, 12)
     await look_for(herd, timedelta(minutes=1), every_s=5)
     assert await herd.flags.get(COLLECTOR_BRAKED) is not None
@@ -227,7 +227,7 @@ async def test_a_trickle_within_one_cycle_counts_like_a_flood(herd: Herd) -> Non
 async def test_a_large_herd_may_lose_a_tenth(herd: Herd) -> None:
     for n in range(100, 140):
         await herd.instances.add(Change(a_running_instance(n)))
-    many = [await a_surplus(herd, n) for n in range(4)]
+    many = [await a_surplus_machine(herd, n) for n in range(4)]
     await look(herd)
     await look(herd, LATER_S)
     assert not set(many) & alive(herd)
@@ -235,8 +235,8 @@ async def test_a_large_herd_may_lose_a_tenth(herd: Herd) -> None:
 
 
 async def test_to_resume_without_a_brake_orders_nothing(herd: Herd) -> None:
-    surplus = await a_surplus(herd, 1)
-    herd.collector.deletes = False
+    surplus = await a_surplus_machine(herd, 1)
+    herd.collector.auto_delete = False
     await look(herd)
     await look(herd, LATER_S)
     assert await herd.collector.resume("operator") == ()
@@ -244,8 +244,8 @@ async def test_to_resume_without_a_brake_orders_nothing(herd: Herd) -> None:
 
 
 async def test_while_the_collector_only_reports_nothing_is_removed(herd: Herd) -> None:
-    herd.collector.deletes = False
-    surplus = await a_surplus(herd, 1)
+    herd.collector.auto_delete = False
+    surplus = await a_surplus_machine(herd, 1)
     await look_for(herd, timedelta(minutes=5))
     assert alive(herd) == {surplus}
     assert (await ledger(herd))[surplus].verdict is OrphanVerdict.SURPLUS
@@ -255,8 +255,8 @@ async def test_a_machine_with_our_tag_and_no_record_is_reported_and_never_remove
     unrecorded = rent_tagged(herd, 1)
     await look_for(herd, timedelta(minutes=10))
     assert alive(herd) == {unrecorded}
-    line = (await ledger(herd))[unrecorded]
-    assert (line.verdict, line.order) == (OrphanVerdict.UNRECORDED, None)
+    entry = (await ledger(herd))[unrecorded]
+    assert (entry.verdict, entry.order) == (OrphanVerdict.UNRECORDED, None)
 
 
 @pytest.mark.parametrize("state", [AttemptState.SENT, AttemptState.UNKNOWN])
@@ -278,7 +278,7 @@ async def test_the_machine_of_a_refused_call_is_surplus(herd: Herd) -> None:
 
 
 async def test_a_machine_that_outlives_its_deleted_instance_is_surplus(herd: Herd, world: World) -> None:
-    survivor = rent_past_gpuherd(world, "once-adopted")
+    survivor = rent_outside_gpuherd(world, "once-adopted")
     await record(herd, 1, AttemptState.BOUND, cloud_id=survivor)
     await look(herd)
     assert (await ledger(herd))[survivor].finding.instance_id == a_running_instance(1).id
@@ -336,7 +336,7 @@ async def test_records_are_read_after_the_list_so_a_young_machine_is_never_taken
     cloud = ListRacingCloud(world)
     herd = cloud.herd = Herd(tmp_path / "race.db", world, clock, cloud=cloud)
     await look(herd)
-    assert (await herd.orphans.line(cloud.machine)).orphan is None
+    assert (await herd.orphans.entry(cloud.machine)).orphan is None
     assert await herd.instances.events(ACCOUNT) == ()
     herd.close()
 
@@ -347,11 +347,11 @@ async def test_a_list_that_is_not_believed_changes_nothing(
 ) -> None:
     await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=6))
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     before = herd.rows(herd.tables.orphan)
     world.faults.add(Fault(fault, style="wrong_total" if fault is FaultKind.PARTIAL_LIST else ""))
-    rent_past_gpuherd(world, "new")
+    rent_outside_gpuherd(world, "new")
     await look(herd, LATER_S)
     assert herd.observer.latest is not None
     assert not herd.observer.latest.believable
@@ -361,7 +361,7 @@ async def test_a_list_that_is_not_believed_changes_nothing(
 
 @pytest.mark.parametrize("state", ["OPEN", "HALF_OPEN"])
 async def test_while_the_cloud_is_in_trouble_nothing_is_collected(herd: Herd, state: str) -> None:
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     herd.breaker_state = state
     await look_for(herd, timedelta(minutes=5))
@@ -370,7 +370,7 @@ async def test_while_the_cloud_is_in_trouble_nothing_is_collected(herd: Herd, st
 
 
 async def test_one_list_is_one_sighting_however_often_it_is_looked_at(herd: Herd, clock: FakeClock) -> None:
-    surplus = await a_surplus(herd, 1)
+    surplus = await a_surplus_machine(herd, 1)
     await look(herd)
     for _ in range(10):
         await clock.sleep(LATER_S)
@@ -381,7 +381,7 @@ async def test_one_list_is_one_sighting_however_often_it_is_looked_at(herd: Herd
 async def test_a_machine_of_others_that_vanishes_leaves_the_ledger_and_comes_back_into_it(
     herd: Herd, world: World
 ) -> None:
-    console = rent_past_gpuherd(world, "somebody-elses")
+    console = rent_outside_gpuherd(world, "somebody-elses")
     await look(herd)
     machine = world.machines[console]
     machine.unlisted_until = world.all_listed_at = world.now() + 60
@@ -397,28 +397,28 @@ async def test_a_machine_that_its_instance_claims_leaves_the_ledger(herd: Herd) 
     assert set(await ledger(herd)) == {unrecorded}
     await record(herd, 1, AttemptState.BOUND, status=Status.RUNNING, cloud_id=unrecorded)
     await look(herd, 10)
-    line = (await herd.orphans.line(unrecorded)).orphan
-    assert line is not None
-    assert line.ending is Ending.CLAIMED
+    entry = (await herd.orphans.entry(unrecorded)).orphan
+    assert entry is not None
+    assert entry.ending is OrphanEnding.CLAIMED
 
 
 async def test_machines_of_others_that_rest_cost_no_work(herd: Herd, world: World) -> None:
     for n in range(20):
-        rent_past_gpuherd(world, f"somebody-elses-{n}")
+        rent_outside_gpuherd(world, f"somebody-elses-{n}")
     await look(herd)
     await look(herd, LATER_S)
     assert len(await ledger(herd)) == 20
-    assert await herd.orphans.strays() == ()
+    assert await herd.orphans.candidates() == ()
 
 
 async def test_the_ledger_and_the_comprehensive_list_agree_on_who_is_foreign(
     herd: Herd, world: World
 ) -> None:
     await herd.settle(await herd.launch())
-    rent_past_gpuherd(world, "somebody-elses")
-    rent_past_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
+    rent_outside_gpuherd(world, "somebody-elses")
+    rent_outside_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
     rent_tagged(herd, 1)
-    await a_surplus(herd, 2)
+    await a_surplus_machine(herd, 2)
     await look(herd)
     shown = json.loads(await herd.comprehensive())["instances"]
     foreign = {it["cloudInstanceId"] for it in shown if it["ownership"] == "foreign"}
@@ -439,8 +439,8 @@ async def test_creates_that_take_effect_after_every_patience_end_with_one_machin
         Fault(FaultKind.LATE_COMMIT, count=2, seconds=190 + 10 * seed),
         Fault(FaultKind.LIST_LAG, probability=0.3, seconds=5),
     )
-    patience = Patience(timedelta(seconds=36))
-    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, patience=patience)
+    settling = SettlingPolicy(timedelta(seconds=36))
+    herd = MemoryHerd(tmp_path / f"{seed}.db", world, clock, seed=seed, settling=settling)
     ended = [
         await herd.settle(it, timedelta(hours=4)) for it in [await herd.launch(f"job-{n}") for n in (1, 2)]
     ]

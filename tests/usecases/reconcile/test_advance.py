@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.errors import NoCapacity, NotFound
-from gpuherd.domain.instance import OnFailure, Status
-from gpuherd.domain.machine import Listing, Machine
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import OnFailure, Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -47,8 +47,8 @@ async def test_one_rental_costs_one_create_and_one_get_besides_the_shared_lists(
     herd: Herd, world: World
 ) -> None:
     await herd.settle(await herd.launch())
-    assert world.calls[Endpoint.CREATE.value] == 1
-    assert world.calls[Endpoint.GET.value] == 1
+    assert world.calls[ApiEndpoint.CREATE.value] == 1
+    assert world.calls[ApiEndpoint.GET.value] == 1
 
 
 async def test_a_refused_create_goes_on_to_the_next_region(herd: Herd, world: World) -> None:
@@ -123,17 +123,17 @@ async def test_a_template_that_does_not_exist_fails_the_instance_if_only_the_job
 
 async def test_no_money_ends_the_instance_after_one_call(herd: Herd, world: World) -> None:
     world.faults.add(
-        Fault(FaultKind.REFUSE, endpoints=(Endpoint.CREATE,), status=400, reason="BALANCE_NOT_ENOUGH")
+        Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=400, reason="BALANCE_NOT_ENOUGH")
     )
     instance = await herd.settle(await herd.launch())
     assert instance.last_error is not None
     assert instance.last_error.code == "INSUFFICIENT_BALANCE"
-    assert world.calls[Endpoint.CREATE.value] == 1
+    assert world.calls[ApiEndpoint.CREATE.value] == 1
 
 
 async def test_a_refused_key_pauses_the_work_instead_of_failing_it(herd: Herd, world: World) -> None:
     world.faults.add(
-        Fault(FaultKind.REFUSE, endpoints=(Endpoint.CREATE,), status=401, reason="UNAUTHORIZED", for_s=120)
+        Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=401, reason="UNAUTHORIZED", for_s=120)
     )
     instance = await herd.settle(await herd.launch())
     assert instance.status is Status.RUNNING
@@ -201,7 +201,7 @@ async def test_a_machine_that_vanishes_before_it_is_usable_is_not_created_again(
     assert instance.status is Status.FAILED
     assert instance.last_error is not None
     assert instance.last_error.code == "INSTANCE_VANISHED"
-    assert world.calls[Endpoint.CREATE.value] == 1
+    assert world.calls[ApiEndpoint.CREATE.value] == 1
 
 
 async def test_a_machine_that_stops_later_is_shown_as_exited(herd: Herd, world: World) -> None:

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.health import (
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.instance.health import (
     EndpointHealth,
     EndpointStatus,
     Health,
     HealthCategory,
-    HealthCheck,
     HealthStatus,
-    begin,
-    explain,
+    begin_check,
+    explain_health,
 )
-from gpuherd.domain.machine import PortMapping
-from gpuherd.usecases.check_health import ROUND_MAX_S, CheckHealth
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.usecases.reconcile.check_health import ROUND_MAX_S, CheckHealth
 from tests.support.fake_clock import START, FakeClock
 
 WEB = PortMapping(8080, "https://web.example.com", "http")
@@ -233,7 +233,7 @@ async def test_a_missing_target_port_is_told_and_may_still_appear() -> None:
     health, wait_s = await checker(check, None, (SSH,))
     assert health.status is HealthStatus.IN_PROGRESS and wait_s is not None
     assert [(it.port, it.category) for it in health.endpoints] == [(8080, "no_such_port")]
-    assert "no port 8080" in explain(health)
+    assert "no port 8080" in explain_health(health)
     assert prober.looks == []
     assert (await checker(check, health, (SSH, WEB)))[0].status is HealthStatus.PASSED
     failed = await run_to_the_end(checker, clock, check, (SSH,))
@@ -259,7 +259,7 @@ async def test_a_pending_check_begins_now_and_a_begun_one_keeps_its_start() -> N
     await clock.sleep(10)
     health, _ = await checker(CHECK, Health(), (WEB,))
     assert health.started_at == START + timedelta(seconds=10)
-    health, _ = await checker(CHECK, begin(CHECK, (WEB,), START), (WEB,))
+    health, _ = await checker(CHECK, begin_check(CHECK, (WEB,), START), (WEB,))
     assert health.started_at == START
 
 

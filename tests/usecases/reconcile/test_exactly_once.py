@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.offer import Order
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.cloud.offer import CreateCall
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -26,7 +26,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
-CREATES = Endpoint.CREATE.value
+CREATES = ApiEndpoint.CREATE.value
 
 
 async def states(herd: Herd, instance: Instance) -> list[AttemptState]:
@@ -39,7 +39,7 @@ async def states(herd: Herd, instance: Instance) -> list[AttemptState]:
         Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1),
         Fault(FaultKind.ERROR_AFTER_COMMIT, count=1, status=502),
         Fault(FaultKind.LATE_COMMIT, count=1, seconds=100),
-        Fault(FaultKind.HANG, count=1, seconds=120, endpoints=(Endpoint.CREATE,)),
+        Fault(FaultKind.HANG, count=1, seconds=120, endpoints=(ApiEndpoint.CREATE,)),
         *(
             Fault(FaultKind.GARBAGE, count=1, style=style)
             for style in ("broken_json", "html", "empty", "empty_id", "number_id", "null_id", "cut", "list")
@@ -221,7 +221,7 @@ class DyingCloud(SimulatedCloud):
         self._before = before
         self.dies = True
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         if self.dies and self._before:
             raise Killed
         cloud_id = await super().create_machine(order)
@@ -276,7 +276,7 @@ async def foreign_machine(herd: Herd, name: str) -> str:
     # Spread over all offers, so that no stock runs out.
     offer = offers[len(herd.world.machines) % len(offers)]
     template = await herd.catalogue.template(herd.wish.template_id)
-    order = Order(name, "", offer, template, 1, 60, herd.wish.billing_mode)
+    order = CreateCall(name, "", offer, template, 1, 60, herd.wish.billing_mode)
     return await SimulatedCloud(herd.world).create_machine(order)
 
 

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.domain.health import HealthCheck, HealthStatus
-from gpuherd.domain.instance import Status
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.world import World
+from gpuherd.domain.instance.health import HealthStatus
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -82,7 +83,7 @@ async def test_f42_a_migration_is_shown_and_everything_is_read_and_checked_anew(
 async def test_f42_a_migration_that_no_list_showed_is_noticed_by_its_ports(herd: Herd, world: World) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.run_for(timedelta(minutes=25))
-    asked = world.calls[Endpoint.GET.value]
+    asked = world.calls[ApiEndpoint.GET.value]
     before = len(await herd.instances.events(instance.id))
     world.migrate(instance.cloud_id or "")
     await herd.clock.sleep(60)
@@ -91,7 +92,7 @@ async def test_f42_a_migration_that_no_list_showed_is_noticed_by_its_ports(herd:
     assert moved.usable
     (machine,) = (await herd.cloud.list_machines()).machines
     assert moved.ports == machine.ports != instance.ports
-    assert world.calls[Endpoint.GET.value] == asked + 1, "asked once, not for ever"
+    assert world.calls[ApiEndpoint.GET.value] == asked + 1, "asked once, not for ever"
     told = [it.type for it in await herd.instances.events(instance.id)][before:]
     assert told == ["instance.running", "instance.ready"]
 

@@ -6,17 +6,17 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.orphan import OrphanVerdict
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.strangers import alive, ledger
+from tests.support.unmanaged_machines import alive, ledger
 
-CREATES = Endpoint.CREATE.value
+CREATES = ApiEndpoint.CREATE.value
 # Less often than the service does, because each look takes real time here.
 LOOK_EVERY = timedelta(seconds=5)
 
@@ -79,7 +79,7 @@ async def test_nothing_is_rented_before_the_cloud_was_seen(
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
     # For a while lists fail, and creates would work.
-    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(ApiEndpoint.LIST,)))
     third = opened(path, world, clock, 3)
     await third.run_for(timedelta(seconds=100))
     waiting = await third.instances.get(instance.id)
@@ -96,12 +96,12 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
     third = opened(path, world, clock, 3)
-    turn = await third.turns.begin(instance.id, None)
+    turn = await third.turns.acquire(instance.id, None)
     assert turn is not None
-    assert turn.sightings == ()
+    assert turn.observations == ()
     await third.observer.look()
-    await third.advance.take.rent(turn)
-    await third.turns.end(turn)
+    await third.advance.apply_step.rent(turn)
+    await third.turns.release(turn)
     assert (await third.instances.get(instance.id)).cloud_id == rented.cloud_id
     assert world.calls[CREATES] == 1
     third.close()
@@ -120,7 +120,7 @@ async def test_instances_that_the_old_database_never_heard_of_are_reported_and_c
     await third.run_for(timedelta(hours=1))
     (line,) = (await ledger(third)).values()
     assert (line.verdict, line.cloud_id) == (OrphanVerdict.UNRECORDED, instance.cloud_id)
-    adopted, _ = await third.orphan_desk.adopt(line.cloud_id)
+    adopted, _ = await third.orphan_services.adopt(line.cloud_id)
     assert (adopted.id, adopted.name, adopted.usable) == (instance.id, "lost", True)
     assert alive(third) == {instance.cloud_id}
     third.close()
@@ -134,8 +134,8 @@ async def test_a_machine_that_somebody_wants_removed_is_not_taken_back(
     third = opened(path, world, clock, 3)
     await third.observer.look()
     # The order stands, but the cloud cannot be asked yet.
-    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(Endpoint.DELETE,)))
-    await third.orphan_desk.order.delete(rented.cloud_id or "")
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=120, endpoints=(ApiEndpoint.DELETE,)))
+    await third.orphan_services.order.delete(rented.cloud_id or "")
     restored = await third.settle(instance)
     assert restored.cloud_id not in (None, rented.cloud_id)
     await third.run_for(timedelta(minutes=5))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.instance import Status
-from gpuherd.domain.offer import Order
-from gpuherd.domain.sighting import Patience
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.offer import CreateCall
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Status
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.faults import Fault, FaultKind
-from gpuherd.simulator.world import World
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -44,7 +44,7 @@ class CuriousCloud(SimulatedCloud):
         super().__init__(world)
         self.on_record: list[tuple[str, AttemptState]] = []
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         query = self.herd.tables.attempt.select()
         rows = await self.herd.database.read(lambda c: list(c.execute(query)))
         self.on_record += [(row.tag, AttemptState(row.state)) for row in rows if row.tag == order.tag]
@@ -58,8 +58,8 @@ def cloud(world: World) -> CuriousCloud:
 
 @pytest.fixture
 def herd(tmp_path: Path, world: World, clock: FakeClock, cloud: CuriousCloud) -> Iterator[Herd]:
-    patience = Patience(SETTLE)
-    it = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, patience=patience, max_wait=timedelta(hours=1))
+    settling = SettlingPolicy(SETTLE)
+    it = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, settling=settling, max_wait=timedelta(hours=1))
     cloud.herd = it
     yield it
     it.close()
@@ -99,4 +99,4 @@ async def test_three_creates_without_answer_and_effect_are_the_end(herd: Herd, w
     assert failed.last_error.code == "OUTCOME_UNKNOWN"
     states = [it.state for it in await herd.instances.attempts(instance.id)]
     assert states == [AttemptState.ABANDONED] * 3
-    assert world.calls[Endpoint.CREATE.value] == 3
+    assert world.calls[ApiEndpoint.CREATE.value] == 3

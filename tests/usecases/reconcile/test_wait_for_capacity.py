@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 
 from gpuherd.domain.errors import NoCapacity
-from gpuherd.domain.instance import Status
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.world import World
+from gpuherd.domain.instance.instance import Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.world.world import World
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -53,7 +53,7 @@ async def test_f40_the_wait_ends_and_then_says_why(herd: Herd, world: World) -> 
     assert failed.last_error.code == NoCapacity.code
     waited = failed.last_error.at - failed.created_at
     assert timedelta(seconds=600) <= waited < timedelta(seconds=700)
-    assert world.calls[Endpoint.CREATE.value] == 0
+    assert world.calls[ApiEndpoint.CREATE.value] == 0
 
 
 async def test_f40_a_wait_keeps_the_price_limit(herd: Herd, world: World) -> None:

@@ -10,38 +10,39 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.duties import SqlDuties, SqlReplicas
-from gpuherd.adapters.sql.fenced import FencedDatabase
-from gpuherd.adapters.sql.sightings import SqlSightings
-from gpuherd.domain.attempt import AttemptState
+from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.machine import Listing
-from gpuherd.domain.offer import Order
-from gpuherd.domain.orphan import Finding, Orphan, OrphanOrder, OrphanVerdict
-from gpuherd.ports.duties import Replica
-from gpuherd.ports.orphans import Entry
-from gpuherd.ports.store import Change, Turn
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanOrder, OrphanVerdict
+from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.ports.orphans import LedgerWrite
+from gpuherd.ports.replicas import Replica
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.world import World
-from gpuherd.usecases.carry_out import CarryOut
-from gpuherd.usecases.duty import RENEW_S, TERM, WATCH, SharedDuty
-from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
-from gpuherd.usecases.roster import PRESENT, Roster
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.replicas.leadership import LEADER_LEASE_NAME, LEASE_RENEW_S, LEASE_TERM, LeaderLease
+from gpuherd.usecases.replicas.registry import HEARTBEAT_TIMEOUT, ReplicaRegistry
 from tests.support.builders import a_machine
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 
-TERM_S = TERM.total_seconds()
+TERM_S = LEASE_TERM.total_seconds()
 
 
-def duty_of(herd: Herd, holder: str) -> SharedDuty:
-    return SharedDuty(SqlDuties(herd.database, herd.clock), WATCH, holder, herd.clock)
+def duty_of(herd: Herd, holder: str) -> LeaderLease:
+    return LeaderLease(SqlLeaderLeases(herd.database, herd.clock), LEADER_LEASE_NAME, holder, herd.clock)
 
 
-def on_duty(herd: Herd, duty: SharedDuty) -> Herd:
+def on_duty(herd: Herd, leadership: LeaderLease) -> Herd:
     """Let the herd's observer and collector work under this duty, as they do on PostgreSQL."""
-    herd.observer.duty = herd.collector.duty = duty
-    herd.observer.sightings = SqlSightings(FencedDatabase(herd.database, WATCH, lambda: duty.fence))
+    herd.observer.leadership = herd.collector.leadership = leadership
+    herd.observer.observations = SqlObservations(
+        FencedDatabase(herd.database, LEADER_LEASE_NAME, lambda: leadership.fencing_token)
+    )
     return herd
 
 
@@ -61,7 +62,7 @@ class CountingCloud(SimulatedCloud):
             await meanwhile()
         return listing
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         self.creates += 1
         return await super().create_machine(order)
 
@@ -88,26 +89,26 @@ async def test_one_of_two_holds_the_duty_and_the_other_gets_it_when_the_term_is_
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     assert (await ours.renew(), await theirs.renew()) == (True, False)
     await clock.advance(TERM_S)
-    assert not ours.is_held()
+    assert not ours.is_leader()
     assert await theirs.renew()
     assert not await ours.renew()
-    assert theirs.fence > ours.fence
+    assert theirs.fencing_token > ours.fencing_token
 
 
 async def test_a_duty_that_is_renewed_in_time_is_held_for_ever(herd: Herd, clock: FakeClock) -> None:
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     for _ in range(20):
         assert await ours.renew()
-        await clock.advance(RENEW_S)
-        assert ours.is_held()
+        await clock.advance(LEASE_RENEW_S)
+        assert ours.is_leader()
         assert not await theirs.renew()
 
 
 async def test_whoever_steps_back_leaves_the_duty_to_others_at_once(herd: Herd) -> None:
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     await ours.renew()
-    await ours.lay_down()
-    assert not ours.is_held()
+    await ours.release()
+    assert not ours.is_leader()
     assert await theirs.renew()
 
 
@@ -122,11 +123,11 @@ async def test_only_the_one_on_duty_looks_and_the_other_learns_from_it(
     on_duty(other, theirs)
     assert not await other.observer.tick()
     assert cloud.lists == 0
-    assert not await other.observer.has_looked()
+    assert not await other.observer.has_listed()
     assert await herd.observer.tick()
     assert not await other.observer.tick()
     assert cloud.lists == 1
-    assert await other.observer.has_looked()
+    assert await other.observer.has_listed()
     assert not other.observer.is_stale()
     await clock.advance(91)
     assert other.observer.is_stale()
@@ -146,7 +147,7 @@ async def test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down
 
     cloud.meanwhile = sleep_for_long
     assert not await herd.observer.tick()
-    assert await herd.sightings.last_list() is None
+    assert await herd.observations.last_list() is None
     assert herd.observer.latest is None
 
 
@@ -158,13 +159,13 @@ async def test_a_look_during_which_the_duty_went_and_came_back_is_not_written_do
     await ours.renew()
 
     async def there_and_back() -> None:
-        async with theirs.borrowed():
+        async with theirs.acquired():
             pass
         assert await ours.renew()
 
     cloud.meanwhile = there_and_back
     assert not await herd.observer.tick()
-    assert await herd.sightings.last_list() is None
+    assert await herd.observations.last_list() is None
     assert await herd.observer.tick()
 
 
@@ -174,9 +175,9 @@ async def test_what_was_known_in_an_earlier_term_is_read_again(herd: Herd) -> No
     on_duty(herd, ours)
     await ours.renew()
     await herd.observer.look()
-    async with theirs.borrowed():
+    async with theirs.acquired():
         # Another replica saw it go, and forgot it.
-        gone = next(iter(await herd.sightings.all_known()))
+        gone = next(iter(await herd.observations.all_known()))
         herd.database.write_now(lambda c: c.execute(herd.tables.sighting.delete()).rowcount)
     await ours.renew()
     look = await herd.observer.sync()
@@ -192,7 +193,7 @@ async def test_a_look_that_somebody_asks_for_is_made_by_whichever_replica_is_ask
     on_duty(herd, ours)
     look = await herd.sync_cloud()
     assert look.record.complete
-    assert not ours.is_held()
+    assert not ours.is_leader()
     # It was only borrowed: whoever had it takes it up again.
     assert await theirs.renew()
 
@@ -202,10 +203,10 @@ async def test_the_collector_rests_without_the_duty(herd: Herd) -> None:
     on_duty(herd, ours)
     await ours.renew()
     await herd.observer.tick()
-    await ours.lay_down()
+    await ours.release()
     await theirs.renew()
     assert not await herd.collector.tick()
-    await theirs.lay_down()
+    await theirs.release()
     await ours.renew()
     assert await herd.collector.tick()
 
@@ -219,7 +220,7 @@ class HeldUp:
     def __getattr__(self, name: str) -> object:
         return getattr(self._turns, name)
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await self._turns.save(turn, change)
         if change.instance.asked_at is not None or (
             change.attempt is not None and change.attempt.state is AttemptState.SENT
@@ -234,7 +235,7 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
 ) -> None:
     await herd.observer.look()
     instance = await herd.launch()
-    rent = herd.advance.take.rent
+    rent = herd.advance.apply_step.rent
     object.__setattr__(rent, "turns", HeldUp(herd, held_up_s))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
@@ -245,11 +246,11 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
 async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.change_goal.delete(instance.id)
-    take, prompt = herd.advance.take, herd.turns
-    object.__setattr__(take, "turns", HeldUp(herd, SEND_WITHIN_S + 1))
+    apply_step, prompt = herd.advance.apply_step, herd.turns
+    object.__setattr__(apply_step, "turns", HeldUp(herd, SEND_WITHIN_S + 1))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.deletes == 0
-    object.__setattr__(take, "turns", prompt)
+    object.__setattr__(apply_step, "turns", prompt)
     await herd.settle(instance)
     assert cloud.deletes == 1
 
@@ -257,46 +258,46 @@ async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
 async def test_nor_what_the_collector_has_in_mind(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan = Orphan(
         a_machine(),
-        Finding(OrphanVerdict.FOREIGN, "because"),
+        OrphanFinding(OrphanVerdict.FOREIGN, "because"),
         first_seen_at=START,
         judged_at=START,
         order=OrphanOrder.DELETE,
         ordered_at=START,
         ordered_by="me",
     )
-    await herd.orphans.note([Entry(orphan)])
-    ask = herd.orphans.ask
+    await herd.orphans.save([LedgerWrite(orphan)])
+    begin_order = herd.orphans.begin_order
 
     async def held_up(it: Orphan) -> Orphan | None:
-        asked = await ask(it)
+        asked = await begin_order(it)
         await herd.clock.advance(SEND_WITHIN_S + 1)
         return asked
 
-    monkeypatch.setattr(herd.orphans, "ask", held_up)
+    monkeypatch.setattr(herd.orphans, "begin_order", held_up)
     with pytest.raises(CloudUnavailable, match="held up"):
-        await CarryOut(herd.orphans, herd.cloud, herd.clock)(replace(orphan, version=1))
+        await ExecuteOrphanOrder(herd.orphans, herd.cloud, herd.clock)(replace(orphan, version=1))
     assert await herd.orphans.open() != ()
 
 
 def test_who_is_late_says_so(clock: FakeClock) -> None:
-    refuse_late(clock, clock.monotonic() - SEND_WITHIN_S)
+    check_send_deadline(clock, clock.monotonic() - SEND_WITHIN_S)
     with pytest.raises(CloudUnavailable, match="held up for 7 s"):
-        refuse_late(clock, clock.monotonic() - 7)
+        check_send_deadline(clock, clock.monotonic() - 7)
 
 
 async def test_a_roster_counts_those_who_take_turns_and_signed_lately(herd: Herd, clock: FakeClock) -> None:
     rows = SqlReplicas(herd.database)
     worker, door = (
-        Roster(rows, Replica(its_id, role, "1", "here", START, START), clock)
+        ReplicaRegistry(rows, Replica(its_id, role, "1", "here", START, START), clock)
         for its_id, role in (("r1", "worker"), ("r2", "api"))
     )
-    await worker.sign()
-    await door.sign()
-    assert ([it.id for it in door.present()], door.workers()) == (["r1", "r2"], 1)
-    await clock.advance(PRESENT.total_seconds())
-    await door.sign()
-    assert ([it.id for it in door.present()], door.workers()) == (["r2"], 1)
-    await worker.sign()
-    await door.sign_off()
-    await worker.sign()
-    assert [it.id for it in worker.present()] == ["r1"]
+    await worker.heartbeat()
+    await door.heartbeat()
+    assert ([it.id for it in door.live_replicas()], door.workers()) == (["r1", "r2"], 1)
+    await clock.advance(HEARTBEAT_TIMEOUT.total_seconds())
+    await door.heartbeat()
+    assert ([it.id for it in door.live_replicas()], door.workers()) == (["r2"], 1)
+    await worker.heartbeat()
+    await door.deregister()
+    await worker.heartbeat()
+    assert [it.id for it in worker.live_replicas()] == ["r1"]

@@ -12,11 +12,11 @@ from gpuherd.resilience.circuit_breaker import (
     BreakerState,
     CircuitBreaker,
     Permit,
-    Standing,
+    SharedBreakerState,
 )
-from gpuherd.usecases.share_breaker import ShareBreaker
+from gpuherd.usecases.replicas.shared_breaker import SharedBreaker
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.budgets import MemoryBoard
+from tests.support.memory.shared_limits import MemoryBreakerStore
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 
@@ -25,11 +25,11 @@ class Replica:
     """One process with its breaker; `looks` as its loop does once a second."""
 
     def __init__(
-        self, clock: FakeClock, board: MemoryBoard, *, on_duty: bool = False, workers: int = 2
+        self, clock: FakeClock, board: MemoryBreakerStore, *, on_duty: bool = False, workers: int = 2
     ) -> None:
         self.on_duty = on_duty
         self.breaker = CircuitBreaker(clock, threshold=10, recovery_s=60)
-        self.look = ShareBreaker(self.breaker, board)
+        self.look = SharedBreaker(self.breaker, board)
         self.breaker.share(lambda: workers, lambda: self.on_duty, self.look.changed)
 
     def fail(self, times: int = 1) -> None:
@@ -56,17 +56,17 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def board(clock: FakeClock) -> MemoryBoard:
-    return MemoryBoard(clock)
+def board(clock: FakeClock) -> MemoryBreakerStore:
+    return MemoryBreakerStore(clock)
 
 
 @pytest.fixture
-def on_duty(clock: FakeClock, board: MemoryBoard) -> Replica:
+def on_duty(clock: FakeClock, board: MemoryBreakerStore) -> Replica:
     return Replica(clock, board, on_duty=True)
 
 
 @pytest.fixture
-def other(clock: FakeClock, board: MemoryBoard) -> Replica:
+def other(clock: FakeClock, board: MemoryBreakerStore) -> Replica:
     return Replica(clock, board)
 
 
@@ -82,9 +82,9 @@ async def open_both(on_duty: Replica, other: Replica, clock: FakeClock) -> None:
     assert (on_duty.breaker.state, other.breaker.state) == (OPEN, OPEN)
 
 
-async def test_each_bears_its_part_of_the_failures(clock: FakeClock, board: MemoryBoard) -> None:
+async def test_each_bears_its_part_of_the_failures(clock: FakeClock, board: MemoryBreakerStore) -> None:
     for workers, part in ((1, 10), (2, 5), (3, 4), (20, 1), (0, 10)):
-        replica = Replica(clock, MemoryBoard(clock), workers=workers)
+        replica = Replica(clock, MemoryBreakerStore(clock), workers=workers)
         replica.fail(part - 1)
         assert replica.breaker.state is CLOSED
         replica.fail()
@@ -157,7 +157,7 @@ async def test_when_the_one_who_probes_dies_the_next_on_duty_does(
 
 
 async def test_the_verdict_of_one_who_slept_through_it_all_changes_nothing(
-    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBoard
+    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBreakerStore
 ) -> None:
     await open_both(on_duty, other, clock)
     await clock.advance(60)
@@ -187,7 +187,7 @@ async def test_of_two_who_open_at_once_the_first_counts(
 
 
 async def test_one_who_starts_in_an_outage_makes_no_call(
-    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBoard
+    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBreakerStore
 ) -> None:
     await open_both(on_duty, other, clock)
     fresh = Replica(clock, board)
@@ -196,14 +196,14 @@ async def test_one_who_starts_in_an_outage_makes_no_call(
 
 
 async def test_what_could_not_be_told_is_told_at_the_next_look(
-    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBoard
+    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBreakerStore
 ) -> None:
     board.is_away = True
     other.fail(5)
     await clock.settle()
     assert other.breaker.state is OPEN
-    assert other.look._telling is not None
-    assert other.look._telling.exception() is None
+    assert other.look._publishing is not None
+    assert other.look._publishing.exception() is None
     await clock.advance(20)
     board.is_away = False
     await look(other, on_duty)
@@ -212,7 +212,7 @@ async def test_what_could_not_be_told_is_told_at_the_next_look(
 
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_a_lost_answer_leaves_all_of_one_mind(
-    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBoard, is_done: bool
+    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBreakerStore, is_done: bool
 ) -> None:
     board.loses_answer, board.refuses = is_done, not is_done
     other.fail(5)
@@ -223,9 +223,9 @@ async def test_a_lost_answer_leaves_all_of_one_mind(
 
 
 async def test_what_is_found_out_while_others_are_faster_is_dropped_for_what_they_found(
-    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBoard
+    on_duty: Replica, other: Replica, clock: FakeClock, board: MemoryBreakerStore
 ) -> None:
-    board.before_write = board.write(Standing(), 0)
+    board.before_write = board.write(SharedBreakerState(), 0)
     other.fail(5)
     await clock.settle()
     await look(other, on_duty)

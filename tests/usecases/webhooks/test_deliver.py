@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.schema import delivery as delivery_table
-from gpuherd.domain.delivery import Delivery, DeliveryState
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.webhook_schedule import DELAYS_S
+from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
 from gpuherd.jobs.outcome import Done, Snooze
-from gpuherd.ports.store import Change
-from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.ports.instances import Change
+from gpuherd.ports.webhooks import DeliveryResult
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
-from tests.support.hooks import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
 from tests.support.memory.herd import MemoryHerd
+from tests.support.webhook_receivers import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
 from tests.support.webhooks import webhooks_of
 
 
@@ -50,7 +50,7 @@ async def rent(herd: Herd, url: str = URL) -> Instance:
 async def put(herd: Herd, n: int = 1, **changes: Any) -> Delivery:
     """Put one webhook on its way; nothing else happens to its instance."""
     one = a_delivery(n, **{"url": URL, "created_at": herd.clock.now(), "body": BODY, **changes})
-    jobs = (herd.activities.sending(one),)
+    jobs = (herd.job_factory.delivery_job(one),)
     await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
     return one
 
@@ -129,7 +129,7 @@ async def test_a_repeat_is_not_held_up_by_an_earlier_event_that_always_fails(
 async def test_a_later_event_does_not_overtake_one_that_was_never_tried(herd: Herd, hooks: Hooks) -> None:
     first = a_delivery(sequence=1, url=URL, body=BODY)
     second = a_delivery(sequence=2, url=URL, body=BODY)
-    jobs = tuple(herd.activities.sending(it) for it in (first, second))
+    jobs = tuple(herd.job_factory.delivery_job(it) for it in (first, second))
     await herd.instances.add(Change(a_running_instance(), deliveries=(first, second), jobs=jobs))
     assert isinstance(await herd.run_job(jobs[1].id), Snooze)
     assert hooks.visits == []
@@ -241,8 +241,8 @@ async def test_an_ejected_host_is_nobody_elses_trouble(herd: Herd, hooks: Hooks)
 
 async def test_nothing_waits_for_ever_for_a_host_that_stays_away(herd: Herd, hooks: Hooks) -> None:
     for _ in range(5):
-        herd.gate.enter("hook.example.com")
-        herd.gate.leave("hook.example.com", well=False, seconds=1.0)
+        herd.gate.try_acquire("hook.example.com")
+        herd.gate.release("hook.example.com", succeeded=False, seconds=1.0)
     now = herd.clock.now()
     old = await put(herd, 1, created_at=now - timedelta(hours=96))
     young = await put(herd, 2, created_at=now - timedelta(hours=95))

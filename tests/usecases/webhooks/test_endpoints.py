@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from gpuherd.adapters.sql.schema import delivery as delivery_table
-from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.events import ACCOUNT, Event
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer, verify
-from gpuherd.domain.webhook_keys import KeyRing
-from gpuherd.entrypoints.plane import Webhooks
+from gpuherd.domain.instance.events import ACCOUNT, Event
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.domain.webhooks.signing import Signer, verify
+from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.ports.webhooks import DeliveryFilter
-from gpuherd.usecases.endpoint_directory import EndpointDirectory
+from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from tests.support.herd import ROOT_KEY, Herd
-from tests.support.hooks import BROKEN, DOWN, GONE, OK, Hooks, Visit
+from tests.support.webhook_receivers import BROKEN, DOWN, GONE, OK, DeliveryAttempt, Hooks
 from tests.support.webhooks import webhooks_of
 
 ALL = "https://all.example.com/hook"
@@ -36,7 +36,7 @@ def hooks(herd: Herd) -> Hooks:
 
 
 @pytest.fixture
-def webhooks(herd: Herd) -> Webhooks:
+def webhooks(herd: Herd) -> WebhookServices:
     return webhooks_of(herd)
 
 
@@ -45,17 +45,17 @@ async def rent(herd: Herd, url: str | None = None) -> None:
     await herd.run_for(timedelta(minutes=2))
 
 
-def types(visits: list[Visit]) -> list[str]:
+def types(visits: list[DeliveryAttempt]) -> list[str]:
     return [it.event["type"].removeprefix("instance.") for it in visits]
 
 
-def signed(visit: Visit) -> dict[str, str]:
+def signed(visit: DeliveryAttempt) -> dict[str, str]:
     """Return the headers that this try had."""
     assert visit.secrets is not None
     return Signer(visit.secrets).headers(visit.event_id, visit.body, visit.at)
 
 
-def check(visit: Visit, secret: Secret) -> None:
+def check(visit: DeliveryAttempt, secret: Secret) -> None:
     """Verify with ours and, at the time of the try, with somebody else's library."""
     verify(signed(visit), visit.body, secret, visit.at)
     theirs = Webhook(secret.reveal()).sign(visit.event_id, visit.at, visit.body.decode())
@@ -67,7 +67,7 @@ async def deliveries(herd: Herd) -> list[Delivery]:
 
 
 async def test_each_endpoint_hears_what_it_asked_for_and_the_instances_own_url_all(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     everything = await webhooks.endpoints.add(ALL)
     some = await webhooks.endpoints.add(SOME, ("instance.ready", "instance.failed"))
@@ -83,7 +83,7 @@ async def test_each_endpoint_hears_what_it_asked_for_and_the_instances_own_url_a
 
 
 async def test_an_instance_without_a_url_is_told_to_endpoints_all_the_same(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     await webhooks.endpoints.add(ALL)
     await rent(herd)
@@ -91,7 +91,7 @@ async def test_an_instance_without_a_url_is_told_to_endpoints_all_the_same(
 
 
 async def test_the_query_of_an_instances_url_is_not_told_to_endpoints(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     await webhooks.endpoints.add(ALL)
     await rent(herd, OWN)
@@ -99,7 +99,9 @@ async def test_the_query_of_an_instances_url_is_not_told_to_endpoints(
     assert {it.event["data"]["webhookUrl"] for it in hooks.at(OWN)} == {OWN}
 
 
-async def test_an_event_and_its_deliveries_are_written_together(herd: Herd, webhooks: Webhooks) -> None:
+async def test_an_event_and_its_deliveries_are_written_together(
+    herd: Herd, webhooks: WebhookServices
+) -> None:
     await webhooks.endpoints.add(ALL)
     await herd.launch()
     # Nothing has run yet.
@@ -109,7 +111,7 @@ async def test_an_event_and_its_deliveries_are_written_together(herd: Herd, webh
 
 
 async def test_after_a_rotation_both_secrets_verify_for_a_day(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     old = await webhooks.endpoints.add(ALL, ("instance.created",))
     new = await webhooks.endpoints.rotate(old.endpoint.id)
@@ -125,7 +127,7 @@ async def test_after_a_rotation_both_secrets_verify_for_a_day(
 
 
 async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_next_try(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     hooks.answer = lambda _url, _body: BROKEN if len(hooks.visits) < 1 else OK
     old = await webhooks.endpoints.add(ALL, ("instance.created",))
@@ -140,7 +142,7 @@ async def test_a_secret_that_is_rotated_in_the_middle_of_the_retries_signs_the_n
 
 
 async def test_410_disables_the_endpoint_until_somebody_enables_it(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     hooks.answer = lambda _url, _body: GONE
     made = await webhooks.endpoints.add(ALL)
@@ -157,16 +159,16 @@ async def test_410_disables_the_endpoint_until_somebody_enables_it(
 
 
 async def test_a_disabled_endpoint_gets_no_new_deliveries(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     made = await webhooks.endpoints.add(ALL)
-    await herd.directory.disable(made.endpoint, "for a test")
+    await herd.endpoint_cache.disable(made.endpoint, "for a test")
     await herd.launch()
     assert await deliveries(herd) == []
 
 
 async def test_what_is_on_its_way_to_a_removed_endpoint_becomes_a_dead_letter(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     made = await webhooks.endpoints.add(ALL)
     await herd.launch()
@@ -178,9 +180,9 @@ async def test_what_is_on_its_way_to_a_removed_endpoint_becomes_a_dead_letter(
 
 
 async def test_another_process_knows_a_new_endpoint_after_its_next_refresh(
-    herd: Herd, webhooks: Webhooks
+    herd: Herd, webhooks: WebhookServices
 ) -> None:
-    other = EndpointDirectory(herd.endpoints, herd.keys, herd.clock)
+    other = EndpointCache(herd.endpoints, herd.keys, herd.clock)
     made = await webhooks.endpoints.add(ALL)
     assert other.current() == ()
     await other.refresh()
@@ -188,7 +190,7 @@ async def test_another_process_knows_a_new_endpoint_after_its_next_refresh(
 
 
 async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_same_instance(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     hooks.answer = lambda url, _body: DOWN if url == ALL else OK
     await webhooks.endpoints.add(ALL)
@@ -197,10 +199,10 @@ async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_s
     assert types(hooks.arrived).count("ready") == 2
 
 
-async def test_account_events_reach_endpoints(herd: Herd, webhooks: Webhooks) -> None:
+async def test_account_events_reach_endpoints(herd: Herd, webhooks: WebhookServices) -> None:
     made = await webhooks.endpoints.add(ALL)
     event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details={"cloudId": "m-1"})
-    told = herd.chronicle.tell_account(event)
+    told = herd.event_recorder.account_outbox_entries(event)
     (one,) = told.deliveries
     assert (one.endpoint_id, one.instance_id, one.sequence) == (made.endpoint.id, ACCOUNT, 7)
     assert b'"cloudId":"m-1"' in one.body
@@ -208,13 +210,13 @@ async def test_account_events_reach_endpoints(herd: Herd, webhooks: Webhooks) ->
     assert [it.instance_id for it in told.jobs] == [None]
 
 
-async def test_events_that_are_nobodys_business_stay_here(herd: Herd, webhooks: Webhooks) -> None:
+async def test_events_that_are_nobodys_business_stay_here(herd: Herd, webhooks: WebhookServices) -> None:
     await webhooks.endpoints.add(ALL)
     event = Event(ACCOUNT, 1, "instance.planned", herd.clock.now())
-    assert herd.chronicle.tell_account(event).deliveries == ()
+    assert herd.event_recorder.account_outbox_entries(event).deliveries == ()
 
 
-async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks, webhooks: Webhooks) -> None:
+async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks, webhooks: WebhookServices) -> None:
     made = await webhooks.endpoints.add(ALL)
     again = await webhooks.endpoints.rotate(made.endpoint.id)
     await rent(herd)
@@ -228,12 +230,12 @@ async def test_no_secret_is_in_the_database(herd: Herd, hooks: Hooks, webhooks: 
 
 
 async def test_what_cannot_be_signed_waits_until_the_secret_is_rotated(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     made = await webhooks.endpoints.add(ALL, ("instance.created",))
     await herd.launch()
     lost = KeyRing([Secret("another root key altogether")])
-    herd.directory._keys = lost
+    herd.endpoint_cache._keys = lost
     await herd.run_jobs_for(timedelta(minutes=5))
     assert hooks.visits == []
     # A replica that is wrongly configured must not switch off what works elsewhere.
@@ -245,11 +247,11 @@ async def test_what_cannot_be_signed_waits_until_the_secret_is_rotated(
 
 
 async def test_what_cannot_be_signed_is_given_up_in_the_end(
-    herd: Herd, hooks: Hooks, webhooks: Webhooks
+    herd: Herd, hooks: Hooks, webhooks: WebhookServices
 ) -> None:
     await webhooks.endpoints.add(ALL, ("instance.created",))
     await herd.launch()
-    herd.directory._keys = KeyRing([Secret("another root key altogether")])
+    herd.endpoint_cache._keys = KeyRing([Secret("another root key altogether")])
     await herd.clock.sleep(timedelta(hours=96).total_seconds())
     await herd.run_jobs_for(timedelta(minutes=1))
     (one,) = await deliveries(herd)
@@ -257,7 +259,7 @@ async def test_what_cannot_be_signed_is_given_up_in_the_end(
     assert one.last_error == "expired: the endpoint's root key is not here"
 
 
-async def test_there_is_a_limit_to_endpoints(webhooks: Webhooks) -> None:
+async def test_there_is_a_limit_to_endpoints(webhooks: WebhookServices) -> None:
     for n in range(20):
         await webhooks.endpoints.add(f"https://example.com/{n}")
     with pytest.raises(Conflict, match="remove one first"):

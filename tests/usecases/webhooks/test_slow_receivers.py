@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
-from tests.support.hooks import OK, Hooks, send_side_by_side
+from tests.support.webhook_receivers import OK, Hooks, send_side_by_side
 
 SLOW = "https://slow.example.com/hook"
 BODY = b'{"type":"instance.created","data":{"sequence":1}}'
@@ -15,7 +15,7 @@ BODY = b'{"type":"instance.created","data":{"sequence":1}}'
 
 async def put(herd: Herd, n: int, url: str) -> None:
     one = a_delivery(n, url=url, body=BODY, created_at=herd.clock.now())
-    jobs = (herd.activities.sending(one),)
+    jobs = (herd.job_factory.delivery_job(one),)
     await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
 
 
@@ -28,7 +28,7 @@ async def test_a_slow_host_delays_nobody_and_gets_two_at_a_time(herd: Herd) -> N
     for n in range(40, 60):
         await put(herd, n, f"https://quick-{n}.example.com/hook")
     began = herd.clock.now()
-    await send_side_by_side(herd, timedelta(seconds=2), places=16)
+    await send_side_by_side(herd, timedelta(seconds=2), slots=16)
     quick = [it for it in hooks.visits if it.url != SLOW]
     assert len(quick) == 20
     assert max(it.at - began for it in quick) < timedelta(seconds=1)
@@ -40,7 +40,7 @@ async def test_a_slow_host_hears_everything_in_the_end(herd: Herd) -> None:
     herd.receiver.instead = hooks
     for n in range(6):
         await put(herd, n, SLOW)
-    await send_side_by_side(herd, timedelta(seconds=90), places=16, step_s=0.5)
+    await send_side_by_side(herd, timedelta(seconds=90), slots=16, step_s=0.5)
     assert len({it.event_id for it in hooks.arrived}) == len(hooks.arrived) == 6
 
 
@@ -50,7 +50,7 @@ async def test_a_burst_to_a_quick_host_is_over_in_a_moment(herd: Herd) -> None:
     for n in range(100):
         await put(herd, n, "https://quick.example.com/hook")
     began = herd.clock.now()
-    await send_side_by_side(herd, timedelta(seconds=4), places=16)
+    await send_side_by_side(herd, timedelta(seconds=4), slots=16)
     assert len(hooks.arrived) == 100
     assert max(it.at for it in hooks.arrived) - began < timedelta(seconds=3)
 
@@ -59,7 +59,7 @@ async def test_who_waits_for_an_earlier_event_sleeps_until_it_is_called(herd: He
     hooks = Hooks(herd.clock, takes_s=lambda _: 10.0)
     herd.receiver.instead = hooks
     events = tuple(a_delivery(sequence=n, url=SLOW, body=BODY) for n in (1, 2, 3, 4))
-    jobs = tuple(map(herd.activities.sending, events))
+    jobs = tuple(map(herd.job_factory.delivery_job, events))
     await herd.instances.add(Change(a_running_instance(), deliveries=events, jobs=jobs))
     began = herd.clock.now()
     runs = await send_side_by_side(herd, timedelta(seconds=45), step_s=0.1)

@@ -1,1 +1,4 @@
-"""The guarded door: how we reach hosts that somebody else chose."""
+"""Egress.
+
+How we reach hosts that somebody else chose, without being turned against our own network (SSRF).
+"""

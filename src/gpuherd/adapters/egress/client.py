@@ -1,4 +1,7 @@
-"""The guarded door: resolve once, judge every answer, connect to exactly what was judged, follow nothing."""
+"""The SSRF-safe client.
+
+Resolve once, check every address, connect to exactly what was checked, follow no redirect.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,21 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 from yarl import URL
 
-from gpuherd.adapters.outbound.failures import failure, failure_of
-from gpuherd.adapters.outbound.pinning import PinnedConnector, pinned
+from gpuherd.adapters.egress.failures import failure, failure_of
+from gpuherd.adapters.egress.pinning import PinnedConnector, pinned
 from gpuherd.clock import Clock
-from gpuherd.domain.targets import (
+from gpuherd.domain.net.egress_policy import (
+    AllowedEndpoint,
     BlockedTarget,
-    Endpoint,
-    TargetPolicy,
-    check_answers,
+    EgressPolicy,
+    check_dns_answers,
     check_endpoint,
     check_url,
 )
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure, OutboundReply, Resolver
+from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory, Resolver
 
 # Not sent by themselves: they would tell strangers what we run and invite compressed bodies.
-_SILENT_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_SKIPPED_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _NO_TIMEOUTS = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -35,11 +38,11 @@ def strict_tls() -> ssl.SSLContext:
     return context
 
 
-class GuardedDoor:
-    """Implements `OutboundDoor` and `TcpDoor` for hosts that users, receivers or the cloud name."""
+class SsrfSafeClient:
+    """Implements `EgressHttp` and `EgressTcp` for hosts that users, receivers or the cloud name."""
 
     def __init__(
-        self, policy: TargetPolicy, resolver: Resolver, clock: Clock, *, tls: ssl.SSLContext | None = None
+        self, policy: EgressPolicy, resolver: Resolver, clock: Clock, *, tls: ssl.SSLContext | None = None
     ):
         self._policy = policy
         self._resolver = resolver
@@ -56,11 +59,11 @@ class GuardedDoor:
         body: bytes | None,
         timeout_s: float,
         max_bytes: int,
-    ) -> OutboundReply:
+    ) -> EgressReply:
         started = self._clock.monotonic()
         async with _deadline(timeout_s):
             target = check_url(url, self._policy)
-            addresses = await self._judged_addresses(target)
+            addresses = await self._checked_addresses(target)
             with pinned(target.host, addresses) as pin:
                 # encoded=True: the text that was judged goes out as it is, not as a second parser reads it.
                 response = await self._open_session().request(
@@ -70,7 +73,7 @@ class GuardedDoor:
                 content, truncated = await _read_up_to(response.content, max_bytes)
             finally:
                 response.close()
-        return OutboundReply(
+        return EgressReply(
             status=response.status,
             headers=_plain_headers(response),
             body=content,
@@ -83,7 +86,7 @@ class GuardedDoor:
         started = self._clock.monotonic()
         async with _deadline(timeout_s):
             endpoint = check_endpoint(host, port, self._policy)
-            await _connect_to_any(await self._judged_addresses(endpoint), port)
+            await _connect_to_any(await self._checked_addresses(endpoint), port)
         return self._clock.monotonic() - started
 
     async def close(self) -> None:
@@ -92,7 +95,7 @@ class GuardedDoor:
         if session is not None:
             await session.close()
 
-    async def _judged_addresses(self, endpoint: Endpoint) -> tuple[str, ...]:
+    async def _checked_addresses(self, endpoint: AllowedEndpoint) -> tuple[str, ...]:
         if endpoint.addresses:
             return endpoint.addresses
         try:
@@ -101,7 +104,7 @@ class GuardedDoor:
             raise failure(FailureCategory.DNS) from None
         if not answers:
             raise failure(FailureCategory.DNS)
-        return check_answers(answers, self._policy)
+        return check_dns_answers(answers, self._policy)
 
     def _open_session(self) -> aiohttp.ClientSession:
         # Opened on first use, because aiohttp wants the running loop.
@@ -110,7 +113,7 @@ class GuardedDoor:
                 connector=PinnedConnector(self._tls),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
-                skip_auto_headers=_SILENT_HEADERS,
+                skip_auto_headers=_SKIPPED_AUTO_HEADERS,
                 timeout=_NO_TIMEOUTS,
                 trust_env=False,
                 auto_decompress=False,
@@ -121,7 +124,7 @@ class GuardedDoor:
 
 @asynccontextmanager
 async def _deadline(timeout_s: float) -> AsyncIterator[None]:
-    """Bound the block as a whole, and let nothing out of it but `OutboundFailure` (and cancellation)."""
+    """Bound the block as a whole, and let nothing out of it but `EgressFailure` (and cancellation)."""
     # `from None`: the errors below carry the URL, which may be a secret, into every logged traceback.
     try:
         async with asyncio.timeout(timeout_s):
@@ -129,7 +132,7 @@ async def _deadline(timeout_s: float) -> AsyncIterator[None]:
     except TimeoutError:
         raise failure(FailureCategory.TIMEOUT) from None
     except BlockedTarget as error:
-        raise OutboundFailure(FailureCategory.BLOCKED_TARGET, error.reason) from None
+        raise EgressFailure(FailureCategory.BLOCKED_TARGET, error.reason) from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise failure_of(error) from None
 
@@ -146,11 +149,11 @@ async def _fail_at_once(
 
 async def _connect_to_any(addresses: tuple[str, ...], port: int) -> None:
     """Connect to the first address that answers, or raise the error of the last one."""
-    for place, address in enumerate(addresses, start=1):
+    for position, address in enumerate(addresses, start=1):
         try:
             _, writer = await asyncio.open_connection(address, port)
         except OSError:
-            if place == len(addresses):
+            if position == len(addresses):
                 raise
         else:
             writer.close()

@@ -7,8 +7,8 @@ import ssl
 
 import aiohttp
 
-from gpuherd.adapters.outbound.pinning import NotPinned
-from gpuherd.ports.outbound import FailureCategory, OutboundFailure
+from gpuherd.adapters.egress.pinning import NotPinned
+from gpuherd.ports.egress import EgressFailure, FailureCategory
 
 _BY_ERRNO = {
     errno.ECONNREFUSED: FailureCategory.REFUSED,
@@ -30,15 +30,15 @@ _SENTENCES = {
 }
 
 
-def failure(category: FailureCategory) -> OutboundFailure:
+def failure(category: FailureCategory) -> EgressFailure:
     """Return the failure with the sentence that goes with its category."""
-    return OutboundFailure(category, _SENTENCES[category])
+    return EgressFailure(category, _SENTENCES[category])
 
 
-def failure_of(error: Exception) -> OutboundFailure:
+def failure_of(error: Exception) -> EgressFailure:
     """Return what `error` means to somebody who only wanted a reply."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return OutboundFailure(FailureCategory.TLS, "the certificate is not valid for this host")
+        return EgressFailure(FailureCategory.TLS, "the certificate is not valid for this host")
     return failure(_category(error))
 
 

@@ -24,7 +24,7 @@ class Pin:
     addresses: tuple[str, ...]
     peer: str = ""
 
-    def holds(self, address: str) -> bool:
+    def allows(self, address: str) -> bool:
         return ip_address(address) in map(ip_address, self.addresses)
 
 
@@ -33,7 +33,7 @@ class NotPinned(OSError):
 
 
 # One session serves all requests; the task's own context tells the connector which request it works for.
-_current: ContextVar[Pin | None] = ContextVar("outbound_pin", default=None)
+_current: ContextVar[Pin | None] = ContextVar("egress_pin", default=None)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def open_pinned_socket(info: AddrInfoType) -> socket.socket:
     """Make the socket for one address; the last look before packets leave, and literals come by here too."""
     family, kind, protocol, _, socket_address = info
     pin = _current.get()
-    if pin is None or not pin.holds(str(socket_address[0])):
+    if pin is None or not pin.allows(str(socket_address[0])):
         raise NotPinned("this address was not judged")
     return socket.socket(family, kind, protocol)
 

@@ -1,39 +1,39 @@
-"""Turns that tell a meter what they have changed, once it is written."""
+"""Instance leases that report to a meter what they have saved."""
 
 from __future__ import annotations
 
 from gpuherd.adapters.metrics.status_times import StatusTimes
-from gpuherd.domain.attempt import Attempt
-from gpuherd.ports.meter import Meter
-from gpuherd.ports.store import Change, Instances, Turn, Turns
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.ports.instances import Change, InstanceLeases, Instances, LeasedInstance
+from gpuherd.ports.metrics import Meter
 
 
-class MeteredTurns:
-    """Any `Turns`, with their create calls counted and the time in each status measured.
+class MeteredLeases:
+    """Any `InstanceLeases`, with their create calls counted and the time in each status measured.
 
     Only what was saved counts, so a turn that has lost its lease counts nothing.
     """
 
-    def __init__(self, turns: Turns, instances: Instances, meter: Meter) -> None:
+    def __init__(self, turns: InstanceLeases, instances: Instances, meter: Meter) -> None:
         self._turns = turns
         self._times = StatusTimes(instances, meter)
         self._meter = meter
 
-    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
-        return await self._turns.begin(instance_id, job_id)
+    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
+        return await self._turns.acquire(instance_id, job_id)
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await self._turns.save(turn, change)
         if change.attempt is not None and _is_new(change.attempt, turn.attempts):
             self._meter.attempt(change.attempt.state.value)
         await self._times.saved(change)
         return saved
 
-    async def refresh(self, turn: Turn) -> Turn:
+    async def refresh(self, turn: LeasedInstance) -> LeasedInstance:
         return await self._turns.refresh(turn)
 
-    async def end(self, turn: Turn) -> None:
-        await self._turns.end(turn)
+    async def release(self, turn: LeasedInstance) -> None:
+        await self._turns.release(turn)
 
 
 def _is_new(attempt: Attempt, known: tuple[Attempt, ...]) -> bool:

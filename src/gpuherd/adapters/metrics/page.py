@@ -1,24 +1,199 @@
-"""The page that Prometheus reads."""
+"""The page that Prometheus scrapes.
+
+The meter's counts, and gauges that are read at the moment of the scrape.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, ProcessCollector, generate_latest
+import asyncio
+import platform
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from gpuherd.adapters.metrics.readings import Readings, Sources
+import structlog
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gpuherd import __version__
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.ports.jobs import JobStats
+from gpuherd.ports.replicas import Replica
+from gpuherd.resilience.cache import CacheStats
+from gpuherd.resilience.circuit_breaker import BreakerState
+from gpuherd.resilience.rate_limit import RateLimiter
+
+log = structlog.get_logger()
+
+# Prometheus gives a scrape ten seconds; one that knows less is better than one that never comes.
+STORE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class MetricSources:
+    """Whom to ask."""
+
+    job_stats: Callable[[], Awaitable[JobStats]]
+    instances_by_status: Callable[[], Awaitable[Mapping[str, int]]]
+    breaker_state: Callable[[], str]
+    caches: Callable[[], Iterable[CacheStats]]
+    limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
+    # How many transactions wait for the database's writer.
+    waiting_writes: Callable[[], int] = lambda: 0
+    orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
+    replicas: Callable[[], Sequence[Replica]] = tuple
+    # Whether this process watches the cloud, for all replicas.
+    is_leader: Callable[[], bool] = lambda: True
+    # How many are open here.
+    event_streams: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What only the database knows."""
+
+    jobs: JobStats
+    instances: Mapping[str, int]
+    orphans: Sequence[Orphan]
+
+
+class StateCollector(Collector):
+    """Answers the registry's question. `refresh` comes first: the registry cannot wait for a database."""
+
+    def __init__(self, sources: MetricSources) -> None:
+        self._sources = sources
+        self._stored: _Stored | None = None
+
+    async def refresh(self) -> None:
+        """Ask the database. When it does not answer, its last answer is forgotten: old news would mislead."""
+        self._stored = await self._query_store()
+
+    async def _query_store(self) -> _Stored | None:
+        try:
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                jobs = await self._sources.job_stats()
+                instances = await self._sources.instances_by_status()
+                orphans = self._sources.orphans
+                return _Stored(jobs, instances, () if orphans is None else await orphans())
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("metrics.store_unavailable", error=type(error).__name__)
+            return None
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            "gpuherd_build",
+            "What is running.",
+            {"version": __version__, "python": platform.python_version()},
+        )
+        yield _gauge(
+            "gpuherd_database_up", "1 if the database answered this scrape.", float(self._stored is not None)
+        )
+        if self._stored is not None:
+            yield from _stored(self._stored)
+        about = "Transactions that wait for the database's writer."
+        yield _gauge("gpuherd_database_waiting_writes", about, self._sources.waiting_writes())
+        yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
+        yield from _caches(tuple(self._sources.caches()))
+        about = "Streams of events that are open in this process."
+        yield _gauge("gpuherd_event_streams", about, self._sources.event_streams())
+        yield from _replicas(self._sources)
+
+
+def _stored(stored: _Stored) -> Iterator[Metric]:
+    jobs = {status.value: count for status, count in stored.jobs.by_status.items()}
+    yield _gauges("gpuherd_jobs", "Jobs, those that ended lately too.", "status", jobs)
+    yield _gauge(
+        "gpuherd_jobs_oldest_due_seconds",
+        "How long the job that is due for the longest time has waited.",
+        stored.jobs.oldest_due_s,
+    )
+    yield _gauges("gpuherd_instances", "Instances.", "status", stored.instances)
+    yield from _orphans(stored.orphans)
+
+
+def _orphans(orphans: Sequence[Orphan]) -> Iterator[Metric]:
+    by_verdict = {it.value: [orphan for orphan in orphans if orphan.verdict is it] for it in OrphanVerdict}
+    counts = {verdict: len(some) for verdict, some in by_verdict.items()}
+    yield _gauges("gpuherd_orphans", "Machines on the account that no instance has.", "verdict", counts)
+    prices = {verdict: float(sum(it.hourly_usd or 0 for it in some)) for verdict, some in by_verdict.items()}
+    about = "What they cost an hour, as far as prices are known."
+    yield _gauges("gpuherd_orphans_usd_per_hour", about, "verdict", prices)
+
+
+def _cloud(breaker: str, limiters: Mapping[str, RateLimiter]) -> Iterator[Metric]:
+    yield _gauges(
+        "gpuherd_breaker_state",
+        "1 for the state in which the breaker before Novita is.",
+        "state",
+        {state.value: float(state.value == breaker) for state in BreakerState},
+    )
+    yield _gauges(
+        "gpuherd_rate_limiter_waiting",
+        "Calls to Novita that wait for their turn.",
+        "limiter",
+        {name: limiter.waiting for name, limiter in limiters.items()},
+    )
+    yield _gauges(
+        "gpuherd_rate_limiter_calls_per_second",
+        "Calls that are allowed now, after Novita's refusals; 0 without a limit.",
+        "limiter",
+        {name: limiter.rate_per_minute / 60 for name, limiter in limiters.items()},
+    )
+
+
+def _replicas(sources: MetricSources) -> Iterator[Metric]:
+    about = "1 if this process watches the cloud for all replicas."
+    yield _gauge("gpuherd_watching", about, float(sources.is_leader()))
+    # One who has a file of his own is alone, and does everything.
+    roles = Counter([it.role for it in sources.replicas()] or ["all"])
+    yield _gauges("gpuherd_replicas", "Processes on the same database.", "role", roles)
+
+
+def _caches(caches: tuple[CacheStats, ...]) -> Iterator[Metric]:
+    sizes = {it.name: it.size for it in caches}
+    yield _gauges("gpuherd_cache_entries", "Entries held, fresh or not.", "cache", sizes)
+    hits = {it.name: it.hits for it in caches}
+    yield _counters("gpuherd_cache_hits_total", "Questions answered from memory.", "cache", hits)
+    misses = {it.name: it.misses for it in caches}
+    yield _counters("gpuherd_cache_misses_total", "Questions that had to be asked.", "cache", misses)
+    evictions = {it.name: it.evictions for it in caches}
+    yield _counters(
+        "gpuherd_cache_evictions_total", "Entries that left for want of room.", "cache", evictions
+    )
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value)
+
+
+def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _labelled(GaugeMetricFamily(name, about, labels=[label]), values)
+
+
+def _counters(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _labelled(CounterMetricFamily(name, about, labels=[label]), values)
+
+
+def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for word, value in values.items():
+        family.add_metric([word], value)
+    return family
 
 
 class PrometheusPage:
     """The port `MetricsPage`: what the meter of the same registry counted, and how things stand now."""
 
-    def __init__(self, registry: CollectorRegistry, sources: Sources) -> None:
+    def __init__(self, registry: CollectorRegistry, sources: MetricSources) -> None:
         self._registry = registry
-        self._readings = Readings(sources)
-        registry.register(self._readings)
+        self._state = StateCollector(sources)
+        registry.register(self._state)
         ProcessCollector(registry=registry)
 
     async def refresh(self) -> None:
         """Read what can only be had by waiting for it."""
-        await self._readings.refresh()
+        await self._state.refresh()
 
     async def render(self) -> tuple[bytes, str]:
         await self.refresh()

@@ -6,14 +6,14 @@ from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-from gpuherd.domain.attempt import AttemptState
+from gpuherd.domain.instance.attempt import AttemptState
 
 OTHER = "other"
 NONE = "none"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # These end before anything is sent; a duration of nothing would only make the cloud look fast.
-NOT_MADE = frozenset({"circuit_open", "limited"})
-# More than the house has words for. Past it some caller hands in what it must not, and that may cost nothing.
+NOT_SENT_OUTCOMES = frozenset({"circuit_open", "limited"})
+# More label values than we have. Past it some caller hands in what it must not, and that may cost nothing.
 SERIES_MAX = 1000
 
 # A cached read takes a millisecond, a long poll half a minute.
@@ -79,7 +79,7 @@ class PrometheusMeter:
 
     def upstream_call(self, endpoint: str, outcome: str, seconds: float) -> None:
         self._calls.labelled(endpoint, outcome).inc()
-        if outcome not in NOT_MADE:
+        if outcome not in NOT_SENT_OUTCOMES:
             self._call_seconds.labelled(endpoint).observe(seconds)
 
     def turn(self, kind: str, outcome: str, seconds: float) -> None:

@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from gpuherd.adapters.novita import failures, wire
-from gpuherd.adapters.novita.failures import About
+from gpuherd.adapters.novita.failures import ResourceKind
 from gpuherd.adapters.novita.fields import whole
-from gpuherd.adapters.novita.pages import PAGE_SIZE, Page, PageWalk
+from gpuherd.adapters.novita.pages import PAGE_SIZE, NovitaPage, PagedList
 from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.machine import Listing, Machine
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.errors import MachineGone, NotFound
-from gpuherd.domain.machine import Listing, Machine
-from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
 from gpuherd.resilience.cache import Cache
 
 REGIONS_TTL_S = 300.0
@@ -31,8 +31,8 @@ class NovitaCloud:
         self._clock = clock
         self._trust_429 = trust_429
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, REGIONS_TTL_S, 1, "regions")
-        self._machine_walk = PageWalk(_machine_entry)
-        self._template_walk = PageWalk(_template_entry)
+        self._machine_list = PagedList(_machine_entry)
+        self._template_list = PagedList(_template_entry)
 
     async def list_regions(self) -> tuple[Region, ...]:
         return await self._regions.get_or_load("all", self._load_regions)
@@ -43,11 +43,13 @@ class NovitaCloud:
         return wire.read_offers(_rows(body, "data"), regions)
 
     async def list_templates(self) -> tuple[Template, ...]:
-        found = await self._template_walk.gather(self._template_page)
+        found = await self._template_list.gather(self._template_page)
         return tuple(found.items.values())
 
     async def get_template(self, template_id: str) -> Template:
-        body = await self._transport.read("/template", {"templateId": template_id}, about=About.TEMPLATE)
+        body = await self._transport.read(
+            "/template", {"templateId": template_id}, about=ResourceKind.TEMPLATE
+        )
         template = wire.read_template(body.get("template"))
         if template is None:
             raise failures.unreadable()
@@ -60,55 +62,55 @@ class NovitaCloud:
 
     async def list_machines(self) -> Listing:
         started_at = self._clock.now()
-        found = await self._machine_walk.gather(self._machine_page)
+        found = await self._machine_list.gather(self._machine_page)
         return Listing(tuple(found.items.values()), found.complete, started_at, self._clock.now())
 
     async def get_machine(self, cloud_id: str) -> Machine:
         params = {"instanceId": cloud_id}
-        body = await self._transport.read("/gpu/instance", params, about=About.MACHINE, watching=True)
+        body = await self._transport.read("/gpu/instance", params, about=ResourceKind.MACHINE, watching=True)
         machine = wire.read_machine(body.get("instance", body))
         # Another machine's details would be worse than none.
         if machine is None or machine.cloud_id != cloud_id:
             raise failures.unreadable()
         return machine
 
-    async def create_machine(self, order: Order) -> str:
+    async def create_machine(self, order: CreateCall) -> str:
         reply = await self._transport.change(
             "/gpu/instance/create",
             wire.create_request(order),
             may_probe=False,
             send_by_s=order.send_by_s,
         )
-        error = failures.failure_of_change(reply, About.ACCOUNT, trust_429=self._trust_429)
+        error = failures.failure_of_change(reply, ResourceKind.ACCOUNT, trust_429=self._trust_429)
         if error is not None:
             raise error
         cloud_id = wire.read_id(reply.body or {})
         if not cloud_id:
-            raise failures.unclear(reply)
+            raise failures.outcome_unknown(reply)
         return cloud_id
 
     async def start_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        await self._ask("start", cloud_id, send_by_s)
+        await self._command("start", cloud_id, send_by_s)
 
     async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
-        await self._ask("stop", cloud_id, send_by_s)
+        await self._command("stop", cloud_id, send_by_s)
 
     async def restart_machine(self, cloud_id: str) -> None:
-        await self._ask("restart", cloud_id)
+        await self._command("restart", cloud_id)
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         try:
-            await self._ask("delete", cloud_id, send_by_s)
+            await self._command("delete", cloud_id, send_by_s)
         except MachineGone:
             return
 
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _ask(self, verb: str, cloud_id: str, send_by_s: float = math.inf) -> None:
+    async def _command(self, verb: str, cloud_id: str, send_by_s: float = math.inf) -> None:
         path, body = f"/gpu/instance/{verb}", {"instanceId": cloud_id}
         reply = await self._transport.change(path, body, send_by_s=send_by_s)
-        error = failures.failure_of_change(reply, About.MACHINE, trust_429=self._trust_429)
+        error = failures.failure_of_change(reply, ResourceKind.MACHINE, trust_429=self._trust_429)
         if error is not None:
             raise error
 
@@ -119,11 +121,11 @@ class NovitaCloud:
             raise failures.unreadable()
         return regions
 
-    async def _machine_page(self, number: int) -> Page:
+    async def _machine_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
         return _page(await self._transport.read("/gpu/instances", params, watching=True), "instances")
 
-    async def _template_page(self, number: int) -> Page:
+    async def _template_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
         return _page(await self._transport.read("/templates", params), "template")
 
@@ -135,8 +137,8 @@ def _rows(body: dict[str, Any], key: str) -> list[Any]:
     return rows
 
 
-def _page(body: dict[str, Any], key: str) -> Page:
-    return Page(_rows(body, key), whole(body, "total"))
+def _page(body: dict[str, Any], key: str) -> NovitaPage:
+    return NovitaPage(_rows(body, key), whole(body, "total"))
 
 
 def _machine_entry(row: Any) -> tuple[str, Machine] | None:

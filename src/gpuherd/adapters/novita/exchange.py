@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gpuherd import __version__
-from gpuherd.adapters.novita.reply import Reply, read_reply
+from gpuherd.adapters.novita.reply import NovitaReply, read_reply
 from gpuherd.clock import Clock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 from gpuherd.resilience.retry import parse_retry_after
 
 API_ROOT = "/gpu-instance/openapi/v1"
@@ -32,22 +32,22 @@ class NotSent(Exception):
 class NoReply(Exception):
     """The request may have been written, and no whole reply came back."""
 
-    def __init__(self, why: str, *, timed_out: bool = False, was_idle: bool = False) -> None:
+    def __init__(self, why: str, *, timed_out: bool = False, stale_connection: bool = False) -> None:
         super().__init__(why)
         self.timed_out = timed_out
         # A kept connection that the other side had given up: the next one says nothing about Novita's health.
-        self.was_idle = was_idle
+        self.stale_connection = stale_connection
 
 
-class _TooLong(Exception):
+class _ReplyTooLarge(Exception):
     pass
 
 
-class _SentAlready(Exception):
+class _AlreadySent(Exception):
     pass
 
 
-class _TooLate(Exception):
+class _PastSendDeadline(Exception):
     """Nothing was written, and nothing may be any more."""
 
 
@@ -73,13 +73,15 @@ class Exchange:
         self._max_bytes = max_bytes
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
-    async def get(self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool) -> Reply:
+    async def get(
+        self, path: str, params: Mapping[str, str], timeout_s: float, *, fresh: bool
+    ) -> NovitaReply:
         """Read; `fresh` asks for a new connection, because the last one was no good."""
         return await self._send("GET", path, timeout_s, fresh, params=params)
 
     async def post(
         self, path: str, body: Mapping[str, Any], timeout_s: float, send_by_s: float = math.inf
-    ) -> Reply:
+    ) -> NovitaReply:
         """Change something; not a byte goes out after `send_by_s` of the monotonic clock."""
         data = json.dumps(body).encode()
         return await self._send("POST", path, timeout_s, True, send_by_s, data=data)
@@ -96,7 +98,7 @@ class Exchange:
         fresh: bool,
         send_by_s: float = math.inf,
         **content: Any,
-    ) -> Reply:
+    ) -> NovitaReply:
         session = self._session(fresh)
         progress = _Progress(lambda: self._clock.monotonic() > send_by_s)
         try:
@@ -105,18 +107,20 @@ class Exchange:
                     method, self._root + path, allow_redirects=False, trace_request_ctx=progress, **content
                 )
                 progress.answered = True
-                return await self._take(response)
+                return await self._read_reply(response)
         except Exception as error:
-            if not progress.written and not isinstance(error, aiohttp.ClientError | OSError | _TooLate):
+            if not progress.written and not isinstance(
+                error, aiohttp.ClientError | OSError | _PastSendDeadline
+            ):
                 raise
             why, timed_out = _describe(error), isinstance(error, TimeoutError)
         # Raised out here so that no context hangs on to aiohttp's errors: some of them carry our headers.
         if not progress.written:
             raise NotSent(why)
-        was_idle = progress.reused and not progress.answered and not timed_out
-        raise NoReply(why, timed_out=timed_out, was_idle=was_idle)
+        stale_connection = progress.reused and not progress.answered and not timed_out
+        raise NoReply(why, timed_out=timed_out, stale_connection=stale_connection)
 
-    async def _take(self, response: aiohttp.ClientResponse) -> Reply:
+    async def _read_reply(self, response: aiohttp.ClientResponse) -> NovitaReply:
         try:
             raw = await self._read_body(response)
         except BaseException:
@@ -132,7 +136,7 @@ class Exchange:
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > self._max_bytes:
-                raise _TooLong
+                raise _ReplyTooLarge
         return bytes(body)
 
     def _without_key(self, raw: bytes) -> bytes:
@@ -181,10 +185,10 @@ async def _note_writing(_session: aiohttp.ClientSession, context: SimpleNamespac
     """Run just before the first byte. aiohttp sends some methods twice by itself; here nothing goes twice."""
     progress: _Progress = context.trace_request_ctx
     if progress.written:
-        raise _SentAlready
+        raise _AlreadySent
     if progress.is_late():
         # This process was stopped on the way here; by now another may have decided otherwise.
-        raise _TooLate
+        raise _PastSendDeadline
     progress.written = True
 
 
@@ -201,9 +205,9 @@ def _describe(error: Exception) -> str:
             return "no secure connection could be made"
         case aiohttp.ClientConnectorError():
             return "no connection could be made"
-        case _TooLong():
+        case _ReplyTooLarge():
             return "the reply was too long"
-        case _TooLate():
+        case _PastSendDeadline():
             return "gpuherd was held up before the call"
         case aiohttp.ClientPayloadError():
             return "the reply broke off"

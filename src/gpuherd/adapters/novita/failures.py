@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from gpuherd.adapters.novita.fields import safe_text
-from gpuherd.adapters.novita.reply import Reply
+from gpuherd.adapters.novita.reply import NovitaReply
 from gpuherd.domain.errors import (
     CloudRefused,
     CloudTimeout,
@@ -30,7 +30,7 @@ MESSAGE_CHARS = 300
 REASON_CHARS = 80
 
 
-class About(Enum):
+class ResourceKind(Enum):
     """What a call is about, and so what "not found" would mean."""
 
     ACCOUNT = "account"
@@ -58,11 +58,11 @@ _KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE
 _WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 # Replies that are a clear no: Novita read the call and did nothing. 408 and 5xx are not among them.
-CLEAR_NO = frozenset({400, 401, 402, 403, 404, 409, 422})
+REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 409, 422})
 
 
 @dataclass(frozen=True)
-class Problem:
+class NovitaProblem:
     """What Novita says is wrong."""
 
     reason: str
@@ -72,7 +72,7 @@ class Problem:
         return ": ".join(filter(None, (self.reason, self.message))) or "no reason given"
 
 
-def read_problem(body: dict[str, Any] | None) -> Problem | None:
+def read_problem(body: dict[str, Any] | None) -> NovitaProblem | None:
     """Return what an error body says, or None when it is not one of Novita's."""
     if body is None:
         return None
@@ -84,40 +84,42 @@ def read_problem(body: dict[str, Any] | None) -> Problem | None:
     ) or _reason_in(message)
     if not reason and not message and not isinstance(body.get("code"), int):
         return None
-    return Problem(safe_text(reason, REASON_CHARS), safe_text(message, MESSAGE_CHARS))
+    return NovitaProblem(safe_text(reason, REASON_CHARS), safe_text(message, MESSAGE_CHARS))
 
 
 def _reason_in(message: str) -> str:
     return next((word for word in _WORD.findall(message[:4096]) if word in _KNOWN), "")
 
 
-def failure_of_read(reply: Reply, about: About) -> GpuherdError | None:
+def failure_of_read(reply: NovitaReply, about: ResourceKind) -> GpuherdError | None:
     """Return why a read gave no answer, or None when it gave one."""
     if reply.is_success:
         return None if reply.body is not None else unreadable()
     if 400 <= reply.status < 500 and reply.status != 408:
         problem = read_problem(reply.body)
         if problem is not None or reply.status in (401, 429) or (reply.status == 404 and reply.is_empty):
-            return _refusal(reply, problem or Problem("", ""), about)
+            return _refusal(reply, problem or NovitaProblem("", ""), about)
     # Redirects are not followed and pages of some gateway are not Novita: neither says anything.
     return _no_answer(reply)
 
 
-def failure_of_change(reply: Reply, about: About, *, trust_429: bool = True) -> GpuherdError | None:
+def failure_of_change(
+    reply: NovitaReply, about: ResourceKind, *, trust_429: bool = True
+) -> GpuherdError | None:
     """Return why a change was not made, or may not have been made; None when it was accepted."""
     if reply.is_success and not reply.is_garbage:
         return None
     problem = read_problem(reply.body)
     if reply.status == 429 and trust_429:
-        return _refusal(reply, problem or Problem("", ""), about)
-    if reply.status in CLEAR_NO and problem is not None:
+        return _refusal(reply, problem or NovitaProblem("", ""), about)
+    if reply.status in REFUSAL_STATUSES and problem is not None:
         return _refusal(reply, problem, about)
-    if reply.status == 404 and reply.is_empty and about is About.MACHINE:
+    if reply.status == 404 and reply.is_empty and about is ResourceKind.MACHINE:
         return MachineGone("Novita answered 404")
-    return unclear(reply)
+    return outcome_unknown(reply)
 
 
-def unclear(reply: Reply) -> OutcomeUnknown:
+def outcome_unknown(reply: NovitaReply) -> OutcomeUnknown:
     """Return the error for a reply that proves nothing about what was done."""
     return OutcomeUnknown(
         f"Novita's answer (HTTP {reply.status}) does not say whether it was done",
@@ -125,19 +127,21 @@ def unclear(reply: Reply) -> OutcomeUnknown:
     )
 
 
-def _no_answer(reply: Reply) -> CloudUnavailable:
+def _no_answer(reply: NovitaReply) -> CloudUnavailable:
     kind = CloudTimeout if reply.status in (408, 504) else CloudUnavailable
     return kind(f"Novita answered HTTP {reply.status}", retry_after_s=reply.retry_after_s)
 
 
-def _refusal(reply: Reply, problem: Problem, about: About) -> GpuherdError:
+def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) -> GpuherdError:
     status, reason, details = reply.status, problem.reason, {"reason": problem.reason}
     said = f"Novita refuses (HTTP {status}): {problem}"
     if reason in THROTTLED or status == 429:
         return RateLimited("Novita wants fewer calls", retry_after_s=reply.retry_after_s)
-    if about is About.TEMPLATE and _is_missing(status, problem, NO_TEMPLATE | GONE, "template not found"):
+    if about is ResourceKind.TEMPLATE and _is_missing(
+        status, problem, NO_TEMPLATE | GONE, "template not found"
+    ):
         return NotFound(f"there is no such template: {problem}", code="TEMPLATE_NOT_FOUND")
-    if about is About.MACHINE and _is_missing(status, problem, GONE, "instance not found"):
+    if about is ResourceKind.MACHINE and _is_missing(status, problem, GONE, "instance not found"):
         return MachineGone(f"Novita has no such machine: {problem}")
     if reason in NO_STOCK:
         return OutOfStock(said, details=details)
@@ -152,7 +156,7 @@ def _refusal(reply: Reply, problem: Problem, about: About) -> GpuherdError:
     return CloudRefused(said, details=details)
 
 
-def _is_missing(status: int, problem: Problem, reasons: frozenset[str], words: str) -> bool:
+def _is_missing(status: int, problem: NovitaProblem, reasons: frozenset[str], words: str) -> bool:
     return status == 404 or problem.reason in reasons or words in problem.message.casefold()
 
 

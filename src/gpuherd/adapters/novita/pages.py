@@ -16,96 +16,96 @@ from typing import Any, Generic, TypeVar
 from gpuherd.domain.errors import CloudRefused
 
 PAGE_SIZE = 100
-PAGES_AT_ONCE = 16
+PAGE_CONCURRENCY = 16
 PAGES_MAX = 1_000
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Page:
+class NovitaPage:
     """The rows of one page, and how many rows the cloud says there are on all pages."""
 
     rows: list[Any]
     total: int | None
 
 
-FetchPage = Callable[[int], Coroutine[Any, Any, Page]]
+FetchPage = Callable[[int], Coroutine[Any, Any, NovitaPage]]
 ReadRow = Callable[[Any], tuple[str, T] | None]
 """Returns what a row is about and under which id, or None when the row makes no sense."""
 
 
 @dataclass
-class Gathered(Generic[T]):
+class PageScan(Generic[T]):
     """What a walk has seen so far."""
 
     total: int | None
     items: dict[str, T] = field(default_factory=dict)
     rows: int = 0
     # Something that a whole list would not have: a senseless row, a row twice, a total that changes.
-    flawed: bool = False
+    inconsistent: bool = False
 
     @property
     def complete(self) -> bool:
-        return not self.flawed and self.rows == self.total
+        return not self.inconsistent and self.rows == self.total
 
     @property
     def wants_more(self) -> bool:
         return self.total is not None and self.rows < self.total
 
-    def add(self, page: Page, read: ReadRow[T]) -> bool:
+    def add(self, page: NovitaPage, read: ReadRow[T]) -> bool:
         """Take in one page and tell whether it brought anything new."""
         before = len(self.items)
         for row in page.rows:
             entry = read(row)
             if entry is None or entry[0] in self.items:
-                self.flawed = True
+                self.inconsistent = True
             else:
                 self.items[entry[0]] = entry[1]
         self.rows += len(page.rows)
-        self.flawed = self.flawed or page.total is None or page.total != self.total
+        self.inconsistent = self.inconsistent or page.total is None or page.total != self.total
         return len(self.items) > before
 
 
-class PageWalk(Generic[T]):
+class PagedList(Generic[T]):
     """Walks one list again and again, and remembers where its pages begin."""
 
     def __init__(
-        self, read: ReadRow[T], *, pages_at_once: int = PAGES_AT_ONCE, pages_max: int = PAGES_MAX
+        self, read: ReadRow[T], *, page_concurrency: int = PAGE_CONCURRENCY, pages_max: int = PAGES_MAX
     ) -> None:
         self._read = read
-        self._pages_at_once = pages_at_once
+        self._page_concurrency = page_concurrency
         self._pages_max = pages_max
         self._first = 1
 
-    async def gather(self, fetch: FetchPage) -> Gathered[T]:
+    async def gather(self, fetch: FetchPage) -> PageScan[T]:
         """Fetch pages, a few at once, until all is seen or a page brings nothing new."""
         first = await fetch(self._first)
-        found = Gathered[T](first.total)
+        found = PageScan[T](first.total)
         found.add(first, self._read)
-        await self._walk_on(fetch, found, self._pages_needed(first))
+        await self._fetch_remaining(fetch, found, self._pages_needed(first))
         if self._first == 0 and not found.complete:
             # What once looked like a page before the first was perhaps only a bad day.
             self._first = 1
         elif found.wants_more:
-            await self._look_before(fetch, found)
+            await self._try_page_zero(fetch, found)
         return found
 
-    def _pages_needed(self, first: Page) -> int:
+    def _pages_needed(self, first: NovitaPage) -> int:
         # The cloud may give shorter pages than we ask for: the length of the first tells.
         return min(math.ceil((first.total or 0) / max(1, len(first.rows))), self._pages_max)
 
-    async def _walk_on(self, fetch: FetchPage, found: Gathered[T], pages: int) -> None:
+    async def _fetch_remaining(self, fetch: FetchPage, found: PageScan[T], pages: int) -> None:
         numbers = range(self._first + 1, self._first + pages)
-        for begin in range(0, len(numbers), self._pages_at_once):
+        for begin in range(0, len(numbers), self._page_concurrency):
             if not found.wants_more:
                 return
-            wave = await _fetch_together(fetch, numbers[begin : begin + self._pages_at_once])
-            news = [found.add(page, self._read) for page in wave]
-            if not all(news):
+            batch = await _fetch_together(fetch, numbers[begin : begin + self._page_concurrency])
+            grew = [found.add(page, self._read) for page in batch]
+            if not all(grew):
                 return
 
-    async def _look_before(self, fetch: FetchPage, found: Gathered[T]) -> None:
+    async def _try_page_zero(self, fetch: FetchPage, found: PageScan[T]) -> None:
         try:
             page = await fetch(0)
         except CloudRefused:
@@ -116,7 +116,7 @@ class PageWalk(Generic[T]):
             found.add(page, self._read)
 
 
-async def _fetch_together(fetch: FetchPage, numbers: range) -> list[Page]:
+async def _fetch_together(fetch: FetchPage, numbers: range) -> list[NovitaPage]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(number)) for number in numbers]

@@ -12,7 +12,7 @@ EXCERPT_CHARS = 300
 
 
 @dataclass(frozen=True)
-class Reply:
+class NovitaReply:
     """What came back. The body stays out of repr: it may hold passwords of machines and registries."""
 
     status: int
@@ -32,10 +32,10 @@ class Reply:
         return self.body is None and not self.is_empty
 
 
-def read_reply(status: int, raw: bytes, retry_after_s: float | None = None) -> Reply:
+def read_reply(status: int, raw: bytes, retry_after_s: float | None = None) -> NovitaReply:
     """Read a whole reply; whatever cannot be read becomes garbage, never an error."""
     is_empty = raw.strip() in (b"", b"null")
-    return Reply(
+    return NovitaReply(
         status,
         body=None if is_empty else _parse_object(raw),
         is_empty=is_empty,

@@ -1,4 +1,4 @@
-"""The trusted door to Novita: whose turn it is, whether to ask at all, and what may be asked again."""
+"""The transport to Novita: whose turn it is, whether to ask at all, and what may be asked again."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 from gpuherd.adapters.novita import failures
 from gpuherd.adapters.novita.exchange import Exchange, NoReply, NotSent
-from gpuherd.adapters.novita.failures import About
-from gpuherd.adapters.novita.reply import Reply
-from gpuherd.clock import Chance, Clock
+from gpuherd.adapters.novita.failures import ResourceKind
+from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.clock import Clock, Random
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import CircuitOpen, GpuherdError, RateLimited
-from gpuherd.domain.secret import Secret
 from gpuherd.resilience import rate_limit
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker, Permit
 from gpuherd.resilience.rate_limit import Lane, RateLimiter
 from gpuherd.resilience.retry import retry
 
-READ_TRIES = 3
+READ_ATTEMPTS_MAX = 3
 READ_BACKOFF_S = 1.0
 READ_BACKOFF_CAP_S = 30.0
 # A change goes out at once after its longest wait, or within this of it.
-HELD_UP_S = 1.0
+SEND_SLACK_S = 1.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -42,11 +42,11 @@ class CallRecord:
     duration_s: float
 
 
-Observer = Callable[[CallRecord], None]
+CallObserver = Callable[[CallRecord], None]
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _LimiterWait:
     limiter: RateLimiter
     lane: Lane
     max_wait_s: float
@@ -55,18 +55,18 @@ class _Turn:
 @dataclass(frozen=True)
 class _Call:
     path: str
-    send: Callable[[], Awaitable[Reply]]
-    turns: Sequence[_Turn]
+    send: Callable[[], Awaitable[NovitaReply]]
+    turns: Sequence[_LimiterWait]
     may_probe: bool = True
 
 
 class _ReadFailed(Exception):
     """Carries the error of one try of a read, and whether (or after how long) to try again."""
 
-    def __init__(self, error: GpuherdError, again: bool | float) -> None:
+    def __init__(self, error: GpuherdError, retry_after: bool | float) -> None:
         super().__init__()
         self.error = error
-        self.again = again
+        self.retry_after = retry_after
 
 
 class NovitaTransport:
@@ -83,11 +83,11 @@ class NovitaTransport:
         api_key: Secret,
         *,
         clock: Clock,
-        chance: Chance,
+        chance: Random,
         limiter: RateLimiter,
         breaker: CircuitBreaker,
         watch_budget: RateLimiter | None = None,
-        observe: Observer | None = None,
+        observe: CallObserver | None = None,
         request_timeout_s: float = 30.0,
         read_deadline_s: float = 60.0,
         change_wait_s: float = 5.0,
@@ -111,16 +111,16 @@ class NovitaTransport:
         path: str,
         params: Mapping[str, str] | None = None,
         *,
-        about: About = About.ACCOUNT,
+        about: ResourceKind = ResourceKind.ACCOUNT,
         watching: bool = False,
     ) -> dict[str, Any]:
         """Return the JSON object at `path`. Calls that watch machines also pay from the watch budget."""
-        turns = [_Turn(self._limiter, Lane.WATCH, self._read_wait_s)]
+        turns = [_LimiterWait(self._limiter, Lane.BACKGROUND, self._read_wait_s)]
         if watching and self._watch_budget is not None:
-            turns.insert(0, _Turn(self._watch_budget, Lane.WATCH, self._read_wait_s))
+            turns.insert(0, _LimiterWait(self._watch_budget, Lane.BACKGROUND, self._read_wait_s))
         tries = itertools.count()
 
-        def send() -> Awaitable[Reply]:
+        def send() -> Awaitable[NovitaReply]:
             # Whatever ailed the first connection, the next try does not meet it again.
             fresh = next(tries) > 0
             return self._exchange.get(path, params or {}, self._request_timeout_s, fresh=fresh)
@@ -128,12 +128,12 @@ class NovitaTransport:
         try:
             return await retry(
                 partial(self._read_once, _Call(path, send, turns), about),
-                attempts=READ_TRIES,
+                attempts=READ_ATTEMPTS_MAX,
                 base_s=READ_BACKOFF_S,
                 cap_s=READ_BACKOFF_CAP_S,
                 clock=self._clock,
                 chance=self._chance,
-                is_retryable=lambda error: isinstance(error, _ReadFailed) and error.again,
+                is_retryable=lambda error: isinstance(error, _ReadFailed) and error.retry_after,
                 deadline_s=self._read_deadline_s,
             )
         except _ReadFailed as failed:
@@ -142,7 +142,7 @@ class NovitaTransport:
 
     async def change(
         self, path: str, body: Mapping[str, Any], *, may_probe: bool = True, send_by_s: float = math.inf
-    ) -> Reply:
+    ) -> NovitaReply:
         """Send one change, once and not after `send_by_s`, and return whatever Novita replied.
 
         Raises `CloudUnavailable` when surely nothing was sent and `OutcomeUnknown` when no whole reply came.
@@ -151,12 +151,12 @@ class NovitaTransport:
         now_s = self._clock.monotonic()
         wait_s = min(self._change_wait_s, max(0.0, send_by_s - now_s))
         # Who is later than that was not waiting but stopped.
-        send_by_s = min(send_by_s, now_s + self._change_wait_s + HELD_UP_S)
+        send_by_s = min(send_by_s, now_s + self._change_wait_s + SEND_SLACK_S)
         send = partial(self._exchange.post, path, body, self._request_timeout_s, send_by_s)
-        turns = [_Turn(self._limiter, Lane.FIRST, wait_s)]
+        turns = [_LimiterWait(self._limiter, Lane.URGENT, wait_s)]
         error: GpuherdError
         try:
-            return await self._make(_Call(path, send, turns, may_probe))
+            return await self._attempt(_Call(path, send, turns, may_probe))
         except NotSent as failed:
             error = failures.not_sent(str(failed))
         except NoReply as failed:
@@ -166,69 +166,69 @@ class NovitaTransport:
     async def close(self) -> None:
         await self._exchange.close()
 
-    async def _read_once(self, call: _Call, about: About) -> dict[str, Any]:
+    async def _read_once(self, call: _Call, about: ResourceKind) -> dict[str, Any]:
         failed: _ReadFailed
         try:
-            reply = await self._make(call)
+            reply = await self._attempt(call)
         except NotSent as lost:
             failed = _ReadFailed(failures.not_sent(str(lost)), True)
         except NoReply as lost:
-            again = 0.0 if lost.was_idle else True
-            failed = _ReadFailed(failures.no_reply(str(lost), timed_out=lost.timed_out), again)
+            retry_after = 0.0 if lost.stale_connection else True
+            failed = _ReadFailed(failures.no_reply(str(lost), timed_out=lost.timed_out), retry_after)
         else:
             error = failures.failure_of_read(reply, about)
             if error is None and reply.body is not None:
                 return reply.body
-            failed = _ReadFailed(error or failures.unreadable(), _again(reply))
+            failed = _ReadFailed(error or failures.unreadable(), _retry_after(reply))
         raise failed
 
-    async def _make(self, call: _Call) -> Reply:
+    async def _attempt(self, call: _Call) -> NovitaReply:
         """Make one call when its turn has come, and tell the observer how long the exchange itself took."""
         sent_at = None
         try:
-            await self._wait_for(call)
+            await self._wait_for_limiters(call)
             sent_at = self._clock.monotonic()
-            reply = await self._judged(call)
+            reply = await self._send_with_breaker(call)
         except BaseException as error:
-            self._tell(call, _outcome_of_error(error), None, sent_at)
+            self._record_call(call, _outcome_of_error(error), None, sent_at)
             raise
-        self._tell(call, _outcome_of_reply(reply), reply.status, sent_at)
+        self._record_call(call, _outcome_of_reply(reply), reply.status, sent_at)
         return reply
 
-    async def _wait_for(self, call: _Call) -> None:
+    async def _wait_for_limiters(self, call: _Call) -> None:
         # No turn is spent on a call that would not be made.
         if (retry_after_s := self._breaker.retry_after_s()) > 0:
             raise _circuit_open(retry_after_s)
         try:
             for turn in call.turns:
                 await turn.limiter.acquire(turn.lane, turn.max_wait_s)
-        except rate_limit.RateLimited as refused:
+        except rate_limit.RateLimitExceeded as refused:
             raise RateLimited(
                 "our own limit of calls to Novita is used up", retry_after_s=refused.retry_after_s
             ) from None
 
-    async def _judged(self, call: _Call) -> Reply:
-        with self._admitted(call.may_probe) as permit:
+    async def _send_with_breaker(self, call: _Call) -> NovitaReply:
+        with self._breaker_permit(call.may_probe) as permit:
             try:
                 reply = await call.send()
             except NoReply as lost:
-                if lost.was_idle:
+                if lost.stale_connection:
                     permit.neutral()
                 raise
             if reply.status == 429:
                 permit.neutral()
                 self._limiter.throttled(reply.retry_after_s)
-            elif _is_sick(reply):
+            elif _counts_as_failure(reply):
                 permit.failure()
         return reply
 
-    def _admitted(self, may_probe: bool) -> Permit:
+    def _breaker_permit(self, may_probe: bool) -> Permit:
         try:
             return self._breaker.acquire(probe_allowed=may_probe)
         except BreakerOpen as refused:
             raise _circuit_open(refused.retry_after_s) from None
 
-    def _tell(self, call: _Call, outcome: str, status: int | None, sent_at: float | None) -> None:
+    def _record_call(self, call: _Call, outcome: str, status: int | None, sent_at: float | None) -> None:
         if self._observe is None:
             return
         duration_s = 0.0 if sent_at is None else self._clock.monotonic() - sent_at
@@ -243,20 +243,20 @@ def _circuit_open(retry_after_s: float) -> CircuitOpen:
     )
 
 
-def _is_sick(reply: Reply) -> bool:
+def _counts_as_failure(reply: NovitaReply) -> bool:
     """Tell whether a reply is a sign that the other side is unwell; a clear no is a sign of health."""
     if 400 <= reply.status < 500:
         return reply.status == 408
     return not reply.is_success or reply.is_garbage
 
 
-def _again(reply: Reply) -> bool | float:
+def _retry_after(reply: NovitaReply) -> bool | float:
     if reply.status in (408, 429) or reply.status >= 500:
         return True if reply.retry_after_s is None else reply.retry_after_s
     return False
 
 
-def _outcome_of_reply(reply: Reply) -> str:
+def _outcome_of_reply(reply: NovitaReply) -> str:
     if reply.status == 429:
         return "throttled"
     if reply.status >= 500:

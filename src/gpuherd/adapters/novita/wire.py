@@ -16,8 +16,8 @@ from gpuherd.adapters.novita.fields import (
     usd,
     whole,
 )
-from gpuherd.domain.machine import Connection, Machine, Phase, PortMapping
-from gpuherd.domain.offer import BillingMode, Offer, Order, Region, Template
+from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
+from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 
 ENV_TAG = "GPUHERD_TAG"
 MAX_ENVS = 100
@@ -171,7 +171,7 @@ def read_machine(row: Any) -> Machine | None:
         env_tag=next((text(env, "value") for env in parts(row, "envs") if env.get("key") == ENV_TAG), ""),
         ports=tuple(_port_mappings(row)),
         # Each of these comes with a password next to it, which ends here.
-        connection=Connection(
+        connection=ConnectionDetails(
             ssh=text(part(row, "connectComponentSSH"), "sshCommand"),
             jupyter=text(part(row, "connectComponentJupyter"), "address"),
             web_terminal=text(part(row, "connectComponentWebTerminal"), "address"),
@@ -199,7 +199,7 @@ def read_registry_auth_ids(auth_rows: Iterable[Any]) -> frozenset[str]:
     return frozenset(text(row, "id") for row in auth_rows if isinstance(row, dict)) - {""}
 
 
-def create_request(order: Order) -> dict[str, Any]:
+def create_request(order: CreateCall) -> dict[str, Any]:
     """Write an order as Novita wants it. The login of a registry goes by id, so no password passes here."""
     template = order.template
     request: dict[str, Any] = {
@@ -222,7 +222,7 @@ def create_request(order: Order) -> dict[str, Any]:
     return request | {key: value for key, value in optional.items() if value}
 
 
-def _order_envs(order: Order) -> list[tuple[str, str]]:
+def _order_envs(order: CreateCall) -> list[tuple[str, str]]:
     envs = [(key, value) for key, value in order.template.envs if key != ENV_TAG]
     # The name carries the tag too: better one witness less than an order that is refused.
     return [*envs, (ENV_TAG, order.tag)] if len(envs) < MAX_ENVS else envs

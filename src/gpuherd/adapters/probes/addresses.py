@@ -1,6 +1,6 @@
 """Where to look: from what the cloud says about a port to a URL, or to a host and a port.
 
-Nothing is judged here; the door does that with what comes out.
+Nothing is checked here; the SSRF-safe client does that with what comes out.
 """
 
 from __future__ import annotations

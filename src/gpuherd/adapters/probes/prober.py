@@ -1,4 +1,4 @@
-"""Looks at a machine's ports through the guarded door: asks over HTTP, or connects and hangs up."""
+"""Looks at a machine's ports through the SSRF-safe client: asks over HTTP, or connects and hangs up."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import zlib
 from gpuherd import __version__
 from gpuherd.adapters.probes.addresses import UnusableAddress, host_and_port, host_of, url_of
 from gpuherd.clock import Clock
-from gpuherd.domain.health import (
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.instance.health import (
     BODY_MAX_BYTES,
     EndpointHealth,
     HealthCategory,
-    HealthCheck,
-    judge_reply,
+    classify_reply,
     speaks_http,
 )
-from gpuherd.domain.machine import PortMapping
-from gpuherd.ports.outbound import FailureCategory, OutboundDoor, OutboundFailure, OutboundReply, TcpDoor
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.ports.egress import EgressFailure, EgressHttp, EgressReply, EgressTcp, FailureCategory
 from gpuherd.resilience.bulkhead import Bulkhead
 
-SEATS = 16
+PROBE_CONCURRENCY = 16
 # On the simulator every machine has the same host, so a hung one must leave some seats there too.
-SEATS_PER_HOST = 8
+PROBE_CONCURRENCY_PER_HOST = 8
 
 _HEADERS = {"accept": "*/*", "user-agent": f"gpuherd/{__version__}"}
 # zlib's own sign for "a gzip or a zlib header, whichever comes".
@@ -37,33 +37,35 @@ _CATEGORIES = {
     FailureCategory.UNREACHABLE: HealthCategory.UNREACHABLE,
 }
 
-Look = tuple[HealthCategory, str, float | None]
+ProbeOutcome = tuple[HealthCategory, str, float | None]
 
 
-class GuardedProber:
+class EgressProber:
     """Implements `Prober`. The timeout of a look begins when it has its seat."""
 
-    def __init__(self, door: OutboundDoor, tcp_door: TcpDoor, clock: Clock):
-        self._door = door
-        self._tcp_door = tcp_door
+    def __init__(self, http: EgressHttp, tcp: EgressTcp, clock: Clock):
+        self._http = http
+        self._tcp = tcp
         self._clock = clock
-        self._seats = Bulkhead(SEATS, SEATS_PER_HOST)
+        self._bulkhead = Bulkhead(PROBE_CONCURRENCY, PROBE_CONCURRENCY_PER_HOST)
 
     async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
-        async with self._seats(host_of(port.endpoint)):
-            category, detail, elapsed_s = await self._look(port, check)
+        async with self._bulkhead(host_of(port.endpoint)):
+            category, detail, elapsed_s = await self._probe_once(port, check)
         return EndpointHealth.seen(port, category, detail, self._clock.now(), elapsed_s)
 
-    async def _look(self, port: PortMapping, check: HealthCheck) -> Look:
+    async def _probe_once(self, port: PortMapping, check: HealthCheck) -> ProbeOutcome:
         try:
-            return await (self._ask(port, check) if speaks_http(port) else self._connect(port, check))
+            return await (
+                self._probe_http(port, check) if speaks_http(port) else self._probe_tcp(port, check)
+            )
         except UnusableAddress:
             return HealthCategory.UNREACHABLE, "the cloud shows no usable address for this port", None
-        except OutboundFailure as failure:
+        except EgressFailure as failure:
             return _CATEGORIES[failure.category], failure.detail, None
 
-    async def _ask(self, port: PortMapping, check: HealthCheck) -> Look:
-        reply = await self._door.request(
+    async def _probe_http(self, port: PortMapping, check: HealthCheck) -> ProbeOutcome:
+        reply = await self._http.request(
             "GET",
             url_of(port.endpoint, check.path),
             headers=_HEADERS,
@@ -72,16 +74,16 @@ class GuardedProber:
             max_bytes=BODY_MAX_BYTES,
         )
         body, truncated = _unpacked(reply)
-        category, detail = judge_reply(check, reply.status, reply.headers, body, truncated=truncated)
+        category, detail = classify_reply(check, reply.status, reply.headers, body, truncated=truncated)
         return category, detail, reply.elapsed_s
 
-    async def _connect(self, port: PortMapping, check: HealthCheck) -> Look:
+    async def _probe_tcp(self, port: PortMapping, check: HealthCheck) -> ProbeOutcome:
         host, number = host_and_port(port.endpoint)
-        elapsed_s = await self._tcp_door.connect(host, number, check.timeout_s)
+        elapsed_s = await self._tcp.connect(host, number, check.timeout_s)
         return HealthCategory.OK, "the port takes connections", elapsed_s
 
 
-def _unpacked(reply: OutboundReply) -> tuple[bytes, bool]:
+def _unpacked(reply: EgressReply) -> tuple[bytes, bool]:
     """Return the body as it was meant, and whether there is more of it; a bomb is unpacked up to the cap."""
     if reply.headers.get("content-encoding", "").strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return reply.body, reply.truncated

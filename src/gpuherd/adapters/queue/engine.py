@@ -16,24 +16,24 @@ import structlog
 from pgqueuer.domain import models
 from pgqueuer.domain.errors import RetryRequested
 
-from gpuherd.adapters.queue.names import CHANNEL
-from gpuherd.adapters.queue.patient_manager import PatientManager, Repository
-from gpuherd.adapters.queue.quiet_log import quiet_log
-from gpuherd.adapters.queue.turns import OnError, Run, Turns
+from gpuherd.adapters.queue.job_slots import JobHandler, JobSlots, OnError
+from gpuherd.adapters.queue.pgqueuer_log import quiet_pgqueuer_log
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
+from gpuherd.adapters.queue.queue_manager import BoundedQueueManager, Repository
 from gpuherd.clock import Clock
 from gpuherd.jobs.backoff import exponential_delay
 from gpuherd.jobs.outcome import Snooze
 
 log = structlog.get_logger(__name__)
 
-RESTART_FIRST_S = 0.1
-RESTART_CAP_S = 5.0
+RESTART_BACKOFF_S = 0.1
+RESTART_BACKOFF_MAX_S = 5.0
 # A loop that ran this long had recovered; its next failure is a new story.
-STEADY_S = 5.0
+STABLE_AFTER_S = 5.0
 CANCEL_LIMIT_S = 5.0
 
 
-class Again(RetryRequested):
+class SnoozeJob(RetryRequested):
     """A snooze, which is no error: PGQueuer would spend more time on its traceback than on the whole turn."""
 
     @property
@@ -49,7 +49,7 @@ class Engine:
         repository: Repository,
         *,
         kinds: Sequence[str],
-        run: Run,
+        run: JobHandler,
         on_error: OnError,
         concurrency: int,
         clock: Clock,
@@ -62,7 +62,7 @@ class Engine:
             raise ValueError("an engine runs at least one job at a time")
         self._repository = repository.sibling()
         self._kinds = tuple(kinds)
-        self._turns = Turns(run, on_error, concurrency)
+        self._slots = JobSlots(run, on_error, concurrency)
         self._clock = clock
         self._name = name
         self._poll_interval = timedelta(seconds=poll_interval_s)
@@ -70,19 +70,19 @@ class Engine:
         self._heartbeat_timeout = timedelta(seconds=heartbeat_timeout_s)
         self._concurrency = concurrency
         self._batch = max(1, concurrency // 2)
-        self._manager: PatientManager | None = None
+        self._manager: BoundedQueueManager | None = None
         self._loop: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
         self._began_at = math.inf
-        quiet_log()
+        quiet_pgqueuer_log()
 
     @property
     def healthy(self) -> bool:
         """Whether jobs are being taken: the loop runs, and has not just failed."""
         if self._loop is None or self._loop.done() or self._stopping.is_set():
             return False
-        return self._failures == 0 or self._clock.monotonic() - self._began_at >= STEADY_S
+        return self._failures == 0 or self._clock.monotonic() - self._began_at >= STABLE_AFTER_S
 
     async def start(self) -> None:
         """Begin to take jobs. A database that is away is waited for."""
@@ -93,15 +93,15 @@ class Engine:
     async def stop(self, limit_s: float) -> None:
         """Take no more jobs, give the running ones `limit_s` to end, then cancel them; those go back."""
         self._stopping.set()
-        self._turns.close()
+        self._slots.close()
         if self._manager is not None:
             self._manager.shutdown.set()
         if self._loop is None:
             return
-        await _first_of(self._turns.finished(), self._clock.sleep(limit_s))
-        self._turns.cancel()
-        await _first_of(self._turns.finished(), self._clock.sleep(CANCEL_LIMIT_S))
-        self._turns.abandon()
+        await _first_of(self._slots.finished(), self._clock.sleep(limit_s))
+        self._slots.cancel()
+        await _first_of(self._slots.finished(), self._clock.sleep(CANCEL_LIMIT_S))
+        self._slots.abandon()
         await _first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
         # Still there: the database does not answer. The jobs will be taken over.
         self._loop.cancel()
@@ -113,10 +113,10 @@ class Engine:
             problem = await self._run_loop()
             if self._stopping.is_set():
                 return
-            steady = self._clock.monotonic() - self._began_at >= STEADY_S
+            steady = self._clock.monotonic() - self._began_at >= STABLE_AFTER_S
             self._began_at = math.inf
             self._failures = 1 if steady else self._failures + 1
-            delay_s = exponential_delay(self._failures, RESTART_FIRST_S, RESTART_CAP_S)
+            delay_s = exponential_delay(self._failures, RESTART_BACKOFF_S, RESTART_BACKOFF_MAX_S)
             log.warning("queue.loop_failed", engine=self._name, error=problem, restart_in_s=delay_s)
             await _first_of(self._stopping.wait(), self._clock.sleep(delay_s))
 
@@ -140,17 +140,17 @@ class Engine:
             return type(error).__name__
         return "ended"
 
-    def _new_manager(self) -> PatientManager:
-        manager = PatientManager(self._repository, channel=CHANNEL, jobs_max=self._concurrency)
+    def _new_manager(self) -> BoundedQueueManager:
+        manager = BoundedQueueManager(self._repository, channel=CHANNEL, jobs_max=self._concurrency)
         manager.min_dequeue_poll_interval = self._poll_interval
         for kind in self._kinds:
             manager.entrypoint(kind, accepts_context=False)(self._handle)
         return manager
 
     async def _handle(self, job: models.Job) -> None:
-        outcome = await self._turns.take((job.payload or b"").decode(errors="replace"))
+        outcome = await self._slots.run_job((job.payload or b"").decode(errors="replace"))
         if isinstance(outcome, Snooze):
-            raise Again(outcome.delay, outcome.reason)
+            raise SnoozeJob(outcome.delay, outcome.reason)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

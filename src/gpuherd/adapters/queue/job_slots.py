@@ -1,4 +1,4 @@
-"""Turns under way: each ends with an answer for the queue, whatever happens to it."""
+"""Jobs under way, each in a slot: every run ends with an answer for the queue, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from typing import Any
 
 from gpuherd.jobs.outcome import Outcome, Snooze
 
-AFTER_ERROR = Snooze(timedelta(seconds=5), "the turn ended with an error")
-PUT_BACK = Snooze(timedelta(0), "the engine is stopping")
+RETRY_AFTER_ERROR = Snooze(timedelta(seconds=5), "the turn ended with an error")
+REQUEUE_NOW = Snooze(timedelta(0), "the engine is stopping")
 
-Run = Callable[[str], Awaitable[Outcome]]
+JobHandler = Callable[[str], Awaitable[Outcome]]
 OnError = Callable[[str, BaseException], None]
 
 
-class Turns:
+class JobSlots:
     """Runs at most `concurrency` turns at a time.
 
-    PGQueuer deletes the row of a job whose handler raises or is cancelled. So `take` does neither: an error
-    becomes a snooze, and a turn that was cut short becomes a snooze of no length, which puts the job back.
+    PGQueuer deletes the row of a job whose handler raises or is cancelled. So `run_job` does neither: an
+    error becomes a snooze, and a turn that was cut short becomes a snooze of no length, which puts the job
+    back.
     """
 
-    def __init__(self, run: Run, on_error: OnError, concurrency: int):
+    def __init__(self, run: JobHandler, on_error: OnError, concurrency: int):
         self._run = run
         self._on_error = on_error
-        self._doors = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
         self._under_way: set[asyncio.Task[Outcome]] = set()
         self._abandoned: asyncio.Future[None] | None = None
         self._closed = False
 
-    async def take(self, job_id: str) -> Outcome:
+    async def run_job(self, job_id: str) -> Outcome:
         """Run one turn of a job when there is room."""
         try:
-            async with self._doors:
-                return PUT_BACK if self._closed else await self._watched(job_id)
+            async with self._slots:
+                return REQUEUE_NOW if self._closed else await self._run_cancellable(job_id)
         except asyncio.CancelledError:
             # The queue still has to be told, by this very task: let it go on.
             if task := asyncio.current_task():
                 task.uncancel()
-            return PUT_BACK
+            return REQUEUE_NOW
 
     def close(self) -> None:
         """Begin no further turn."""
@@ -49,42 +50,42 @@ class Turns:
 
     def cancel(self) -> None:
         """Ask every turn under way to end now."""
-        for turn in tuple(self._under_way):
-            turn.cancel()
+        for running in tuple(self._under_way):
+            running.cancel()
 
     def abandon(self) -> None:
         """Put back the jobs of turns that did not end when they were asked to."""
-        if not self._abandonment().done():
-            self._abandonment().set_result(None)
+        if not self._abandon_signal().done():
+            self._abandon_signal().set_result(None)
 
     async def finished(self) -> None:
         """Wait until no turn is under way."""
         while self._under_way:
             await asyncio.wait(tuple(self._under_way))
 
-    async def _watched(self, job_id: str) -> Outcome:
-        turn = asyncio.create_task(self._turn(job_id), name=f"turn-{job_id}")
-        self._under_way.add(turn)
-        turn.add_done_callback(self._under_way.discard)
-        ends: set[asyncio.Future[Any]] = {turn, self._abandonment()}
+    async def _run_cancellable(self, job_id: str) -> Outcome:
+        running = asyncio.create_task(self._run_reported(job_id), name=f"turn-{job_id}")
+        self._under_way.add(running)
+        running.add_done_callback(self._under_way.discard)
+        ends: set[asyncio.Future[Any]] = {running, self._abandon_signal()}
         try:
-            # Not `await turn`: a turn that refuses to end must not be able to hold us too.
+            # Not `await running`: a turn that refuses to end must not be able to hold us too.
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            turn.cancel()
-        if turn.done() and not turn.cancelled():
-            return turn.result()
+            running.cancel()
+        if running.done() and not running.cancelled():
+            return running.result()
         if self._closed:
-            return PUT_BACK
+            return REQUEUE_NOW
         return self._reported(job_id, asyncio.CancelledError("the turn cancelled itself"))
 
-    def _abandonment(self) -> asyncio.Future[None]:
+    def _abandon_signal(self) -> asyncio.Future[None]:
         # Made late, because it belongs to the loop that runs the turns.
         if self._abandoned is None:
             self._abandoned = asyncio.get_running_loop().create_future()
         return self._abandoned
 
-    async def _turn(self, job_id: str) -> Outcome:
+    async def _run_reported(self, job_id: str) -> Outcome:
         try:
             return await self._run(job_id)
         except Exception as error:
@@ -94,4 +95,4 @@ class Turns:
         # A reporter that fails must not cost us the job.
         with contextlib.suppress(Exception):
             self._on_error(job_id, error)
-        return AFTER_ERROR
+        return RETRY_AFTER_ERROR

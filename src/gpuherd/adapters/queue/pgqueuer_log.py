@@ -19,7 +19,7 @@ class WithoutTraceback(logging.Filter):
         return True
 
 
-def quiet_log() -> None:
+def quiet_pgqueuer_log() -> None:
     """Let PGQueuer warn, without tracebacks; calling it twice changes nothing."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(logging.WARNING)

@@ -14,7 +14,7 @@ from pgqueuer.domain.types import OPERATIONS, Channel
 
 CHANNEL = Channel("ch_pgqueuer")
 
-NAMES = DBSettings(
+PGQUEUER_SETTINGS = DBSettings(
     prefix="",
     db_schema=None,
     channel=CHANNEL,
@@ -31,12 +31,12 @@ NAMES = DBSettings(
 )
 
 
-def table_changed(operation: OPERATIONS, now: datetime) -> str:
+def table_changed_payload(operation: OPERATIONS, now: datetime) -> str:
     """Return the note that makes a waiting queue manager look again."""
     return TableChangedEvent(
         channel=CHANNEL,
         sent_at=now,
         type="table_changed_event",
         operation=operation,
-        table=NAMES.queue_table,
+        table=PGQUEUER_SETTINGS.queue_table,
     ).model_dump_json()

@@ -1,9 +1,8 @@
-"""Any libpq URL as arguments for asyncpg, which understands most of them but not all.
+"""How the queue connects to PostgreSQL: any libpq URL as asyncpg's arguments, and the timeouts of a session.
 
 libpq itself takes the URL apart, so its rules for escapes, sockets and lists of hosts hold. A word that
 asyncpg has no use for (keepalives, channel binding) is left out; the store's own connections, which speak
-libpq, obey it.
-"""
+libpq, obey it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 PORT = "5432"
 CONNECT_TIMEOUT_S = 10.0
 
-_UNDERSTOOD = {
+_SUPPORTED = {
     *("user", "password", "dbname", "passfile", "service", "krbsrvname", "gsslib"),
     *("options", "application_name", "target_session_attrs"),
     *("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"),
@@ -29,7 +28,7 @@ _UNDERSTOOD = {
 def asyncpg_arguments(url: str) -> dict[str, Any]:
     """Return the keyword arguments of `asyncpg.connect` that mean what `url` means to libpq."""
     words = _take_apart(url)
-    kept = {word: value for word, value in words.items() if word in _UNDERSTOOD}
+    kept = {word: value for word, value in words.items() if word in _SUPPORTED}
     if name := words.get("fallback_application_name"):
         kept.setdefault("application_name", name)
     if hosts := words.get("host") or words.get("hostaddr"):
@@ -63,3 +62,34 @@ def _bracketed(host: str) -> str:
 def _connect_timeout_s(words: dict[str, str]) -> float | None:
     seconds = int(words.get("connect_timeout", CONNECT_TIMEOUT_S))
     return float(seconds) if seconds > 0 else None
+
+
+APPLICATION_NAME = {"application_name": "gpuherd"}
+SESSION_TIMEOUTS = {
+    "statement_timeout": "15s",
+    "lock_timeout": "8s",
+    "idle_in_transaction_session_timeout": "5s",
+}
+# Who takes which job, and that it has ended, may be forgotten when the server crashes: the job is then given
+# out once more, which turns have to bear anyhow. What is to be done, and what was done, the store keeps.
+ASYNC_COMMIT = {"synchronous_commit": "off"}
+NO_TIMEOUTS = dict.fromkeys(SESSION_TIMEOUTS, "0")
+
+
+def with_timeouts(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return asyncpg's arguments with our limits, but for those on which the user's own URL has a word."""
+    return _with(arguments, {**APPLICATION_NAME, **SESSION_TIMEOUTS, **ASYNC_COMMIT})
+
+
+def without_timeouts(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return asyncpg's arguments for a change of the schema, which takes the time that it takes."""
+    return {
+        **arguments,
+        "server_settings": {**_with(arguments, APPLICATION_NAME)["server_settings"], **NO_TIMEOUTS},
+    }
+
+
+def _with(arguments: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
+    # asyncpg would let ours win over those of the URL.
+    ours = {name: value for name, value in settings.items() if name not in arguments["dsn"]}
+    return {**arguments, "server_settings": ours}

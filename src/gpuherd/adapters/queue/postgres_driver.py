@@ -1,4 +1,4 @@
-"""PGQueuer's pool driver for PostgreSQL, made to survive the loss of its listener, and to ring once."""
+"""PGQueuer's pool driver for PostgreSQL, made to survive a lost listener and to coalesce wake-ups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
 from pgqueuer.ports.driver import NotifyCallback
 
 # In the notes that say that there may be a job. Others, say about health, are each worth hearing.
-NEWS = "table_changed_event"
+TABLE_CHANGED = "table_changed_event"
 CONNECTION_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
@@ -23,45 +23,45 @@ class PoolDriver(AsyncpgPoolDriver):
 
     def __init__(self, pool: asyncpg.Pool):
         super().__init__(pool)
-        self._deaf = False
-        self._ringing = False
+        self._listener_lost = False
+        self._wake_pending = False
 
     async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
-        """Run a query, unless nobody would hear the bell."""
-        if self._deaf:
+        """Run a query, unless the listener is lost and wake-ups would be missed."""
+        if self._listener_lost:
             raise ConnectionResetError("the connection that listened was lost")
         return await super().fetch(query, *args)
 
     async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Listen, and remember should the connection end."""
-        await super().add_listener(channel, _Once(self, callback))
+        await super().add_listener(channel, _CoalescingListener(self, callback))
         if self._listener_connection is not None:
-            self._listener_connection.add_termination_listener(self._lost)
+            self._listener_connection.add_termination_listener(self._on_listener_lost)
 
     async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Listen no more."""
-        await super().remove_listener(channel, _Once(self, callback))
+        await super().remove_listener(channel, _CoalescingListener(self, callback))
 
-    def answered(self) -> None:
-        """Say that somebody begins to look for work now, so that the next ring is news again."""
-        self._ringing = False
+    def acknowledge(self) -> None:
+        """Acknowledge: a poll begins now, so the next wake-up is delivered again."""
+        self._wake_pending = False
 
-    def is_news(self, note: str | bytes | bytearray) -> bool:
+    def should_deliver(self, payload: str | bytes | bytearray) -> bool:
         """Tell whether a note is worth passing on: one unanswered ring is enough, whatever it was about.
 
         While a manager has no room it answers nothing, and would have a thousand rings to answer afterwards.
         """
-        if NEWS not in (note if isinstance(note, str) else note.decode()):
+        if TABLE_CHANGED not in (payload if isinstance(payload, str) else payload.decode()):
             return True
-        was_ringing, self._ringing = self._ringing, True
-        return not was_ringing
+        was_pending, self._wake_pending = self._wake_pending, True
+        return not was_pending
 
     async def __aexit__(self, *details: object) -> None:
         listener = self._listener_connection
         with contextlib.suppress(*CONNECTION_LOST):
             # It goes back to the pool, and its end is then no news for us.
             if listener is not None and self._entered == 1:
-                listener.remove_termination_listener(self._lost)
+                listener.remove_termination_listener(self._on_listener_lost)
         try:
             await super().__aexit__(*details)
         except CONNECTION_LOST:
@@ -69,19 +69,19 @@ class PoolDriver(AsyncpgPoolDriver):
             self._listener_connection = None
             await self._pool.release(listener)
         if self._listener_connection is None:
-            self._deaf = False
+            self._listener_lost = False
 
-    def _lost(self, connection: object) -> None:
-        self._deaf = True
+    def _on_listener_lost(self, connection: object) -> None:
+        self._listener_lost = True
 
 
 @dataclass(frozen=True)
-class _Once:
+class _CoalescingListener:
     """A listener that hears of news once, until it was answered; its like is equal, as asyncpg wants it."""
 
     driver: PoolDriver
     callback: NotifyCallback
 
-    def __call__(self, note: str | bytes | bytearray) -> None:
-        if self.driver.is_news(note):
-            self.callback(note)
+    def __call__(self, payload: str | bytes | bytearray) -> None:
+        if self.driver.should_deliver(payload):
+            self.callback(payload)

@@ -1,4 +1,4 @@
-"""PGQueuer's repository on PostgreSQL, plus what it lacks: woken jobs, a bell for retries, retention.
+"""PGQueuer's repository on PostgreSQL, plus what it lacks: woken jobs, a notification for retries, retention.
 
 A retry and a wake-up may meet. Both write the queue's row, so one waits for the other; the retry writes it
 first and only then, with a fresh view, looks whether the job was woken. In whichever order they come, the
@@ -26,21 +26,20 @@ from pgqueuer.domain import models
 from pgqueuer.domain.types import JobId
 from pgqueuer.ports.driver import Driver
 
-from gpuherd.adapters.queue.names import CHANNEL, NAMES, table_changed
-from gpuherd.adapters.queue.postgres_bounds import bounded, unbounded
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, PGQUEUER_SETTINGS, table_changed_payload
+from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts, without_timeouts
 from gpuherd.adapters.queue.postgres_driver import PoolDriver
-from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
 from gpuherd.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 # Two of them listen, one for each manager.
-CONNECTIONS = 6
+POOL_SIZE = 6
 # A server that went silent must look like a lost one, or the engine would wait for it for ever.
 STATEMENT_LIMIT_S = 15.0
 CLOSE_LIMIT_S = 5.0
 
-_END_SNOOZE_AND_RING = """
+_END_SNOOZE_AND_NOTIFY = """
     WITH woken AS (
         UPDATE pgqueuer SET execute_after = NOW()
         WHERE id = $1 AND status = 'queued' AND EXISTS (SELECT 1 FROM job WHERE queue_id = $1 AND woken)
@@ -62,35 +61,35 @@ class PostgresRepository(Queries):
     """Implements PGQueuer's `RepositoryPort` over a pool of its own."""
 
     def __init__(self, pool: asyncpg.Pool, clock: Clock, arguments: dict[str, Any]):
-        super().__init__(**_with_our_names(PoolDriver(pool)))
+        super().__init__(**_query_builders(PoolDriver(pool)))
         self._pool = pool
         self._clock = clock
         self._arguments = arguments
 
     @classmethod
-    async def open(cls, url: str, clock: Clock, *, connections: int = CONNECTIONS) -> Self:
+    async def open(cls, url: str, clock: Clock, *, connections: int = POOL_SIZE) -> Self:
         """Connect to the database that a libpq URL names."""
         arguments = asyncpg_arguments(url)
         pool = await asyncpg.create_pool(
-            **bounded(arguments),
+            **with_timeouts(arguments),
             min_size=1,
             max_size=connections,
             command_timeout=STATEMENT_LIMIT_S,
-            reset=_leave_as_it_is,
+            reset=_no_reset,
         )
         return cls(pool, clock, arguments)
 
     def sibling(self) -> Self:
-        """Return one on the same pool with a bell of its own."""
+        """Return one on the same pool with a listener of its own."""
         twin = copy.copy(self)
         twin.driver = PoolDriver(self._pool)
         return twin
 
     async def dequeue(self, *args: Any, **named: Any) -> list[models.Job]:
         """Take the best due jobs."""
-        # Before the look, not after: a ring during it may be about something that it did not see.
+        # Before the poll, not after: a wake-up during it may be about something that it did not see.
         assert isinstance(self.driver, PoolDriver), "there is no other"
-        self.driver.answered()
+        self.driver.acknowledge()
         return await super().dequeue(*args, **named)
 
     async def close(self) -> None:
@@ -102,9 +101,9 @@ class PostgresRepository(Queries):
     async def ensure_schema(self) -> None:
         """Make PGQueuer's tables or bring them up to date; replicas that start together take turns."""
         # A connection of its own: the lock belongs to one, and making an index may take its time.
-        connection = await asyncpg.connect(**unbounded(self._arguments))
+        connection = await asyncpg.connect(**without_timeouts(self._arguments))
         try:
-            schema = Queries(**_with_our_names(AsyncpgDriver(connection)))
+            schema = Queries(**_query_builders(AsyncpgDriver(connection)))
             async with schema.schema_lock():
                 if await schema.schema_is_installed():
                     await schema.upgrade()
@@ -139,7 +138,7 @@ class PostgresRepository(Queries):
     async def requeue_jobs(self, ids: list[JobId]) -> None:
         """Queue failed jobs again, and ring."""
         await super().requeue_jobs(ids)
-        await self.driver.notify(CHANNEL, self._note())
+        await self.driver.notify(CHANNEL, self._wake_payload())
 
     async def _put_back(self, job: models.Job, delay: timedelta) -> None:
         async with (
@@ -148,21 +147,21 @@ class PostgresRepository(Queries):
         ):
             # No traceback: a snooze is no error, and its row would be all traceback.
             await connection.execute(self.qbq.build_retry_job_query(), job.id, delay, None)
-            await connection.execute(_END_SNOOZE_AND_RING, job.id, CHANNEL, self._note())
+            await connection.execute(_END_SNOOZE_AND_NOTIFY, job.id, CHANNEL, self._wake_payload())
 
-    def _note(self) -> str:
-        return table_changed("update", self._clock.now())
+    def _wake_payload(self) -> str:
+        return table_changed_payload("update", self._clock.now())
 
 
-async def _leave_as_it_is(_: asyncpg.Connection) -> None:
+async def _no_reset(_: asyncpg.Connection) -> None:
     """A transaction that is left open is ended without us; nobody here changes a session, so a round trip
     to put it right after each statement would be for nothing."""
 
 
-def _with_our_names(driver: Driver) -> dict[str, Any]:
+def _query_builders(driver: Driver) -> dict[str, Any]:
     return {
         "driver": driver,
-        "qbe": QueryBuilderEnvironment(NAMES),
-        "qbq": QueryQueueBuilder(NAMES),
-        "qbs": QuerySchedulerBuilder(NAMES),
+        "qbe": QueryBuilderEnvironment(PGQUEUER_SETTINGS),
+        "qbq": QueryQueueBuilder(PGQUEUER_SETTINGS),
+        "qbs": QuerySchedulerBuilder(PGQUEUER_SETTINGS),
     }

@@ -1,8 +1,8 @@
-"""PGQueuer's manager, but it looks for jobs only while it has room for one, and then once.
+"""PGQueuer's queue manager, but it polls for jobs only while it has a free slot, and then once.
 
-Its own, when full, looks all the same: at each bell for a job that it cannot take, and then up to three times
-more to find out how long to wait, the longer the more jobs are asleep. That may cost more than the jobs.
-"""
+Its own, when full, polls all the same: at each wake-up for a job that it cannot take, and then up to three
+times more to find out how long to wait, the longer the more jobs are snoozed. That may cost more than the
+jobs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 
 class Repository(RepositoryPort, Protocol):
-    """PGQueuer's repository with one question more, and a bell for each manager."""
+    """PGQueuer's repository with one question more, and a listener for each manager."""
 
     def sibling(self) -> Self:
-        """Return one on the same database with a bell of its own.
+        """Return one on the same database with a listener of its own.
 
-        A bell that nobody has answered need not ring again, and by looking a manager answers only its own.
+        A wake-up that is not acknowledged need not be repeated, and by polling a manager acknowledges only
+        its own.
         """
         ...
 
@@ -38,22 +39,22 @@ class Repository(RepositoryPort, Protocol):
 
 
 @dataclasses.dataclass
-class PatientManager(QueueManager):
+class BoundedQueueManager(QueueManager):
     """Holds at most `jobs_max` jobs."""
 
     queries: Repository
     jobs_max: int = 1
-    _left: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
+    _job_ended: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
 
     async def fetch_jobs(
         self, batch_size: int, global_concurrency_limit: int | None, heartbeat_timeout: timedelta
     ) -> AsyncGenerator[models.Job, None]:
         """Yield due jobs, each as soon as there is room for it, until none is left or we shut down."""
-        anything = {kind: EntrypointExecutionParameter(0) for kind in self.entrypoint_registry}
-        while room := await self._room():
+        any_kind = {kind: EntrypointExecutionParameter(0) for kind in self.entrypoint_registry}
+        while free := await self._free_slots():
             jobs = await self.queries.dequeue(
-                batch_size=min(batch_size, room),
-                entrypoints=anything,
+                batch_size=min(batch_size, free),
+                entrypoints=any_kind,
                 queue_manager_id=self.queue_manager_id,
                 global_concurrency_limit=global_concurrency_limit,
                 heartbeat_timeout=heartbeat_timeout,
@@ -66,24 +67,24 @@ class PatientManager(QueueManager):
     def forget_job(self, job_id: types.JobId, context: models.Context, task: asyncio.Task[None]) -> None:
         """Notice that a job has left."""
         super().forget_job(job_id, context, task)
-        self._left.set()
+        self._job_ended.set()
 
     async def _effective_dequeue_timeout(self, dequeue_timeout: timedelta) -> timedelta:
-        """Return how long to wait for the bell."""
+        """Return how long to wait for a wake-up."""
         due = await self.queries.next_due(list(self.entrypoint_registry))
         if due is None or due >= dequeue_timeout:
             return dequeue_timeout
         return max(due, self.min_dequeue_poll_interval)
 
-    async def _room(self) -> int:
+    async def _free_slots(self) -> int:
         """Wait until we hold less than we may; return how much less, 0 when it is time to end."""
         while not self.shutdown.is_set():
-            if (room := self.jobs_max - len(self.job_context)) > 0:
-                return room
-            self._left.clear()
+            if (free := self.jobs_max - len(self.job_context)) > 0:
+                return free
+            self._job_ended.clear()
             async with (
                 cancel_on_exit(asyncio.create_task(self.shutdown.wait())) as ending,
-                cancel_on_exit(asyncio.create_task(self._left.wait())) as left,
+                cancel_on_exit(asyncio.create_task(self._job_ended.wait())) as left,
             ):
                 await asyncio.wait((ending, left), return_when=asyncio.FIRST_COMPLETED)
         return 0

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from gpuherd.adapters.queue.sqlite_rows import MICROSECOND, execute, in_order, job_of
 
 # From here on, sorting all that is due costs more than walking down the queue in order.
-MANY = 200
+SORT_LIMIT = 200
 
 _ANY_DUE = """
     SELECT EXISTS (SELECT 1 FROM pgqueuer
@@ -51,7 +51,7 @@ _TAKE = """
 
 
 @dataclass(frozen=True)
-class Request:
+class DequeueRequest:
     """What a queue manager asks for: so many jobs, of these kinds (0: no limit of its own)."""
 
     most: int
@@ -65,7 +65,7 @@ class Request:
         return now - self.heartbeat_timeout // MICROSECOND
 
 
-def anything_to_take(connection: Connection, request: Request, now: int) -> bool:
+def has_work(connection: Connection, request: DequeueRequest, now: int) -> bool:
     """Tell whether a write may be worth it. Only a hint: what is taken is decided inside the write."""
     if _room(connection, request) < 1:
         return False
@@ -73,7 +73,7 @@ def anything_to_take(connection: Connection, request: Request, now: int) -> bool
     return bool(found.scalar_one())
 
 
-def take(connection: Connection, request: Request, now: int) -> list[Job]:
+def take(connection: Connection, request: DequeueRequest, now: int) -> list[Job]:
     """Mark the best of the due and of the abandoned jobs as picked, and return them in order."""
     room = _room(connection, request)
     if room < 1:
@@ -87,7 +87,7 @@ def take(connection: Connection, request: Request, now: int) -> list[Job]:
     return in_order(job_of(row) for row in taken)
 
 
-def _room(connection: Connection, request: Request) -> int:
+def _room(connection: Connection, request: DequeueRequest) -> int:
     if request.held_max is None:
         return request.most
     found = execute(connection, _HELD_BY, manager=request.manager, kinds=list(request.limits))
@@ -95,7 +95,7 @@ def _room(connection: Connection, request: Request) -> int:
     return min(request.most, request.held_max - held)
 
 
-def _due(connection: Connection, request: Request, now: int, room: int) -> list[tuple[int, int]]:
+def _due(connection: Connection, request: DequeueRequest, now: int, room: int) -> list[tuple[int, int]]:
     unlimited = [kind for kind, limit in request.limits.items() if limit <= 0]
     found = _ranked(connection, unlimited, now, room)
     for kind, limit in request.limits.items():
@@ -108,13 +108,13 @@ def _due(connection: Connection, request: Request, now: int, room: int) -> list[
 def _ranked(connection: Connection, kinds: list[str], now: int, most: int) -> list[tuple[int, int]]:
     if not kinds or most < 1:
         return []
-    due = execute(connection, _COUNT_DUE, kinds=kinds, now=now, most=MANY).scalar_one()
-    statement = _MANY_DUE if due == MANY else _FEW_DUE
+    due = execute(connection, _COUNT_DUE, kinds=kinds, now=now, most=SORT_LIMIT).scalar_one()
+    statement = _MANY_DUE if due == SORT_LIMIT else _FEW_DUE
     rows = execute(connection, statement, kinds=kinds, now=now, most=most)
     return [(-row.priority, row.id) for row in rows]
 
 
-def _abandoned(connection: Connection, request: Request, now: int, room: int) -> list[tuple[int, int]]:
+def _abandoned(connection: Connection, request: DequeueRequest, now: int, room: int) -> list[tuple[int, int]]:
     # The limit of a kind does not count here: the row already holds one of its places.
     rows = execute(
         connection, _STALE, kinds=list(request.limits), now=now, stale=request.stale(now), most=room

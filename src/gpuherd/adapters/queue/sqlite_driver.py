@@ -1,4 +1,4 @@
-"""PGQueuer's driver inside one process: no SQL, only the bell that replaces LISTEN and NOTIFY."""
+"""PGQueuer's driver inside one process: no SQL, only wake-ups in place of LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Self
 from pgqueuer.core.tm import TaskManager
 from pgqueuer.ports.driver import NotifyCallback
 
-from gpuherd.adapters.queue.names import CHANNEL, table_changed
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL, table_changed_payload
 from gpuherd.clock import Clock
 
 
 class SqliteDriver:
     """Implements PGQueuer's `Driver`; the repository beside it does the reading and writing."""
 
-    def __init__(self, clock: Clock, family: list[SqliteDriver] | None = None):
+    def __init__(self, clock: Clock, siblings: list[SqliteDriver] | None = None):
         self._clock = clock
-        # Whoever is rung for, all hear it; but each answers for itself.
-        self._family = [] if family is None else family
-        self._family.append(self)
+        # All siblings are woken; each acknowledges for itself.
+        self._siblings = [] if siblings is None else siblings
+        self._siblings.append(self)
         self._listeners: defaultdict[str, list[NotifyCallback]] = defaultdict(list)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._entered = 0
-        self._ringing = False
+        self._wake_pending = False
         self._shutdown = asyncio.Event()
         self._tm = TaskManager()
 
     def sibling(self) -> SqliteDriver:
         """Return another one, for another manager."""
-        return SqliteDriver(self._clock, self._family)
+        return SqliteDriver(self._clock, self._siblings)
 
-    def ring(self) -> None:
+    def wake_listeners(self) -> None:
         """Say that a committed change may have made a job due. Any thread may call it, at any rate."""
-        for it in tuple(self._family):
-            it._ring_soon()
+        for it in tuple(self._siblings):
+            it._wake_soon()
 
-    def _ring_soon(self) -> None:
+    def _wake_soon(self) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
             return
         if _running_loop() is loop:
-            self._ring()
+            self._wake()
         else:
-            loop.call_soon_threadsafe(self._ring)
+            loop.call_soon_threadsafe(self._wake)
 
-    def answered(self) -> None:
-        """Say that somebody begins to look for work now, so that the next ring is news again."""
-        self._ringing = False
+    def acknowledge(self) -> None:
+        """Acknowledge: a poll begins now, so the next wake-up is delivered again."""
+        self._wake_pending = False
 
     async def notify(self, channel: str, payload: str) -> None:
         """Hand `payload` to everybody who listens on `channel`."""
@@ -94,12 +94,12 @@ class SqliteDriver:
             self._listeners.clear()
             self._loop = None
 
-    def _ring(self) -> None:
-        # One unanswered ring is enough: whoever hears it looks at everything that was committed by then.
-        if self._ringing or not self._listeners[CHANNEL]:
+    def _wake(self) -> None:
+        # One pending wake-up is enough: its listener polls everything that was committed by then.
+        if self._wake_pending or not self._listeners[CHANNEL]:
             return
-        self._ringing = True
-        payload = table_changed("update", self._clock.now())
+        self._wake_pending = True
+        payload = table_changed_payload("update", self._clock.now())
         for callback in tuple(self._listeners[CHANNEL]):
             callback(payload)
 

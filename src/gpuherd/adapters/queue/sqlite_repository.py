@@ -27,39 +27,39 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from sqlalchemy import Connection
 
 from gpuherd.adapters.queue import sqlite_statements as sql
-from gpuherd.adapters.queue.names import CHANNEL
+from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
+from gpuherd.adapters.queue.sqlite_dequeue import DequeueRequest, has_work, take
 from gpuherd.adapters.queue.sqlite_driver import SqliteDriver
 from gpuherd.adapters.queue.sqlite_enqueue import insert_jobs
-from gpuherd.adapters.queue.sqlite_left_out import NoLog, NoSchedules, OneProbe, SchemaByMigration
-from gpuherd.adapters.queue.sqlite_picking import Request, anything_to_take, take
 from gpuherd.adapters.queue.sqlite_rows import (
     MICROSECOND,
-    Database,
     T,
+    TransactionalDatabase,
     execute,
     job_of,
     to_micros,
 )
+from gpuherd.adapters.queue.sqlite_unsupported import NoEtaQueries, NoQueueLog, NoSchedules, SchemaByMigration
 from gpuherd.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 
-class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
+class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration):
     """Implements PGQueuer's `RepositoryPort` over the store's SQLite database."""
 
-    def __init__(self, database: Database, clock: Clock):
+    def __init__(self, database: TransactionalDatabase, clock: Clock):
         self._database = database
         self._clock = clock
         self._driver = SqliteDriver(clock)
 
     @property
     def driver(self) -> SqliteDriver:
-        """The bell: whoever commits a due job outside this class rings it."""
+        """The driver: a commit of a due job outside this class wakes its listeners."""
         return self._driver
 
     def sibling(self) -> Self:
-        """Return one on the same database with a bell of its own."""
+        """Return one on the same database with a listener of its own."""
         twin = copy.copy(self)
         twin._driver = self._driver.sibling()
         return twin
@@ -86,16 +86,16 @@ class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
         """Take the best due jobs, in one transaction; write nothing when there are none."""
         if batch_size < 1:
             raise ValueError("a batch has at least one job")
-        request = Request(
+        request = DequeueRequest(
             most=batch_size,
             limits={kind: parameter.concurrency_limit for kind, parameter in entrypoints.items()},
             manager=str(queue_manager_id),
             held_max=global_concurrency_limit,
             heartbeat_timeout=heartbeat_timeout,
         )
-        # Before the look, not after: a ring during it may be about something that it did not see.
-        self._driver.answered()
-        if not await self._database.read(lambda c: anything_to_take(c, request, self._now())):
+        # Before the poll, not after: a wake-up during it may be about something that it did not see.
+        self._driver.acknowledge()
+        if not await self._database.read(lambda c: has_work(c, request, self._now())):
             return []
         return await self._database.write(lambda c: take(c, request, self._now()))
 
@@ -127,7 +127,7 @@ class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
 
         def settle(connection: Connection) -> None:
             if held:
-                execute(connection, sql.HOLD, now=self._now(), ids=held)
+                execute(connection, sql.MARK_FAILED, now=self._now(), ids=held)
             if finished:
                 execute(connection, sql.DELETE, ids=finished)
 
@@ -173,7 +173,7 @@ class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
     async def update_heartbeat(self, job_ids: list[JobId]) -> None:
         """Say that these jobs are still being worked on."""
         ids = sorted(set(job_ids))
-        await self._database.write(lambda c: execute(c, sql.BEAT, now=self._now(), ids=ids).rowcount)
+        await self._database.write(lambda c: execute(c, sql.HEARTBEAT, now=self._now(), ids=ids).rowcount)
 
     async def list_failed_jobs(self, limit: int = 100, order: SortOrder = "DESC") -> list[models.Job]:
         """Return the jobs that were held after a failure."""
@@ -228,7 +228,7 @@ class SqliteRepository(NoSchedules, NoLog, OneProbe, SchemaByMigration):
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
         result = await self._database.write(work)
-        self._driver.ring()
+        self._driver.wake_listeners()
         return result
 
     def _now(self) -> int:

@@ -16,7 +16,7 @@ MICROSECOND = timedelta(microseconds=1)
 TIMES = ("created", "updated", "heartbeat", "execute_after")
 
 
-class Database(Protocol):
+class TransactionalDatabase(Protocol):
     """What this adapter needs of the store's database: transactions are plain functions of a connection."""
 
     async def write(self, work: Callable[[Connection], T]) -> T:

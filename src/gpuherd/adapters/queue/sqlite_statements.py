@@ -19,11 +19,13 @@ RECOVER = (
     "UPDATE pgqueuer SET status = 'queued', execute_after = :now, updated = :now, queue_manager_id = NULL"
     " WHERE status = 'picked'"
 )
-HOLD = "UPDATE pgqueuer SET status = 'failed', updated = :now, queue_manager_id = NULL WHERE id IN :ids"
+MARK_FAILED = (
+    "UPDATE pgqueuer SET status = 'failed', updated = :now, queue_manager_id = NULL WHERE id IN :ids"
+)
 DELETE = "DELETE FROM pgqueuer WHERE id IN :ids"
 DELETE_KINDS = "DELETE FROM pgqueuer WHERE entrypoint IN :kinds"
 DELETE_ALL = "DELETE FROM pgqueuer"
-BEAT = "UPDATE pgqueuer SET heartbeat = :now WHERE id IN :ids"
+HEARTBEAT = "UPDATE pgqueuer SET heartbeat = :now WHERE id IN :ids"
 QUEUED = "SELECT EXISTS (SELECT 1 FROM pgqueuer WHERE status = 'queued' AND entrypoint IN :kinds)"
 NEXT_DUE = (
     "SELECT execute_after FROM pgqueuer WHERE status = 'queued' AND entrypoint = :kind"

@@ -9,7 +9,7 @@ from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment
 from pgqueuer.domain import models
 from pgqueuer.domain.types import CronEntrypoint, QueueEntrypoint, ScheduleId
 
-from gpuherd.adapters.queue.names import NAMES
+from gpuherd.adapters.queue.pgqueuer_names import PGQUEUER_SETTINGS
 
 
 class NoSchedules:
@@ -42,7 +42,7 @@ class NoSchedules:
         """Do nothing: there are none."""
 
 
-class NoLog:
+class NoQueueLog:
     """PGQueuer's log and statistics are not kept on SQLite: the job book is the history."""
 
     async def queue_log(self) -> list[models.Log]:
@@ -62,7 +62,7 @@ class NoLog:
         """Do nothing: there are no statistics."""
 
 
-class OneProbe:
+class NoEtaQueries:
     """Our manager asks how long to wait with one question (`next_due`), PGQueuer's with several."""
 
     async def eligible_queued_work(self, entrypoints: list[QueueEntrypoint]) -> NoReturn:
@@ -80,7 +80,7 @@ class SchemaByMigration:
     @property
     def qbe(self) -> QueryBuilderEnvironment:
         """PGQueuer's names, which it asks for when it checks the schema."""
-        return QueryBuilderEnvironment(NAMES)
+        return QueryBuilderEnvironment(PGQUEUER_SETTINGS)
 
     async def install(self) -> None:
         """Do nothing: our migrations install."""

@@ -11,18 +11,18 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.adapters.sql.file_check import read_through
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql.schema.integrity_check import find_damage
 
 # A megabyte at a time, so that Ctrl-C is heard in between.
-PAGES_A_STEP = 256
-PATIENCE_S = 5.0
+PAGES_PER_STEP = 256
+BUSY_TIMEOUT_S = 5.0
 # What belongs to a database in WAL mode besides the file itself.
-COMPANIONS = ("-wal", "-shm")
+WAL_SUFFIXES = ("-wal", "-shm")
 
 
 @dataclass(frozen=True)
-class Copy:
+class CheckedCopy:
     """A file that was read through and found whole."""
 
     path: Path
@@ -32,7 +32,7 @@ class Copy:
 
 
 @contextmanager
-def copied(source: Path, target: Path) -> Iterator[Copy]:
+def checked_copy(source: Path, target: Path) -> Iterator[CheckedCopy]:
     """Hold a checked copy of `source` beside `target`; whoever wants to keep it moves it away.
 
     `DatabaseUnusable` if there is something wrong with it, `OSError` if it cannot be written.
@@ -47,16 +47,16 @@ def copied(source: Path, target: Path) -> Iterator[Copy]:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise DatabaseUnusable(f"{source} cannot be copied: {error}") from error
     finally:
-        for leftover in (draft, *companions(draft)):
+        for leftover in (draft, *wal_files(draft)):
             leftover.unlink(missing_ok=True)
 
 
-def companions(path: Path) -> tuple[Path, ...]:
+def wal_files(path: Path) -> tuple[Path, ...]:
     """Return the files that SQLite keeps beside a database, whether they are there or not."""
-    return tuple(path.with_name(f"{path.name}{ending}") for ending in COMPANIONS)
+    return tuple(path.with_name(f"{path.name}{ending}") for ending in WAL_SUFFIXES)
 
 
-def keep(copy: Path, target: Path, *, overwrite: bool) -> None:
+def publish(copy: Path, target: Path, *, overwrite: bool) -> None:
     """Give a finished copy its name, for good; `FileExistsError` rather than lose what has that name."""
     if overwrite:
         copy.replace(target)
@@ -65,24 +65,24 @@ def keep(copy: Path, target: Path, *, overwrite: bool) -> None:
     _sync(target.parent)
 
 
-def put_in_place(copy: Path, database: Path, aside: Path) -> Path | None:
+def replace_database(copy: Path, database: Path, aside: Path) -> Path | None:
     """Let a finished copy become the database, and return where the one before it is now.
 
     Only for whoever holds the lock of the directory. At each moment there is a whole database in place.
     """
     if not database.exists():
         # A log without its database would be taken for the log of the new one.
-        _remove(companions(database))
-        keep(copy, database, overwrite=False)
+        _remove(wal_files(database))
+        publish(copy, database, overwrite=False)
         return None
     # Byte for byte, and before SQLite can mend anything: a damaged one may be all that is left of something.
-    for part, name in zip((database, *companions(database)), (aside, *companions(aside)), strict=True):
+    for part, name in zip((database, *wal_files(database)), (aside, *wal_files(aside)), strict=True):
         if part.exists():
             _duplicate(part, name)
-    _fold_in(database)
+    _checkpoint(database)
     _sync(database.parent)
-    _remove(companions(database))
-    keep(copy, database, overwrite=True)
+    _remove(wal_files(database))
+    publish(copy, database, overwrite=True)
     return aside
 
 
@@ -98,22 +98,22 @@ def installation_of(path: Path) -> str:
     return ""
 
 
-def _copy(source: Path, draft: Path) -> Copy:
+def _copy(source: Path, draft: Path) -> CheckedCopy:
     with closing(_opened(source)) as there, closing(_opened(draft)) as here:
         # One moment for all steps: writers go on, and no step has to begin anew because of them.
         there.execute("BEGIN")
         there.execute("SELECT 1 FROM sqlite_master").fetchone()
-        there.backup(here, pages=PAGES_A_STEP, sleep=0)
+        there.backup(here, pages=PAGES_PER_STEP, sleep=0)
         there.execute("ROLLBACK")
         # All in one file, which can be read where nothing can be written.
         here.execute("PRAGMA journal_mode=DELETE").fetchone()
-        if (problem := read_through(here)) is not None:
+        if (problem := find_damage(here)) is not None:
             raise DatabaseUnusable(f"{source} is damaged ({problem})")
         schema, installation = _described(here)
     if not schema:
         raise DatabaseUnusable(f"{source} is not a database of gpuherd")
     _sync(draft)
-    return Copy(draft, draft.stat().st_size, schema, installation)
+    return CheckedCopy(draft, draft.stat().st_size, schema, installation)
 
 
 def _described(connection: sqlite3.Connection) -> tuple[str, str]:
@@ -128,11 +128,11 @@ def _described(connection: sqlite3.Connection) -> tuple[str, str]:
 def _opened(path: Path) -> sqlite3.Connection:
     # Not by its name alone: SQLite would make what is not there.
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=PATIENCE_S, isolation_level=None
+        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
     )
 
 
-def _fold_in(database: Path) -> None:
+def _checkpoint(database: Path) -> None:
     """Bring everything into the one file, so that nothing is lost with the log; if that can be done."""
     with suppress(sqlite3.Error, UnicodeDecodeError), closing(_opened(database)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE").fetchone()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.audit_rows import append_deed
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import installation
-from gpuherd.adapters.sql.upsert import insert_into
-from gpuherd.domain.audit import Deed
+from gpuherd.adapters.sql.access.audit import append_audit_record
+from gpuherd.adapters.sql.engine.columns import insert_into
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.tables import installation
+from gpuherd.domain.access.audit import AuditRecord
 
 _VALUE = sa.select(installation.c.value).where(installation.c.key == sa.bindparam("its_key"))
 
@@ -22,10 +22,10 @@ class SqlFlags:
     async def get(self, key: str) -> str | None:
         return await self._database.read(lambda c: c.execute(_VALUE, {"its_key": key}).scalar())
 
-    async def put(self, key: str, value: str | None, deed: Deed | None = None) -> None:
+    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
-            if deed is not None:
-                append_deed(connection, deed)
+            if audit_record is not None:
+                append_audit_record(connection, audit_record)
             if value is None:
                 connection.execute(sa.delete(installation).where(installation.c.key == key))
                 return

@@ -7,12 +7,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.change_notice import note_change
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import attempt, claim, ended_session, event, instance
-from gpuherd.domain.attempt import OPEN
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.instance import Status
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.postgres.notify import record_change
+from gpuherd.adapters.sql.schema.tables import attempt, claim, ended_session, event, instance
+from gpuherd.domain.instance.attempt import OPEN_STATES
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.instance.instance import Status
 
 # At once: others want to write too.
 CLAIMS_AT_ONCE = 1000
@@ -61,7 +61,7 @@ class SqlRetention:
 def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
     recent = sa.exists().where(event.c.instance_id == instance.c.id, event.c.at >= before)
     unresolved = sa.exists().where(
-        attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
+        attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
     )
     old = sa.select(instance.c.id).where(
         instance.c.status == Status.DELETED.value,
@@ -77,5 +77,5 @@ def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
             connection.execute(sa.delete(table).where(table.c.instance_id.in_(gone)))
         connection.execute(sa.delete(instance).where(instance.c.id.in_(gone)))
         for instance_id in gone:
-            note_change(connection, instance_id)
+            record_change(connection, instance_id)
     return gone

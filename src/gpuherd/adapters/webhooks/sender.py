@@ -1,4 +1,4 @@
-"""Carries a signed event to its receiver through the guarded door, and says in our words how it went."""
+"""Carries a signed event to its receiver through the SSRF-safe client, and says in our words how it went."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import datetime
 
 from gpuherd import __version__
 from gpuherd.clock import Clock
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import ID_HEADER, Signer
-from gpuherd.ports.outbound import FailureCategory, OutboundDoor, OutboundFailure, OutboundReply
-from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import ID_HEADER, Signer
+from gpuherd.ports.egress import EgressFailure, EgressHttp, EgressReply, FailureCategory
+from gpuherd.ports.webhooks import DeliveryResult
 from gpuherd.resilience.retry import parse_retry_after
 
 TIMEOUT_S = 15.0
@@ -23,8 +23,8 @@ _THROTTLING = frozenset({429, 502, 504})
 class HttpWebhookSender:
     """Implements `WebhookSender`; without a signer the events go out unsigned."""
 
-    def __init__(self, door: OutboundDoor, clock: Clock, signer: Signer | None = None):
-        self._door = door
+    def __init__(self, http: EgressHttp, clock: Clock, signer: Signer | None = None):
+        self._http = http
         self._clock = clock
         self._signer = signer
 
@@ -39,7 +39,7 @@ class HttpWebhookSender:
         signer = self._signer if secrets is None else Signer(secrets)
         started = self._clock.monotonic()
         try:
-            reply = await self._door.request(
+            reply = await self._http.request(
                 "POST",
                 url,
                 headers=_headers(signer, event_id, body, now),
@@ -47,7 +47,7 @@ class HttpWebhookSender:
                 timeout_s=TIMEOUT_S,
                 max_bytes=_REPLY_MAX_BYTES,
             )
-        except OutboundFailure as failure:
+        except EgressFailure as failure:
             elapsed_s = self._clock.monotonic() - started
             return DeliveryResult(False, None, failure.category.value, _safe(failure.detail), None, elapsed_s)
         return _judge(reply, now)
@@ -58,7 +58,7 @@ def _headers(signer: Signer | None, event_id: str, body: bytes, now: datetime) -
     return {"content-type": "application/json", "user-agent": f"gpuherd/{__version__}", **signed}
 
 
-def _judge(reply: OutboundReply, now: datetime) -> DeliveryResult:
+def _judge(reply: EgressReply, now: datetime) -> DeliveryResult:
     accepted = 200 <= reply.status <= 299
     return DeliveryResult(
         accepted=accepted,

@@ -8,12 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.client.reading import Told
-from gpuherd.domain.secret import Secret
+from gpuherd.client.models.base import ApiModel
+from gpuherd.domain.access.secret import Secret
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits(Told):
+class Limits(ApiModel):
     """How much a key may do; None is no limit."""
 
     requests_per_minute: int | None = None
@@ -22,7 +22,7 @@ class Limits(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiKey(Told):
+class ApiKey(ApiModel):
     """A key, without what would let anybody in."""
 
     id: str
@@ -45,7 +45,7 @@ class NewKey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebhookEndpoint(Told):
+class WebhookEndpoint(ApiModel):
     """A receiver that hears of everything, or of some types."""
 
     id: str
@@ -70,7 +70,7 @@ class NewSecret:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryTry(Told):
+class DeliveryTry(ApiModel):
     """One try to deliver."""
 
     at: datetime | None = None
@@ -80,7 +80,7 @@ class DeliveryTry(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delivery(Told):
+class Delivery(ApiModel):
     """One event on its way to one receiver: pending, delivered or dead."""
 
     id: str
@@ -103,7 +103,7 @@ class Delivery(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebhookTest(Told):
+class WebhookTest(ApiModel):
     """How a test went."""
 
     id: str

@@ -8,12 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from gpuherd.client.models.base import ApiModel
 from gpuherd.client.models.instance import Instance
-from gpuherd.client.reading import Told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer(Told):
+class Offer(ApiModel):
     """A product in one region. Prices are USD an hour for one GPU."""
 
     region: str
@@ -26,7 +26,7 @@ class Offer(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product(Told):
+class Product(ApiModel):
     """What can be rented, with the cheapest region first."""
 
     product_id: str
@@ -38,7 +38,7 @@ class Product(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemplatePort(Told):
+class TemplatePort(ApiModel):
     """A port that a template opens."""
 
     port: int
@@ -46,7 +46,7 @@ class TemplatePort(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Template(Told):
+class Template(ApiModel):
     """What runs on a machine; `problem` says why nothing can be started from it, if so."""
 
     id: str
@@ -58,7 +58,7 @@ class Template(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region(Told):
+class Region(ApiModel):
     """A place, under all the names that it answers to."""
 
     code: str
@@ -68,7 +68,7 @@ class Region(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed(Told):
+class Listed(ApiModel):
     """An instance, a machine, or both as one: `source` is local, novita or merged."""
 
     name: str
@@ -89,7 +89,7 @@ class Listed(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comprehensive(Told):
+class Comprehensive(ApiModel):
     """Everything that gpuherd remembers and everything on the account, merged."""
 
     instances: tuple[Listed, ...]
@@ -101,7 +101,7 @@ class Comprehensive(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sync(Told):
+class Sync(ApiModel):
     """What one look at the cloud has found."""
 
     listed: int
@@ -111,7 +111,7 @@ class Sync(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orphan(Told):
+class Orphan(ApiModel):
     """A machine on the account that no instance has."""
 
     cloud_id: str
@@ -134,7 +134,7 @@ class Orphan(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orphans(Told):
+class Orphans(ApiModel):
     """All orphans, and what they cost an hour. `braked` says why none is removed by itself, if so."""
 
     orphans: tuple[Orphan, ...]
@@ -144,14 +144,14 @@ class Orphans(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Told):
+class Released(ApiModel):
     """The orphans that the brake had held back and that are deleted now."""
 
     released: tuple[Orphan, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health(Told):
+class Health(ApiModel):
     """How the server is: healthy, degraded or unhealthy."""
 
     status: str
@@ -162,7 +162,7 @@ class Health(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebhookEvent(Told):
+class WebhookEvent(ApiModel):
     """A webhook whose signature was good. `instance` is None where it is about the account."""
 
     type: str

@@ -1,8 +1,8 @@
-"""Reads JSON into frozen dataclasses by their annotations; whatever else is in it stays in `raw`.
+"""The base of all models: reads JSON into frozen dataclasses by their annotations; whatever else is in it
+stays in `raw`.
 
 A field without a default must be there. One with a default keeps it when the server says nothing, or
-something odd: a newer server must not break an older client.
-"""
+something odd: a newer server must not break an older client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpuherd.client.errors import UnexpectedReply
 
 Read = Callable[[Any], Any]
 # Of each field: its name, its key in the JSON, how to read it, and whether it must be there.
-Plan = tuple[tuple[str, str, Read, bool], ...]
+FieldPlan = tuple[tuple[str, str, Read, bool], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """Something that the server told; `raw` is all that it said."""
+class ApiModel:
+    """A model of the API; `raw` is all that the server said."""
 
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -34,8 +34,8 @@ class Told:
             raise UnexpectedReply(f"the server's answer has no {cls.__name__} where one belongs")
         values: dict[str, Any] = {}
         # mypy asks an instance, and not its class, for a hash.
-        plan = _plan(cls)  # type: ignore[arg-type]
-        for name, key, read, is_required in plan:
+        field_plan = _field_plan(cls)  # type: ignore[arg-type]
+        for name, key, read, is_required in field_plan:
             try:
                 values[name] = read(raw.get(key))
             except (ValueError, UnexpectedReply):
@@ -46,7 +46,7 @@ class Told:
 
 
 @cache
-def _plan(kind: type[Told]) -> Plan:
+def _field_plan(kind: type[ApiModel]) -> FieldPlan:
     hints = get_type_hints(kind)
     return tuple(
         (
@@ -79,9 +79,9 @@ def _reader(kind: Any) -> Read:
     if origin is Mapping:
         worth = _reader(args[1])
         return lambda value: {str(key): worth(it) for key, it in _dict(value).items()}
-    assert issubclass(kind, Told), f"nobody has said how to read {kind}"
-    told: type[Told] = kind
-    return told.of
+    assert issubclass(kind, ApiModel), f"there is no reader for {kind}"
+    model: type[ApiModel] = kind
+    return model.of
 
 
 def _typed(*kinds: type) -> Read:

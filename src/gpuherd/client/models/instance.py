@@ -1,4 +1,4 @@
-"""Instances, and what happened to them."""
+"""Instances, and what happened to them, also as events of the stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.client.reading import Told
+from gpuherd.client.models.base import ApiModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure(Told):
+class Failure(ApiModel):
     """What went wrong, for programs and for people."""
 
     code: str
@@ -21,7 +21,7 @@ class Failure(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortMapping(Told):
+class PortMapping(ApiModel):
     """A port of the machine, and where the world reaches it."""
 
     port: int
@@ -30,7 +30,7 @@ class PortMapping(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectionDetails(Told):
+class ConnectionDetails(ApiModel):
     """Ways in. They may hold tokens, so they stay out of every repr."""
 
     ssh: str | None = field(default=None, repr=False)
@@ -39,7 +39,7 @@ class ConnectionDetails(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthReport(Told):
+class HealthReport(ApiModel):
     """What the health check has found so far; the endpoints are in `raw`."""
 
     status: str
@@ -48,7 +48,7 @@ class HealthReport(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance(Told):
+class Instance(ApiModel):
     """A rented GPU machine, as the server remembers it. Prices are USD an hour for the whole instance."""
 
     id: str
@@ -95,7 +95,7 @@ class Instance(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event(Told):
+class Event(ApiModel):
     """One fact of an instance's history."""
 
     sequence: int
@@ -109,7 +109,7 @@ class Event(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt(Told):
+class Attempt(ApiModel):
     """One offer that was tried, and what became of it. The price is for one GPU."""
 
     n: int
@@ -126,7 +126,7 @@ class Attempt(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted(Told):
+class Accepted(ApiModel):
     """An order to start, stop or delete that the server has written down and will carry out."""
 
     operation_id: str
@@ -139,7 +139,7 @@ class Accepted(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationPhase(Told):
+class OperationPhase(ApiModel):
     """A stage of an operation, and when it was reached."""
 
     phase: str
@@ -147,7 +147,7 @@ class OperationPhase(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation(Told):
+class Operation(ApiModel):
     """A start, stop or delete: running, succeeded, failed or superseded."""
 
     operation_id: str
@@ -161,7 +161,7 @@ class Operation(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(Told):
+class Job(ApiModel):
     """Work in the background."""
 
     id: str
@@ -179,7 +179,7 @@ class Job(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobStats(Told):
+class JobStats(ApiModel):
     """How many jobs there are, by status and by type."""
 
     total: int
@@ -188,3 +188,12 @@ class JobStats(Told):
     completed: int = 0
     failed: int = 0
     by_type: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveEvent(Event):
+    """One fact, with its place among all. Without an instance where it concerns the account as a whole."""
+
+    id: int
+    instance_id: str | None = None
+    name: str | None = None

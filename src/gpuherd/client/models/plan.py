@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.client.reading import Told
+from gpuherd.client.models.base import ApiModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedOffer(Told):
+class PlannedOffer(ApiModel):
     """An offer that would be tried. `hourly_price`, `cpu` and `memory` (GB) are of the whole instance."""
 
     rank: int
@@ -27,7 +27,7 @@ class PlannedOffer(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusedOffer(Told):
+class RefusedOffer(ApiModel):
     """An offer that would not be tried, and why."""
 
     product_id: str
@@ -39,7 +39,7 @@ class RefusedOffer(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanReason(Told):
+class PlanReason(ApiModel):
     """Why nothing would be rented now."""
 
     code: str
@@ -48,7 +48,7 @@ class PlanReason(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimateBasis(Told):
+class EstimateBasis(ApiModel):
     """What an estimate is made from: `history` with so many rentals, or `first_guess`."""
 
     source: str
@@ -56,7 +56,7 @@ class EstimateBasis(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Told):
+class Plan(ApiModel):
     """What a create would try, best first; if it does not fit, `reasons` tell why."""
 
     fits: bool

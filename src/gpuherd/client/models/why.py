@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
+from gpuherd.client.models.base import ApiModel
 from gpuherd.client.models.instance import Attempt, Failure, HealthReport
 from gpuherd.client.models.plan import RefusedOffer
-from gpuherd.client.reading import Told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sentence(Told):
+class Sentence(ApiModel):
     """One thing that happened; `times` in a row, the last time at `last_at`."""
 
     at: datetime
@@ -25,7 +25,7 @@ class Sentence(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankedOffer(Told):
+class RankedOffer(ApiModel):
     """An offer that fitted, as it was on that day. `hourly_price` is for the whole instance."""
 
     rank: int
@@ -37,7 +37,7 @@ class RankedOffer(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Considered(Told):
+class Considered(ApiModel):
     """A round in which offers were weighed; `rounds` in a row went the same way."""
 
     at: datetime
@@ -48,7 +48,7 @@ class Considered(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting(Told):
+class Waiting(ApiModel):
     """What is waited for now; `until` None means that it is never given up."""
 
     what: str = field(metadata={"key": "for"})
@@ -60,7 +60,7 @@ class Waiting(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusPhase(Told):
+class StatusPhase(ApiModel):
     """A status, and how long it lasted; None while it lasts."""
 
     status: str
@@ -69,7 +69,7 @@ class StatusPhase(Told):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Why(Told):
+class Why(ApiModel):
     """The whole record of an instance, and its story in sentences, oldest first."""
 
     instance_id: str

@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from gpuherd.client.effects import Effects
 from gpuherd.client.errors import SecretLost
+from gpuherd.client.methods import Pages, Resource, api_method, paginated
 from gpuherd.client.models.access import ApiKey, Delivery, NewKey, NewSecret, WebhookEndpoint, WebhookTest
 from gpuherd.client.resources.instances import PAGE, Ref, word_of
-from gpuherd.client.steps import Steps
-from gpuherd.client.verbs import Pages, Resource, listing, verb
-from gpuherd.client.wire import Json, get, listed, part
+from gpuherd.client.wire import Json, get, listed, path_segment
 from gpuherd.client.wish import Usd
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 Scope = Literal["read", "write", "admin"]
 
 
-class KeyVerbs(Resource):
+class KeyMethods(Resource):
     """`herd.keys`: for admins."""
 
-    @verb
-    def list(self) -> Steps[tuple[ApiKey, ...]]:
+    @api_method
+    def list(self) -> Effects[tuple[ApiKey, ...]]:
         """Return all keys, oldest first, revoked ones too."""
-        answer = yield from self._asker.ask(get("/api/keys"))
+        answer = yield from self._caller.call(get("/api/keys"))
         return tuple(ApiKey.of(it) for it in listed(answer, "keys"))
 
-    @verb
+    @api_method
     def create(
         self,
         scopes: Sequence[Scope],
@@ -37,7 +37,7 @@ class KeyVerbs(Resource):
         requests_per_minute: int | None = None,
         max_gpus: int | None = None,
         max_hourly_usd: Usd | None = None,
-    ) -> Steps[NewKey]:
+    ) -> Effects[NewKey]:
         """Make a key. It is in what this returns, and nowhere else."""
         limits = {
             "requestsPerMinute": requests_per_minute,
@@ -48,66 +48,66 @@ class KeyVerbs(Resource):
             "scopes": [*scopes],
             "label": label,
             "expiresAt": _iso(expires_at),
-            "limits": _given(limits) or None,
+            "limits": _without_none(limits) or None,
         }
-        answer = yield from self._asker.change("POST", "/api/keys", _given(body))
-        key, secret = _parted(answer, "key", "key")
+        answer = yield from self._caller.change("POST", "/api/keys", _without_none(body))
+        key, secret = _split_secret(answer, "key", "key")
         return NewKey(ApiKey.of(key), secret)
 
-    @verb
-    def get(self, key_id: str) -> Steps[ApiKey]:
+    @api_method
+    def get(self, key_id: str) -> Effects[ApiKey]:
         """Return one key, without what would let anybody in."""
-        return ApiKey.of((yield from self._asker.ask(get(f"/api/keys/{part(key_id)}"))))
+        return ApiKey.of((yield from self._caller.call(get(f"/api/keys/{path_segment(key_id)}"))))
 
-    @verb
-    def revoke(self, key_id: str) -> Steps[ApiKey]:
+    @api_method
+    def revoke(self, key_id: str) -> Effects[ApiKey]:
         """Make a key invalid, at once."""
-        return ApiKey.of((yield from self._asker.change("DELETE", f"/api/keys/{part(key_id)}")))
+        return ApiKey.of((yield from self._caller.change("DELETE", f"/api/keys/{path_segment(key_id)}")))
 
 
-class EndpointVerbs(Resource):
+class EndpointMethods(Resource):
     """`herd.webhooks.endpoints`: for admins."""
 
-    @verb
-    def list(self) -> Steps[tuple[WebhookEndpoint, ...]]:
+    @api_method
+    def list(self) -> Effects[tuple[WebhookEndpoint, ...]]:
         """Return all endpoints, oldest first."""
-        answer = yield from self._asker.ask(get("/api/webhooks/endpoints"))
+        answer = yield from self._caller.call(get("/api/webhooks/endpoints"))
         return tuple(WebhookEndpoint.of(it) for it in listed(answer, "endpoints"))
 
-    @verb
+    @api_method
     def add(
         self, url: str, *, events: Sequence[str] | None = None, label: str | None = None
-    ) -> Steps[NewSecret]:
+    ) -> Effects[NewSecret]:
         """Make an endpoint. Its secret is in what this returns, and nowhere else."""
-        body = _given({"url": url, "events": None if events is None else [*events], "label": label})
-        return _keyed((yield from self._asker.change("POST", "/api/webhooks/endpoints", body)))
+        body = _without_none({"url": url, "events": None if events is None else [*events], "label": label})
+        return _new_secret((yield from self._caller.change("POST", "/api/webhooks/endpoints", body)))
 
-    @verb
-    def get(self, endpoint: str | WebhookEndpoint) -> Steps[WebhookEndpoint]:
+    @api_method
+    def get(self, endpoint: str | WebhookEndpoint) -> Effects[WebhookEndpoint]:
         """Return one endpoint."""
-        return WebhookEndpoint.of((yield from self._asker.ask(get(_endpoint(endpoint)))))
+        return WebhookEndpoint.of((yield from self._caller.call(get(_endpoint(endpoint)))))
 
-    @verb
-    def rotate(self, endpoint: str | WebhookEndpoint) -> Steps[NewSecret]:
+    @api_method
+    def rotate(self, endpoint: str | WebhookEndpoint) -> Effects[NewSecret]:
         """Give it a new secret; for a day the old one signs too."""
-        return _keyed((yield from self._asker.change("POST", f"{_endpoint(endpoint)}/rotate")))
+        return _new_secret((yield from self._caller.change("POST", f"{_endpoint(endpoint)}/rotate")))
 
-    @verb
-    def enable(self, endpoint: str | WebhookEndpoint) -> Steps[WebhookEndpoint]:
+    @api_method
+    def enable(self, endpoint: str | WebhookEndpoint) -> Effects[WebhookEndpoint]:
         """Switch it on again."""
         path = f"{_endpoint(endpoint)}/enable"
-        return WebhookEndpoint.of((yield from self._asker.change("POST", path)))
+        return WebhookEndpoint.of((yield from self._caller.change("POST", path)))
 
-    @verb
-    def remove(self, endpoint: str | WebhookEndpoint) -> Steps[None]:
+    @api_method
+    def remove(self, endpoint: str | WebhookEndpoint) -> Effects[None]:
         """Remove it; what is still on its way there becomes a dead letter."""
-        yield from self._asker.change("DELETE", _endpoint(endpoint))
+        yield from self._caller.change("DELETE", _endpoint(endpoint))
 
 
-class DeliveryVerbs(Resource):
+class DeliveryMethods(Resource):
     """`herd.webhooks.deliveries`."""
 
-    @listing
+    @paginated
     def list(
         self,
         *,
@@ -127,55 +127,55 @@ class DeliveryVerbs(Resource):
         )
         return Pages(query, "deliveries", Delivery.of)
 
-    @verb
-    def get(self, delivery: str | Delivery) -> Steps[Delivery]:
+    @api_method
+    def get(self, delivery: str | Delivery) -> Effects[Delivery]:
         """Return one, with its tries and what it says."""
-        return Delivery.of((yield from self._asker.ask(get(_delivery(delivery)))))
+        return Delivery.of((yield from self._caller.call(get(_delivery(delivery)))))
 
-    @verb
-    def replay(self, delivery: str | Delivery) -> Steps[Delivery]:
+    @api_method
+    def replay(self, delivery: str | Delivery) -> Effects[Delivery]:
         """Send it again: the same id and bytes, a new signature."""
-        return Delivery.of((yield from self._asker.change("POST", f"{_delivery(delivery)}/replay")))
+        return Delivery.of((yield from self._caller.change("POST", f"{_delivery(delivery)}/replay")))
 
 
-class WebhookVerbs(Resource):
+class WebhookMethods(Resource):
     """`herd.webhooks`."""
 
-    @verb
+    @api_method
     def replay(
         self,
         since: datetime,
         *,
         state: Literal["failed", "dead"] | None = None,
         endpoint: str | None = None,
-    ) -> Steps[int]:
+    ) -> Effects[int]:
         """Send everything again that was made since then and failed; return how many that are."""
-        body = _given({"since": _iso(since), "state": state, "endpointId": endpoint})
-        answer = yield from self._asker.change("POST", "/api/webhooks/replay", body)
+        body = _without_none({"since": _iso(since), "state": state, "endpointId": endpoint})
+        answer = yield from self._caller.change("POST", "/api/webhooks/replay", body)
         return int(answer.get("count", 0))
 
-    @verb
-    def test(self, url: str | None = None, *, endpoint: str | None = None) -> Steps[WebhookTest]:
+    @api_method
+    def test(self, url: str | None = None, *, endpoint: str | None = None) -> Effects[WebhookTest]:
         """Send a signed `webhook.test` now, and return how it went."""
-        body = _given({"url": url, "endpointId": endpoint})
-        return WebhookTest.of((yield from self._asker.change("POST", "/api/webhooks/test", body)))
+        body = _without_none({"url": url, "endpointId": endpoint})
+        return WebhookTest.of((yield from self._caller.change("POST", "/api/webhooks/test", body)))
 
 
 def _endpoint(endpoint: str | WebhookEndpoint) -> str:
     word = endpoint if isinstance(endpoint, str) else endpoint.id
-    return f"/api/webhooks/endpoints/{part(word)}"
+    return f"/api/webhooks/endpoints/{path_segment(word)}"
 
 
 def _delivery(delivery: str | Delivery) -> str:
-    return f"/api/webhooks/deliveries/{part(delivery if isinstance(delivery, str) else delivery.id)}"
+    return f"/api/webhooks/deliveries/{path_segment(delivery if isinstance(delivery, str) else delivery.id)}"
 
 
-def _keyed(answer: Json) -> NewSecret:
-    endpoint, secret = _parted(answer, "secret", "webhook endpoint")
+def _new_secret(answer: Json) -> NewSecret:
+    endpoint, secret = _split_secret(answer, "secret", "webhook endpoint")
     return NewSecret(WebhookEndpoint.of(endpoint), secret)
 
 
-def _parted(answer: Json, name: str, what: str) -> tuple[Json, Secret]:
+def _split_secret(answer: Json, name: str, what: str) -> tuple[Json, Secret]:
     """Return an answer without its secret, so that no `raw` holds it, and the secret."""
     rest = {field: value for field, value in answer.items() if field != name}
     secret = answer.get(name)
@@ -191,5 +191,5 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-def _given(body: Json) -> Json:
+def _without_none(body: Json) -> Json:
     return {name: value for name, value in body.items() if value is not None}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from gpuherd.client.asking import Asker
+from gpuherd.client.effects import Effects
+from gpuherd.client.methods import Pages, Resource, api_method, paginated
 from gpuherd.client.models.instance import Accepted, Attempt, Event, Instance, Job, JobStats, Operation
 from gpuherd.client.models.why import Why
-from gpuherd.client.steps import Steps
-from gpuherd.client.verbs import Pages, Resource, listing, verb
+from gpuherd.client.retrying import RetryingCaller
 from gpuherd.client.waiting import OnProgress, Until, wait_for
-from gpuherd.client.wire import Json, Request, get, listed, part
+from gpuherd.client.wire import Json, Request, get, listed, path_segment
 from gpuherd.client.wish import HealthCheck, Wish, create_body
 
 Ref = str | Instance
@@ -25,7 +25,7 @@ def word_of(instance: Ref) -> str:
 
 
 def path_of(instance: Ref) -> str:
-    return f"/api/instances/{part(word_of(instance))}"
+    return f"/api/instances/{path_segment(word_of(instance))}"
 
 
 def create_request(
@@ -39,23 +39,27 @@ def create_request(
 Order = Literal["start", "stop", "delete"]
 
 
-def order_request(asker: Asker, what: Order, word: str, key: str | None, body: Json | None = None) -> Request:
+def order_request(
+    caller: RetryingCaller, what: Order, word: str, key: str | None, body: Json | None = None
+) -> Request:
     """Return the request that starts, stops or deletes."""
-    key = asker.new_key() if key is None else key
+    key = caller.new_key() if key is None else key
     if what == "delete":
         return Request("DELETE", path_of(word), idempotency_key=key)
     return Request("POST", f"{path_of(word)}/{what}", body=body or {}, idempotency_key=key)
 
 
-def order(asker: Asker, what: Order, word: str, key: str | None, body: Json | None = None) -> Steps[Accepted]:
+def order(
+    caller: RetryingCaller, what: Order, word: str, key: str | None, body: Json | None = None
+) -> Effects[Accepted]:
     """Give an order, and return that it was written down."""
-    return Accepted.of((yield from asker.ask(order_request(asker, what, word, key, body))))
+    return Accepted.of((yield from caller.call(order_request(caller, what, word, key, body))))
 
 
-class InstanceVerbs(Resource):
+class InstanceMethods(Resource):
     """`herd.instances`. Wherever an instance is meant, its id, its name or an `Instance` will do."""
 
-    @verb
+    @api_method
     def create(
         self,
         name: str,
@@ -64,21 +68,21 @@ class InstanceVerbs(Resource):
         *,
         idempotency_key: str | None = None,
         **wish: Unpack[Wish],
-    ) -> Steps[Instance]:
+    ) -> Effects[Instance]:
         """Rent. It returns as soon as the server has written it down; `wait` tells when it can be used.
 
         A lost answer is asked for again under the same key, so it is one instance however bad the network.
         """
-        key = self._asker.new_key() if idempotency_key is None else idempotency_key
-        answer = yield from self._asker.ask(create_request(name, product_name, template_id, wish, key))
+        key = self._caller.new_key() if idempotency_key is None else idempotency_key
+        answer = yield from self._caller.call(create_request(name, product_name, template_id, wish, key))
         return Instance.of(answer)
 
-    @verb
-    def get(self, instance: Ref) -> Steps[Instance]:
+    @api_method
+    def get(self, instance: Ref) -> Effects[Instance]:
         """Return one instance as it is now."""
-        return Instance.of((yield from self._asker.ask(get(path_of(instance)))))
+        return Instance.of((yield from self._caller.call(get(path_of(instance)))))
 
-    @listing
+    @paginated
     def list(
         self, *, status: str | None = None, name: str | None = None, label: tuple[str, str] | None = None
     ) -> Pages[Instance]:
@@ -87,7 +91,7 @@ class InstanceVerbs(Resource):
         query = get("/api/instances", status=status, name=name, label=pair, limit=PAGE)
         return Pages(query, "instances", Instance.of)
 
-    @verb
+    @api_method
     def start(
         self,
         instance: Ref,
@@ -95,68 +99,68 @@ class InstanceVerbs(Resource):
         health_check: HealthCheck | None = None,
         webhook_url: str | None = None,
         idempotency_key: str | None = None,
-    ) -> Steps[Accepted]:
+    ) -> Effects[Accepted]:
         """Start what has exited; what is not given stays as it was."""
         given = {"healthCheck": health_check and health_check.body, "webhookUrl": webhook_url}
         body = {name: value for name, value in given.items() if value is not None}
-        return (yield from order(self._asker, "start", word_of(instance), idempotency_key, body))
+        return (yield from order(self._caller, "start", word_of(instance), idempotency_key, body))
 
-    @verb
-    def stop(self, instance: Ref, *, idempotency_key: str | None = None) -> Steps[Accepted]:
+    @api_method
+    def stop(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
         """Stop it: the data stays, the GPU does not."""
-        return (yield from order(self._asker, "stop", word_of(instance), idempotency_key))
+        return (yield from order(self._caller, "stop", word_of(instance), idempotency_key))
 
-    @verb
-    def delete(self, instance: Ref, *, idempotency_key: str | None = None) -> Steps[Accepted]:
+    @api_method
+    def delete(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
         """Delete it with all its data, in any state."""
-        return (yield from order(self._asker, "delete", word_of(instance), idempotency_key))
+        return (yield from order(self._caller, "delete", word_of(instance), idempotency_key))
 
-    @verb
+    @api_method
     def wait(
         self,
         instance: Ref,
         until: Until = "ready",
         timeout_s: float = WAIT_S,
         on_progress: OnProgress | None = None,
-    ) -> Steps[Instance]:
+    ) -> Effects[Instance]:
         """Return it when it is `until`; `InstanceFailed` if it will not be, `WaitTimedOut` if not in time.
 
         `on_progress` is called at once and then whenever the status or its reason changes.
         """
-        return (yield from wait_for(self._asker, word_of(instance), until, timeout_s, on_progress))
+        return (yield from wait_for(self._caller, word_of(instance), until, timeout_s, on_progress))
 
-    @verb
-    def events(self, instance: Ref) -> Steps[tuple[Event, ...]]:
+    @api_method
+    def events(self, instance: Ref) -> Effects[tuple[Event, ...]]:
         """Return what happened to it, oldest first."""
-        answer = yield from self._asker.ask(get(f"{path_of(instance)}/events"))
+        answer = yield from self._caller.call(get(f"{path_of(instance)}/events"))
         return tuple(Event.of(it) for it in listed(answer, "events"))
 
-    @verb
-    def attempts(self, instance: Ref) -> Steps[tuple[Attempt, ...]]:
+    @api_method
+    def attempts(self, instance: Ref) -> Effects[tuple[Attempt, ...]]:
         """Return which offers were tried, and why those that failed did."""
-        answer = yield from self._asker.ask(get(f"{path_of(instance)}/attempts"))
+        answer = yield from self._caller.call(get(f"{path_of(instance)}/attempts"))
         return tuple(Attempt.of(it) for it in listed(answer, "attempts"))
 
-    @verb
-    def why(self, instance: Ref) -> Steps[Why]:
+    @api_method
+    def why(self, instance: Ref) -> Effects[Why]:
         """Return how it came to be what it is, what it waits for, and what to do about it."""
-        return Why.of((yield from self._asker.ask(get(f"{path_of(instance)}/attempts"))))
+        return Why.of((yield from self._caller.call(get(f"{path_of(instance)}/attempts"))))
 
 
-class OperationVerbs(Resource):
+class OperationMethods(Resource):
     """`herd.operations`."""
 
-    @verb
-    def get(self, operation: str | Accepted) -> Steps[Operation]:
+    @api_method
+    def get(self, operation: str | Accepted) -> Effects[Operation]:
         """Return a start, stop or delete with its phases."""
         word = operation if isinstance(operation, str) else operation.operation_id
-        return Operation.of((yield from self._asker.ask(get(f"/api/operations/{part(word)}"))))
+        return Operation.of((yield from self._caller.call(get(f"/api/operations/{path_segment(word)}"))))
 
 
-class JobVerbs(Resource):
+class JobMethods(Resource):
     """`herd.jobs`."""
 
-    @listing
+    @paginated
     def list(
         self, *, type: str | None = None, status: str | None = None, instance: Ref | None = None
     ) -> Pages[Job]:
@@ -165,17 +169,17 @@ class JobVerbs(Resource):
         query = get("/api/jobs", type=type, status=status, instanceId=instance_id, limit=PAGE)
         return Pages(query, "jobs", Job.of)
 
-    @verb
-    def get(self, job_id: str) -> Steps[Job]:
+    @api_method
+    def get(self, job_id: str) -> Effects[Job]:
         """Return one job."""
-        return Job.of((yield from self._asker.ask(get(f"/api/jobs/{part(job_id)}"))))
+        return Job.of((yield from self._caller.call(get(f"/api/jobs/{path_segment(job_id)}"))))
 
-    @verb
-    def stats(self) -> Steps[JobStats]:
+    @api_method
+    def stats(self) -> Effects[JobStats]:
         """Count the jobs by status and by type."""
-        return JobStats.of((yield from self._asker.ask(get("/api/jobs/stats"))))
+        return JobStats.of((yield from self._caller.call(get("/api/jobs/stats"))))
 
-    @verb
-    def retry(self, job_id: str) -> Steps[Job]:
+    @api_method
+    def retry(self, job_id: str) -> Effects[Job]:
         """Give a failed job another round of tries."""
-        return Job.of((yield from self._asker.change("POST", f"/api/jobs/{part(job_id)}/retry")))
+        return Job.of((yield from self._caller.change("POST", f"/api/jobs/{path_segment(job_id)}/retry")))

@@ -1,4 +1,4 @@
-"""Carries requests with aiohttp; connections are kept for the next request of any task of the same loop."""
+"""Sends requests with aiohttp; connections are kept for the next request of any task of the same loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yarl import URL
 
 from gpuherd.client.address import Address
 from gpuherd.client.errors import ConnectionFailed
-from gpuherd.client.troubles import reason_of
+from gpuherd.client.transport.failures import reason_of
 from gpuherd.client.wire import Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
@@ -44,7 +44,7 @@ class AiohttpStream:
         self._response.close()
 
 
-class AiohttpLink:
+class AiohttpTransport:
     """The way to one server. No proxy of the environment gets between, no redirect is followed."""
 
     def __init__(self, address: Address) -> None:
@@ -66,8 +66,8 @@ class AiohttpLink:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                told = {name.lower(): value for name, value in response.headers.items()}
-                return Reply(response.status, told, await response.read())
+                received = {name.lower(): value for name, value in response.headers.items()}
+                return Reply(response.status, received, await response.read())
 
     async def listen(self, request: Request) -> AiohttpStream:
         """Begin to read a reply that does not end; a refusal is read to its end."""
@@ -80,9 +80,9 @@ class AiohttpLink:
             response = await self._opened().request(
                 request.method, url, headers=headers, timeout=timeout, allow_redirects=False
             )
-            told = {name.lower(): value for name, value in response.headers.items()}
+            received = {name.lower(): value for name, value in response.headers.items()}
             content = b"" if response.status == 200 else await response.read()
-        return AiohttpStream(Reply(response.status, told, content), self._address.url, response)
+        return AiohttpStream(Reply(response.status, received, content), self._address.url, response)
 
     async def close(self) -> None:
         """Close what is open; the next request opens anew."""

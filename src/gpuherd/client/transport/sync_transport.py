@@ -1,4 +1,4 @@
-"""Carries requests with the standard library; connections are kept for the next request of any thread."""
+"""Sends requests with the standard library; connections are kept for the next request of any thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
 from gpuherd.client.errors import ConnectionFailed
-from gpuherd.client.troubles import reason_of
+from gpuherd.client.transport.failures import reason_of
 from gpuherd.client.wire import Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
@@ -46,7 +46,7 @@ class HttpStream:
         self._connection.close()
 
 
-class HttpLink:
+class HttpTransport:
     """The way to one server. No proxy of the environment gets between, no redirect is followed."""
 
     def __init__(self, address: Address, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class HttpLink:
 
     def send(self, request: Request) -> Reply:
         """Return the reply, whatever it says, or raise `ConnectionFailed`."""
-        assert request.timeout_s is not None, "whoever asks says how long"
+        assert request.timeout_s is not None, "the caller must set a timeout"
         deadline = self._clock.monotonic() + request.timeout_s
         connection = self._connected(min(CONNECT_TIMEOUT_S, request.timeout_s))
         try:
@@ -78,7 +78,7 @@ class HttpLink:
 
     def listen(self, request: Request) -> HttpStream:
         """Begin to read a reply that does not end; a refusal is read to its end."""
-        assert request.timeout_s is not None, "whoever asks says how long"
+        assert request.timeout_s is not None, "the caller must set a timeout"
         connection = self._connected(CONNECT_TIMEOUT_S)
         try:
             connection.sock.settimeout(request.timeout_s)
@@ -92,8 +92,8 @@ class HttpLink:
         except BaseException:
             connection.close()
             raise
-        told = {name.lower(): value for name, value in response.getheaders()}
-        return HttpStream(Reply(response.status, told, content), self._address.url, connection, response)
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return HttpStream(Reply(response.status, received, content), self._address.url, connection, response)
 
     def close(self) -> None:
         """Close what is open; the next request opens anew."""
@@ -141,8 +141,8 @@ class HttpLink:
             raise http.client.IncompleteRead(bytes(content), response.length)
         # It does not notice by itself that a body read in parts has ended, and would take no further request.
         response.close()
-        told = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, told, bytes(content)), not response.will_close
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, received, bytes(content)), not response.will_close
 
     def _bound(self, sock: socket.socket, deadline: float) -> None:
         left_s = deadline - self._clock.monotonic()

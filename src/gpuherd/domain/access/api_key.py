@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 PREFIX = "ghk_"
 ID_CHARS = 8
@@ -18,7 +18,7 @@ SECRET_BITS = 256
 # As many digits as the largest value needs.
 _SECRET_DIGITS, _CHECK_DIGITS = 43, 6
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_SHAPE = re.compile(
+_KEY_PATTERN = re.compile(
     rf"{PREFIX}(?P<id>[0-9a-z]{{{ID_CHARS}}})_[0-9A-Za-z]{{{_SECRET_DIGITS}}}[0-9A-Za-z]{{{_CHECK_DIGITS}}}"
 )
 
@@ -98,7 +98,7 @@ def new_key(key_id: str, secret_bits: int) -> Secret:
 
 def key_id_in(key: str) -> str | None:
     """Return the id in what looks like a key of ours and is not mistyped, else None."""
-    match = _SHAPE.fullmatch(key)
+    match = _KEY_PATTERN.fullmatch(key)
     if match is None or _checksum(key[:-_CHECK_DIGITS]) != key[-_CHECK_DIGITS:]:
         return None
     return match["id"]

@@ -1,4 +1,7 @@
-"""The audit log: who did what, each entry sealed with the one before it: none can be changed unseen."""
+"""The audit log.
+
+Who did what; each entry is hash-chained to the one before it, so that none can be changed unseen.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ NO_HASH = "0" * 64
 
 
 @dataclass(frozen=True)
-class Deed:
-    """Something that somebody does, before it has a place in the log."""
+class AuditRecord:
+    """What a caller does, before it is an entry of the log."""
 
     at: datetime
     # The id of a key, or one of our own names.
@@ -31,28 +34,28 @@ class AuditEntry:
     """One line of the log."""
 
     n: int
-    deed: Deed
+    audit_record: AuditRecord
     hash: str
 
 
-def sealed(deed: Deed, last_n: int, last_hash: str) -> AuditEntry:
+def chained(audit_record: AuditRecord, last_n: int, last_hash: str) -> AuditEntry:
     """Return the entry that follows the one with this number and hash."""
     n = last_n + 1
-    return AuditEntry(n, deed, seal(n, deed, last_hash))
+    return AuditEntry(n, audit_record, entry_hash(n, audit_record, last_hash))
 
 
-def seal(n: int, deed: Deed, last_hash: str) -> str:
+def entry_hash(n: int, audit_record: AuditRecord, last_hash: str) -> str:
     """Return the hash of an entry: over the hash before it and everything that it says."""
     said = [
         last_hash,
         n,
-        deed.at.astimezone(UTC).isoformat(timespec="microseconds"),
-        deed.actor,
-        deed.action,
-        deed.target,
-        deed.before,
-        deed.after,
-        deed.request_id,
+        audit_record.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        audit_record.actor,
+        audit_record.action,
+        audit_record.target,
+        audit_record.before,
+        audit_record.after,
+        audit_record.request_id,
     ]
     # JSON keeps the fields apart: no two entries can be written as the same text.
     return hashlib.sha256(_encode(said).encode()).hexdigest()
@@ -61,13 +64,15 @@ def seal(n: int, deed: Deed, last_hash: str) -> str:
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def first_broken(entries: Iterable[AuditEntry], last_n: int = 0, last_hash: str = NO_HASH) -> int | None:
+def first_broken_entry(
+    entries: Iterable[AuditEntry], last_n: int = 0, last_hash: str = NO_HASH
+) -> int | None:
     """Return the number at which the chain breaks, None if it holds; oldest first, after the given entry."""
     for entry in entries:
         if entry.n != last_n + 1:
             # Those between are missing, or this one was put where it does not belong.
             return last_n + 1
-        if entry.hash != seal(entry.n, entry.deed, last_hash):
+        if entry.hash != entry_hash(entry.n, entry.audit_record, last_hash):
             return entry.n
         last_n, last_hash = entry.n, entry.hash
     return None

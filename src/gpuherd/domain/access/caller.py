@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuherd.domain.api_key import ADMIN_ID, NO_LIMITS, Limits, Scope
-from gpuherd.domain.audit import Deed
+from gpuherd.domain.access.api_key import ADMIN_ID, NO_LIMITS, Limits, Scope
+from gpuherd.domain.access.audit import AuditRecord
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever holds a key, or gpuherd itself."""
+    """The holder of an API key, or gpuherd itself."""
 
     key_id: str
     scope: Scope
@@ -32,11 +32,13 @@ class Caller:
         """Tell whether this caller may know of something that belongs to `owner`."""
         return self.sees_all or owner == self.key_id
 
-    def does(self, action: str, target: str, at: datetime, before: str = "", after: str = "") -> Deed:
+    def audit_record(
+        self, action: str, target: str, at: datetime, before: str = "", after: str = ""
+    ) -> AuditRecord:
         """Return what this caller does, for the audit log."""
-        return Deed(at, self.key_id, action, target, before, after, self.request_id)
+        return AuditRecord(at, self.key_id, action, target, before, after, self.request_id)
 
 
 ADMIN = Caller(ADMIN_ID, Scope.ADMIN)
-# What nobody asked for by a key.
-HOUSE = Caller("gpuherd", Scope.ADMIN)
+# What gpuherd does by itself.
+SYSTEM_CALLER = Caller("gpuherd", Scope.ADMIN)

@@ -37,7 +37,7 @@ class PortMapping:
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionDetails:
     """How a person gets in. Passwords are left out on purpose: they are never stored."""
 
     ssh: str = ""
@@ -45,7 +45,7 @@ class Connection:
     web_terminal: str = ""
 
 
-NO_CONNECTION = Connection()
+NO_CONNECTION = ConnectionDetails()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Machine:
     # The same tag as in the name, from the environment of the container: a second witness of ownership.
     env_tag: str = ""
     ports: tuple[PortMapping, ...] = ()
-    connection: Connection = NO_CONNECTION
+    connection: ConnectionDetails = NO_CONNECTION
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""What our lists of the cloud prove: a machine seen, a machine missing, and when neither is known.
+"""What our lists of the cloud prove: a machine present, a machine absent, and when neither is known.
 
 A list is weak evidence: it may lag, lose a page, or be empty in an outage. It proves presence at once, and
-absence only when it is complete and shows some *witness*, a machine of ours that surely exists.
-"""
+absence only when it is complete and shows some *witness*, a machine of ours that surely exists."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from gpuherd.domain.copying import replace
-from gpuherd.domain.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.fast_replace import replace
 
 
 class Witness(StrEnum):
@@ -41,7 +40,7 @@ class ListRecord:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ObservedMachine:
     """What the lists say about one machine."""
 
     machine: Machine
@@ -53,7 +52,7 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class Patience:
+class SettlingPolicy:
     """How long we wait before we believe. Everything scales with the settling time of a create."""
 
     settle: timedelta = timedelta(seconds=180)
@@ -75,12 +74,12 @@ class Patience:
         return self.settle / 18
 
     @property
-    def second_sighting(self) -> timedelta:
+    def second_observation(self) -> timedelta:
         """How long after the first sighting of a surplus machine the second one counts."""
         return self.settle / 6
 
     @property
-    def collecting_cycle(self) -> timedelta:
+    def collection_cycle(self) -> timedelta:
         """The span within which no more than a few machines are removed by themselves."""
         return self.settle / 3
 
@@ -96,8 +95,8 @@ def judge_witness(candidates: Iterable[str], listed: Iterable[str]) -> Witness:
     return Witness.SEEN if must_show.intersection(listed) else Witness.MISSING
 
 
-def surely_not_created(
-    sent_at: datetime, lists: Sequence[ListRecord], now: datetime, patience: Patience
+def is_proven_not_created(
+    sent_at: datetime, lists: Sequence[ListRecord], now: datetime, settling: SettlingPolicy
 ) -> bool:
     """Tell whether a create of unknown outcome may be given up, from the lists made since (oldest first).
 
@@ -114,17 +113,19 @@ def surely_not_created(
             continue
         if clean and clean[-1].witness is not record.witness:
             clean.clear()
-        if not clean or record.started_at - clean[-1].started_at >= patience.list_spacing:
+        if not clean or record.started_at - clean[-1].started_at >= settling.list_spacing:
             clean.append(record)
     if len(clean) < CLEAN_LISTS_NEEDED:
         return False
     witnessed = clean[-1].witness is Witness.SEEN
-    needed = patience.settle if witnessed else patience.settle_without_witness
+    needed = settling.settle if witnessed else settling.settle_without_witness
     # The wait is measured to the last list, not to now: only a look that late proves anything.
-    return _waited(sent_at, clean[-1].started_at, lists, patience) >= needed and now >= clean[-1].finished_at
+    return _waited(sent_at, clean[-1].started_at, lists, settling) >= needed and now >= clean[-1].finished_at
 
 
-def _waited(sent_at: datetime, until: datetime, lists: Sequence[ListRecord], patience: Patience) -> timedelta:
+def _waited(
+    sent_at: datetime, until: datetime, lists: Sequence[ListRecord], settling: SettlingPolicy
+) -> timedelta:
     """Return how long we have watched since the call; a gap between lists counts as their spacing at most.
 
     The stamps are of the wall clock, and that may jump ahead by an hour; it must not make us believe sooner.
@@ -133,13 +134,16 @@ def _waited(sent_at: datetime, until: datetime, lists: Sequence[ListRecord], pat
     before = sent_at
     for record in lists:
         if before < record.started_at <= until:
-            waited += min(record.started_at - before, patience.list_spacing)
+            waited += min(record.started_at - before, settling.list_spacing)
             before = record.started_at
     return waited
 
 
-def surely_absent(
-    sighting: Sighting | None, asked_at: datetime | None, lists: Sequence[ListRecord], patience: Patience
+def is_proven_absent(
+    sighting: ObservedMachine | None,
+    asked_at: datetime | None,
+    lists: Sequence[ListRecord],
+    settling: SettlingPolicy,
 ) -> bool:
     """Tell whether a machine that we know by its id is proven to be gone.
 
@@ -153,47 +157,47 @@ def surely_absent(
         return (
             missing is not None
             and sighting.missing_lists >= 2
-            and sighting.changed_at - missing >= patience.absence_spacing
+            and sighting.changed_at - missing >= settling.absence_spacing
         )
     if asked_at is None:
         return False
     looks = [it.started_at for it in lists if it.believable and it.started_at > asked_at]
-    return len(looks) >= 2 and looks[-1] - looks[0] >= patience.absence_spacing
+    return len(looks) >= 2 and looks[-1] - looks[0] >= settling.absence_spacing
 
 
-def compare(
-    known: Mapping[str, Sighting], listing: Listing, record: ListRecord, patience: Patience
-) -> list[Sighting]:
+def diff_listing(
+    known: Mapping[str, ObservedMachine], listing: Listing, record: ListRecord, settling: SettlingPolicy
+) -> list[ObservedMachine]:
     """Return what a list changes in what we know: new machines, changed ones, and those that it misses."""
     now = record.finished_at
-    changed: list[Sighting] = []
+    changed: list[ObservedMachine] = []
     listed = set()
     for machine in listing.machines:
         listed.add(machine.cloud_id)
         before = known.get(machine.cloud_id)
         if before is None:
-            changed.append(Sighting(machine, first_seen_at=now, changed_at=now))
+            changed.append(ObservedMachine(machine, first_seen_at=now, changed_at=now))
         elif before.machine != machine or before.missing_since is not None:
-            changed.append(Sighting(machine, before.first_seen_at, changed_at=now))
+            changed.append(ObservedMachine(machine, before.first_seen_at, changed_at=now))
     if record.believable:
         changed.extend(
             _missed(before, record)
             for cloud_id, before in known.items()
-            if cloud_id not in listed and _counts_as_missing(before, record, patience)
+            if cloud_id not in listed and _counts_as_missing(before, record, settling)
         )
     return changed
 
 
-def _counts_as_missing(before: Sighting, record: ListRecord, patience: Patience) -> bool:
+def _counts_as_missing(before: ObservedMachine, record: ListRecord, settling: SettlingPolicy) -> bool:
     if before.missing_since is None:
         # Seen after this list began: the list is simply older than our knowledge.
         return before.changed_at < record.started_at
     if before.missing_lists >= 2:
         return False
-    return record.finished_at - before.missing_since >= patience.absence_spacing
+    return record.finished_at - before.missing_since >= settling.absence_spacing
 
 
-def _missed(before: Sighting, record: ListRecord) -> Sighting:
+def _missed(before: ObservedMachine, record: ListRecord) -> ObservedMachine:
     return replace(
         before,
         changed_at=record.finished_at,

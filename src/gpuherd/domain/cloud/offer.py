@@ -108,7 +108,7 @@ def check_template(template: Template) -> Template:
 
 
 @dataclass(frozen=True)
-class Order:
+class CreateCall:
     """One create call, complete: what the cloud is asked to rent."""
 
     name: str

@@ -6,21 +6,21 @@ only together with the phase of the machine.
 
 from __future__ import annotations
 
-from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.cloud.machine import Machine, Phase
 
 # `reclaimed` is in no document, but has been seen.
-TAKEN_BACK = frozenset({"notified", "reclaiming", "terminated", "reclaimed"})
+RECLAIM_SPOT_STATUSES = frozenset({"notified", "reclaiming", "terminated", "reclaimed"})
 
 
-def is_announced(machine: Machine | None) -> bool:
+def is_reclaim_announced(machine: Machine | None) -> bool:
     """Tell whether a machine that still runs is about to be taken back."""
     return machine is not None and machine.phase is Phase.RUNNING and _is_marked(machine)
 
 
-def was_taken_back(machine: Machine | None) -> bool:
+def was_reclaimed(machine: Machine | None) -> bool:
     """Tell whether a machine stopped because the cloud took it back, and not because somebody wanted it."""
     return machine is not None and machine.phase is Phase.STOPPED and _is_marked(machine)
 
 
 def _is_marked(machine: Machine) -> bool:
-    return machine.spot_reclaim_at is not None or machine.spot_status in TAKEN_BACK
+    return machine.spot_reclaim_at is not None or machine.spot_status in RECLAIM_SPOT_STATUSES

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpuherd.domain.machine import Machine
+from gpuherd.domain.cloud.machine import Machine
 
-MARK = "gh1"
-SEPARATOR = f"--{MARK}-"
-NAME_CUT = 180
+TAG_PREFIX = "gh1"
+SEPARATOR = f"--{TAG_PREFIX}-"
+NAME_MAX_CHARS = 180
 
-_TAG = re.compile(rf"--({MARK}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\Z")
+_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\Z")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
 
 
@@ -27,32 +27,32 @@ class Tag:
     attempt: int
 
     def __str__(self) -> str:
-        return f"{MARK}-{self.installation}-{self.instance_key}-{self.attempt}"
+        return f"{TAG_PREFIX}-{self.installation}-{self.instance_key}-{self.attempt}"
 
 
 def cloud_name(name: str, tag: Tag) -> str:
     """Return the name under which the cloud shall know the machine."""
-    clean = _NOT_ALLOWED.sub("-", name.casefold()).strip("-")[:NAME_CUT].strip("-")
+    clean = _NOT_ALLOWED.sub("-", name.casefold()).strip("-")[:NAME_MAX_CHARS].strip("-")
     return f"{clean or 'gpu'}--{tag}"
 
 
-def read_tag(machine_name: str) -> Tag | None:
+def parse_tag(machine_name: str) -> Tag | None:
     """Return the tag at the end of a machine's name, or None where there is none."""
     if found := _TAG.search(machine_name):
         return Tag(found[2], found[3], int(found[4]))
     return None
 
 
-def tag_on(machine: Machine) -> str | None:
+def machine_tag(machine: Machine) -> str | None:
     """Return the tag that a machine carries: in its name, or in its environment should the name be lost."""
-    found = read_tag(machine.name)
+    found = parse_tag(machine.name)
     return str(found) if found else machine.env_tag or None
 
 
 def owner_tag(machine: Machine) -> Tag | None:
     """Return whose create call made a machine, as far as its tag tells; None where it carries no tag."""
     # The name has the tag behind a separator, the environment has it alone.
-    return read_tag(f"--{tag}") if (tag := tag_on(machine)) else None
+    return parse_tag(f"--{tag}") if (tag := machine_tag(machine)) else None
 
 
 def plain_name(machine_name: str) -> str:

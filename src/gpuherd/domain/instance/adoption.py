@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.tag import plain_name
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Rental, Status, Wish
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.orphan import LEAVING, Orphan, OrphanOrder
-from gpuherd.domain.tag import plain_name
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Rental, Status, Wish
+from gpuherd.domain.instance.orphan import LEAVING_PHASES, Orphan, OrphanOrder
 
 NAME_MAX = 100
 # These want a new instance, even if the tag names them: what was deleted stays deleted.
-_OVER = frozenset({Status.DELETING, Status.DELETED})
+_ENDED_STATUSES = frozenset({Status.DELETING, Status.DELETED})
 
 
 @dataclass(frozen=True)
-class Terms:
+class AdoptionTerms:
     """What an adoption needs to know beside the machine."""
 
     rental: Rental | None
@@ -30,16 +30,16 @@ class Terms:
 def check_adoptable(orphan: Orphan) -> None:
     """Refuse a machine that is on its way out."""
     leaving = orphan.order is OrphanOrder.DELETE and orphan.asked_at is not None
-    if leaving or orphan.machine.phase in LEAVING:
+    if leaving or orphan.machine.phase in LEAVING_PHASES:
         raise Conflict(f"machine {orphan.cloud_id} is being removed", code="ORPHAN_LEAVING")
 
 
-def can_take_back(it: Instance, cloud_id: str) -> bool:
+def can_rebind(it: Instance, cloud_id: str) -> bool:
     """Tell whether the instance that a machine's tag names may have that machine."""
-    return it.status not in _OVER and it.cloud_id in (None, cloud_id)
+    return it.status not in _ENDED_STATUSES and it.cloud_id in (None, cloud_id)
 
 
-def new_instance(instance_id: str, machine: Machine, terms: Terms) -> Instance:
+def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> Instance:
     """Return an instance that is made for a machine."""
     known = {it.value for it in BillingMode}
     mode = BillingMode(machine.billing_mode) if machine.billing_mode in known else BillingMode.ON_DEMAND
@@ -63,9 +63,9 @@ def new_instance(instance_id: str, machine: Machine, terms: Terms) -> Instance:
     return with_machine(blank, machine, terms)
 
 
-def with_machine(it: Instance, machine: Machine, terms: Terms) -> Instance:
+def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instance:
     """Return an instance with the machine that it gets; goal and status follow what the machine is doing."""
-    goal, status = _FOLLOWS.get(machine.phase, (Goal.RUNNING, Status.STARTING))
+    goal, status = _GOAL_AND_STATUS_BY_PHASE.get(machine.phase, (Goal.RUNNING, Status.STARTING))
     now, runs = terms.now, status is Status.RUNNING
     return replace(
         it,
@@ -90,7 +90,7 @@ def with_machine(it: Instance, machine: Machine, terms: Terms) -> Instance:
     )
 
 
-_FOLLOWS = {
+_GOAL_AND_STATUS_BY_PHASE = {
     Phase.RUNNING: (Goal.RUNNING, Status.RUNNING),
     Phase.STOPPING: (Goal.STOPPED, Status.STOPPING),
     Phase.STOPPED: (Goal.STOPPED, Status.EXITED),

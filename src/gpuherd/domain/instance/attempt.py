@@ -19,7 +19,7 @@ class AttemptState(StrEnum):
     ABANDONED = "abandoned"
 
 
-OPEN = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
+OPEN_STATES = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Attempt:
 
     @property
     def is_open(self) -> bool:
-        return self.state in OPEN
+        return self.state in OPEN_STATES
 
     @property
     def offer_key(self) -> tuple[str, str]:

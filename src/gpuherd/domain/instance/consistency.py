@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuherd.domain.instance import ENDED, USABLE, Instance, Status
-from gpuherd.domain.machine import BOOTING, Machine, Phase
+from gpuherd.domain.cloud.machine import BOOTING, Machine, Phase
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, USABLE_STATUSES, Instance, Status
 
 
 class Consistency(StrEnum):
@@ -22,7 +22,7 @@ class Consistency(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConsistencyVerdict:
     """The judgement, and a sentence for people."""
 
     consistency: Consistency
@@ -30,7 +30,7 @@ class Verdict:
 
 
 # The first is what a phase is called when we know nothing finer.
-SAME_STORY = {
+STATUSES_BY_PHASE = {
     Phase.CREATING: (Status.CREATING,),
     Phase.PULLING: (Status.STARTING,),
     Phase.STARTING: (Status.STARTING,),
@@ -42,61 +42,67 @@ SAME_STORY = {
     Phase.REMOVING: (Status.DELETING,),
     Phase.ABSENT: (Status.DELETED,),
 }
-DOWN = (Phase.STOPPED, Phase.FROZEN)
+DOWN_PHASES = (Phase.STOPPED, Phase.FROZEN)
 
 
 def cloud_status(machine: Machine, known: Status | None = None) -> Status | None:
     """Return what the cloud says in our words; `known` where it says the same, and where it says nothing."""
-    same = SAME_STORY.get(machine.phase)
+    same = STATUSES_BY_PHASE.get(machine.phase)
     if same is None:
         return known
     return known if known in same else same[0]
 
 
-def judge_pair(instance: Instance, machine: Machine) -> Verdict:
+def judge_with_machine(instance: Instance, machine: Machine) -> ConsistencyVerdict:
     """Compare an instance with its machine."""
-    same = SAME_STORY.get(machine.phase)
+    same = STATUSES_BY_PHASE.get(machine.phase)
     says = machine.raw_status or machine.phase.value
     if same is None:
-        return Verdict(Consistency.CONFLICTED, f"the cloud says {says!r}, a word that gpuherd does not know")
+        return ConsistencyVerdict(
+            Consistency.CONFLICTED, f"the cloud says {says!r}, a word that gpuherd does not know"
+        )
     if instance.status in same:
-        return Verdict(Consistency.CONSISTENT, "both say the same")
-    if order := _unheeded_order(instance, machine.phase):
-        return Verdict(Consistency.LOCAL_NEWER, f"{order}; the cloud still says {says!r}")
+        return ConsistencyVerdict(Consistency.CONSISTENT, "both say the same")
+    if order := _pending_order(instance, machine.phase):
+        return ConsistencyVerdict(Consistency.LOCAL_NEWER, f"{order}; the cloud still says {says!r}")
     if instance.releasing:
-        return Verdict(Consistency.CONSISTENT, "the machine is being given back")
-    if instance.status in ENDED:
-        return Verdict(Consistency.CONFLICTED, f"{instance.status} here, but the cloud says {says!r}")
-    if instance.status in USABLE and machine.phase in BOOTING:
-        return Verdict(Consistency.CONFLICTED, f"was usable already, but the cloud says {says!r}")
-    return Verdict(Consistency.NOVITA_NEWER, f"{instance.status} here, while the cloud says {says!r}")
+        return ConsistencyVerdict(Consistency.CONSISTENT, "the machine is being given back")
+    if instance.status in TERMINAL_STATUSES:
+        return ConsistencyVerdict(
+            Consistency.CONFLICTED, f"{instance.status} here, but the cloud says {says!r}"
+        )
+    if instance.status in USABLE_STATUSES and machine.phase in BOOTING:
+        return ConsistencyVerdict(Consistency.CONFLICTED, f"was usable already, but the cloud says {says!r}")
+    return ConsistencyVerdict(
+        Consistency.NOVITA_NEWER, f"{instance.status} here, while the cloud says {says!r}"
+    )
 
 
-def judge_alone(instance: Instance, *, awaited: bool, list_complete: bool) -> Verdict:
+def judge_without_machine(instance: Instance, *, awaited: bool, list_complete: bool) -> ConsistencyVerdict:
     """Judge an instance without a machine in the list; `awaited`: a create call of it has no outcome yet."""
     if awaited:
         reason = "a create call has no clear answer yet, and the cloud shows no machine of it"
-        return Verdict(Consistency.LOCAL_NEWER, reason)
+        return ConsistencyVerdict(Consistency.LOCAL_NEWER, reason)
     if instance.cloud_id is None:
-        return Verdict(Consistency.CONSISTENT, "no machine is rented")
+        return ConsistencyVerdict(Consistency.CONSISTENT, "no machine is rented")
     if not list_complete:
-        return Verdict(
+        return ConsistencyVerdict(
             Consistency.LOCAL_NEWER, "the cloud's list was incomplete and did not show the machine"
         )
-    if instance.status in ENDED or instance.status is Status.DELETING:
-        return Verdict(Consistency.CONSISTENT, "the cloud does not list the machine any more")
+    if instance.status in TERMINAL_STATUSES or instance.status is Status.DELETING:
+        return ConsistencyVerdict(Consistency.CONSISTENT, "the cloud does not list the machine any more")
     if instance.status is Status.CREATING:
-        return Verdict(Consistency.LOCAL_NEWER, "the cloud does not list the new machine yet")
+        return ConsistencyVerdict(Consistency.LOCAL_NEWER, "the cloud does not list the new machine yet")
     reason = "the cloud does not list the machine; one list alone does not prove that it is gone"
-    return Verdict(Consistency.CONFLICTED, reason)
+    return ConsistencyVerdict(Consistency.CONFLICTED, reason)
 
 
-def _unheeded_order(instance: Instance, phase: Phase) -> str:
+def _pending_order(instance: Instance, phase: Phase) -> str:
     """Return what is asked of the cloud and not to be seen there yet, or nothing."""
     if instance.releasing or instance.status is Status.DELETING:
         return "" if phase in (Phase.REMOVING, Phase.ABSENT) else "asked to be removed"
     if instance.status is Status.STOPPING:
-        return "" if phase in DOWN else "asked to stop"
+        return "" if phase in DOWN_PHASES else "asked to stop"
     # Only a machine that was up before is asked to start; a new one boots by itself.
     restarted = instance.status is Status.STARTING and instance.stopped_at is not None
-    return "asked to start" if restarted and phase in (*DOWN, Phase.STOPPING) else ""
+    return "asked to start" if restarted and phase in (*DOWN_PHASES, Phase.STOPPING) else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.instance.instance import Instance, Status
 
 CREATED = "instance.created"
 PLANNED = "instance.planned"
@@ -85,6 +85,6 @@ class Event:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def is_told(event: Event, instance: Instance) -> bool:
+def goes_to_instance_webhook(event: Event, instance: Instance) -> bool:
     """Tell whether this event goes out as a webhook."""
     return instance.webhook_url is not None and event.type in WEBHOOK_TYPES

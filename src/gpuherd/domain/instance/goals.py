@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.operation import Operation, OperationKind, requested
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.operation import Operation, OperationKind, requested
 
 STOPPABLE = frozenset(
     {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.MIGRATING}

@@ -76,10 +76,10 @@ def describe_config(check: HealthCheck) -> dict[str, Any]:
     return {key: _plain(getattr(check, name)) for key, (name, _) in _FIELDS.items()}
 
 
-Read = Callable[[Any], Any]
+FieldParser = Callable[[Any], Any]
 
 
-def _whole(least: int, most: int) -> Read:
+def _integer(least: int, most: int) -> FieldParser:
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"must be a whole number from {least} to {most}")
@@ -88,7 +88,7 @@ def _whole(least: int, most: int) -> Read:
     return read
 
 
-def _or_none(read: Read) -> Read:
+def _or_none(read: FieldParser) -> FieldParser:
     return lambda value: None if value is None else read(value)
 
 
@@ -109,7 +109,7 @@ def _statuses(value: Any) -> tuple[int, ...]:
     if not 1 <= len(given) <= _STATUSES_MAX:
         raise ValueError(f"must be a status or a list of 1 to {_STATUSES_MAX} statuses")
     # Smaller ones are never the final answer to a request.
-    read = _whole(200, 599)
+    read = _integer(200, 599)
     return tuple(sorted({read(status) for status in given}))
 
 
@@ -121,13 +121,13 @@ def _text(value: Any) -> str:
     return value
 
 
-_FIELDS: dict[str, tuple[str, Read]] = {
-    "targetPort": ("target_port", _or_none(_whole(1, 65535))),
+_FIELDS: dict[str, tuple[str, FieldParser]] = {
+    "targetPort": ("target_port", _or_none(_integer(1, 65535))),
     "path": ("path", _path),
-    "timeoutMs": ("timeout_ms", _whole(100, 60_000)),
-    "retryAttempts": ("retry_attempts", _whole(0, 10)),
-    "retryDelayMs": ("retry_delay_ms", _whole(50, 30_000)),
-    "maxWaitTimeMs": ("max_wait_ms", _whole(1_000, 1_800_000)),
+    "timeoutMs": ("timeout_ms", _integer(100, 60_000)),
+    "retryAttempts": ("retry_attempts", _integer(0, 10)),
+    "retryDelayMs": ("retry_delay_ms", _integer(50, 30_000)),
+    "maxWaitTimeMs": ("max_wait_ms", _integer(1_000, 1_800_000)),
     "expectedStatus": ("expected_status", _or_none(_statuses)),
     "bodyContains": ("body_contains", _or_none(_text)),
 }

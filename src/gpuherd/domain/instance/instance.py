@@ -7,12 +7,13 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from gpuherd.domain.api_key import ADMIN_ID
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.health import Health, HealthCheck
-from gpuherd.domain.machine import NO_CONNECTION, Connection, PortMapping
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.operation import Operation
+from gpuherd.domain.access.api_key import ADMIN_ID
+from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.health import Health
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.operation import Operation
 
 
 class Goal(StrEnum):
@@ -106,7 +107,7 @@ class Instance:
     cloud_id: str | None = None
     rental: Rental | None = None
     ports: tuple[PortMapping, ...] = ()
-    connection: Connection = NO_CONNECTION
+    connection: ConnectionDetails = NO_CONNECTION
     # Our tag was seen on the machine, so recovery by name works for it.
     tag_verified: bool = False
     started_at: datetime | None = None
@@ -145,5 +146,5 @@ class Instance:
 
 
 ID_PREFIX = "inst_"
-USABLE = frozenset({Status.RUNNING, Status.READY})
-ENDED = frozenset({Status.FAILED, Status.DELETED})
+USABLE_STATUSES = frozenset({Status.RUNNING, Status.READY})
+TERMINAL_STATUSES = frozenset({Status.FAILED, Status.DELETED})

@@ -4,83 +4,91 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.instance import ENDED, Goal, Instance, OnFailure, Status
-from gpuherd.domain.machine import BOOTING, Phase
-from gpuherd.domain.operation import OperationKind
-from gpuherd.domain.reclaim import is_announced, was_taken_back
-from gpuherd.domain.steps import (
-    LOOK_AGAIN,
+from gpuherd.domain.cloud.machine import BOOTING, Phase
+from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, was_reclaimed
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.steps import (
+    RESYNC_INTERVAL,
+    AnnounceReclaim,
     Become,
     CheckHealth,
     Delete,
     Fail,
+    Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
-    Rest,
-    Sight,
+    Settled,
     Start,
     Step,
     Stop,
     Wait,
-    Warn,
 )
 
 # The cloud was asked and nothing moved for so long: ask again.
-REPEAT_DELETE = timedelta(seconds=30)
-REPEAT_ASK = timedelta(seconds=60)
+REPEAT_DELETE_AFTER = timedelta(seconds=30)
+REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 VANISHED = "INSTANCE_VANISHED"
 
 
-def next_step(instance: Instance, attempt: Attempt | None, sight: Sight, now: datetime) -> Step:
+def next_step(instance: Instance, attempt: Attempt | None, observation: Observation, now: datetime) -> Step:
     """Decide the one thing to do now so that `instance` comes closer to its goal."""
     if attempt is not None and attempt.is_open:
         return _resolve(instance, now)
     if instance.releasing:
-        return _release(instance, sight, now)
+        return _release(instance, observation, now)
     if instance.goal is Goal.DELETED:
-        return _go_away(instance, sight, now)
-    if instance.status in ENDED:
-        return _come_back(instance, sight, now)
+        return _delete_machine(instance, observation, now)
+    if instance.status in TERMINAL_STATUSES:
+        return _recover_vanished(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
-        return _go_down(instance, sight, now)
-    if is_announced(sight.machine) and not instance.reclaim_told and instance.status is not Status.EXITED:
-        return Warn()
+        return _stop_machine(instance, observation, now)
+    if (
+        is_reclaim_announced(observation.machine)
+        and not instance.reclaim_told
+        and instance.status is not Status.EXITED
+    ):
+        return AnnounceReclaim()
     if instance.usable or instance.status in (Status.EXITED, Status.MIGRATING):
-        return _watch(instance, sight)
-    if now >= instance.deadline and not is_followed(instance):
-        return Fail(_timeout_code(instance), f"not usable in time: {_where(instance, sight)}")
+        return _follow(instance, observation)
+    if now >= instance.deadline and not was_started_externally(instance):
+        return Fail(_timeout_code(instance), f"not usable in time: {_progress_words(instance, observation)}")
     if instance.cloud_id is None:
         return Rent()
-    return _come_up(instance, sight, now)
+    return _boot(instance, observation, now)
 
 
 def _resolve(instance: Instance, now: datetime) -> Step:
     """Whatever the goal is: first find out whether a machine exists."""
-    wanted = instance.goal is Goal.RUNNING and instance.status not in ENDED
+    wanted = instance.goal is Goal.RUNNING and instance.status not in TERMINAL_STATUSES
     if wanted and now >= instance.deadline:
         words = "not usable in time: the outcome of the create call is not known yet"
         return Fail("OUTCOME_UNKNOWN", words)
     return Resolve()
 
 
-def _come_up(instance: Instance, sight: Sight, now: datetime) -> Step:
+def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Follow a machine until it can be used, from its creation or from a start."""
-    machine = sight.machine
+    machine = observation.machine
     again = is_starting_again(instance)
-    match sight.phase:
+    match observation.phase:
         case Phase.ABSENT | Phase.REMOVING:
             # Never re-create what vanished: that spends money nobody asked for.
             return Fail(VANISHED, "the machine vanished from the cloud before it was usable")
         case Phase.RUNNING:
-            return _greet(instance)
+            return _check_usable(instance)
         case Phase.STOPPED if again:
-            return Start() if _overdue(instance, now, REPEAT_ASK) else Wait(_until(instance, now))
-        case Phase.STOPPED if is_followed(instance):
-            return _stopped(sight)
-        case Phase.STOPPED if was_taken_back(machine):
+            return (
+                Start()
+                if _overdue(instance, now, REPEAT_REQUEST_AFTER)
+                else Wait(_recheck_delay(instance, now))
+            )
+        case Phase.STOPPED if was_started_externally(instance):
+            return _stopped(observation)
+        case Phase.STOPPED if was_reclaimed(machine):
             return Fail("SPOT_RECLAIMED", "the cloud took the spot machine back before it was usable")
         case _ if machine is not None and machine.error:
             return Fail("STARTUP_FAILED", f"the cloud could not start the machine: {machine.error}")
@@ -89,10 +97,10 @@ def _come_up(instance: Instance, sight: Sight, now: datetime) -> Step:
         case Phase.PULLING | Phase.STARTING if instance.status is Status.CREATING:
             return Become(Status.STARTING)
         case _:
-            return Wait(_until(instance, now))
+            return Wait(_recheck_delay(instance, now))
 
 
-def _greet(instance: Instance) -> Step:
+def _check_usable(instance: Instance) -> Step:
     """The machine runs; find out whether it can be used."""
     match instance.status:
         case Status.RUNNING:
@@ -104,17 +112,17 @@ def _greet(instance: Instance) -> Step:
             return ReadDetails()
 
 
-def _watch(instance: Instance, sight: Sight) -> Step:
+def _follow(instance: Instance, observation: Observation) -> Step:
     """Keep an eye on a machine that is in use, or was."""
-    match sight.phase:
+    match observation.phase:
         case Phase.STOPPED if instance.status is not Status.EXITED:
-            return _stopped(sight)
+            return _stopped(observation)
         case Phase.RUNNING if instance.status in (Status.EXITED, Status.MIGRATING):
             # Somebody started it past us, or it was moved. We follow what is; its ports have changed.
             return ReadDetails()
         case Phase.MIGRATING if instance.usable:
             return Become(Status.MIGRATING)
-        case Phase.RUNNING if _was_moved(instance, sight):
+        case Phase.RUNNING if _was_moved(instance, observation):
             return ReadDetails()
         case Phase.ABSENT:
             return Fail(VANISHED, "the machine vanished from the cloud")
@@ -122,33 +130,33 @@ def _watch(instance: Instance, sight: Sight) -> Step:
             return Wait()
         case _:
             # A flap back to booting is an observation, not a change of status (it was usable once).
-            return Rest()
+            return Settled()
 
 
-def _was_moved(instance: Instance, sight: Sight) -> bool:
+def _was_moved(instance: Instance, observation: Observation) -> bool:
     """Tell whether the machine was moved while nobody looked: other ways lead to it now."""
-    shown = sight.machine.ports if sight.machine else ()
+    shown = observation.machine.ports if observation.machine else ()
     # Novita's documents show lists without endpoints; what is not there cannot differ.
     if not shown or not all(port.endpoint for port in shown) or set(shown) == set(instance.ports):
         return False
     # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
     known_at = instance.started_at
-    return sight.changed_at is not None and known_at is not None and sight.changed_at > known_at
+    return observation.changed_at is not None and known_at is not None and observation.changed_at > known_at
 
 
-def _stopped(sight: Sight) -> Step:
-    taken = was_taken_back(sight.machine)
+def _stopped(observation: Observation) -> Step:
+    taken = was_reclaimed(observation.machine)
     return Become(Status.EXITED, "the cloud took the spot machine back" if taken else "")
 
 
-def _come_back(instance: Instance, sight: Sight, now: datetime) -> Step:
+def _recover_vanished(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Let rest what has ended; but a machine that was thought lost and is listed again costs money."""
     lost = instance.last_error is not None and instance.last_error.code == VANISHED
-    if not lost or sight.phase not in (Phase.RUNNING, Phase.STOPPED):
-        return Rest()
+    if not lost or observation.phase not in (Phase.RUNNING, Phase.STOPPED):
+        return Settled()
     if instance.goal is Goal.STOPPED:
-        return _go_down(instance, sight, now)
-    if sight.phase is Phase.STOPPED:
+        return _stop_machine(instance, observation, now)
+    if observation.phase is Phase.STOPPED:
         return Become(Status.EXITED)
     if instance.ready_at is None:
         return ReadDetails()
@@ -156,11 +164,11 @@ def _come_back(instance: Instance, sight: Sight, now: datetime) -> Step:
     return Become(Status.READY if instance.health_check else Status.RUNNING)
 
 
-def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
+def _stop_machine(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Stop a machine; this costs money until it is done, so it is never given up."""
-    overdue = _overdue(instance, now, REPEAT_ASK)
+    overdue = _overdue(instance, now, REPEAT_REQUEST_AFTER)
     start_asked = _asked_before(instance, now)
-    match sight.phase:
+    match observation.phase:
         case Phase.STOPPED if start_asked and not overdue:
             # The start that this stop puts aside may be on its way: what we see may be older than that.
             return Wait()
@@ -170,35 +178,37 @@ def _go_down(instance: Instance, sight: Sight, now: datetime) -> Step:
             return Fail(VANISHED, "the machine vanished from the cloud")
         case Phase.RUNNING | Phase.UNKNOWN if start_asked or overdue:
             return Stop()
-        case phase if phase in BOOTING and _never_boots(instance, sight, now):
+        case phase if phase in BOOTING and _never_boots(instance, observation, now):
             # It costs money, and the cloud stops only what runs.
-            error = sight.machine.error if sight.machine else ""
-            return Fail("STARTUP_FAILED", f"it cannot be stopped: {error or _where(instance, sight)}")
+            error = observation.machine.error if observation.machine else ""
+            return Fail(
+                "STARTUP_FAILED", f"it cannot be stopped: {error or _progress_words(instance, observation)}"
+            )
         case _:
             # While it boots or migrates it cannot be stopped yet; the next change wakes us.
             return Wait()
 
 
-def _go_away(instance: Instance, sight: Sight, now: datetime) -> Step:
+def _delete_machine(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Delete a machine, and go on until the cloud proves that it is gone."""
     if instance.status is Status.DELETED:
-        return Rest()
-    if instance.cloud_id is None or sight.phase is Phase.ABSENT:
+        return Settled()
+    if instance.cloud_id is None or observation.phase is Phase.ABSENT:
         return Become(Status.DELETED)
-    return _remove(instance, sight, now)
+    return _remove(instance, observation, now)
 
 
-def _release(instance: Instance, sight: Sight, now: datetime) -> Step:
+def _release(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Give the machine of a failed instance back."""
-    if instance.cloud_id is None or sight.phase is Phase.ABSENT:
+    if instance.cloud_id is None or observation.phase is Phase.ABSENT:
         return Released()
-    return _remove(instance, sight, now)
+    return _remove(instance, observation, now)
 
 
-def _remove(instance: Instance, sight: Sight, now: datetime) -> Step:
-    if sight.phase is not Phase.REMOVING and _overdue(instance, now, REPEAT_DELETE):
+def _remove(instance: Instance, observation: Observation, now: datetime) -> Step:
+    if observation.phase is not Phase.REMOVING and _overdue(instance, now, REPEAT_DELETE_AFTER):
         return Delete()
-    return Wait(REPEAT_DELETE)
+    return Wait(REPEAT_DELETE_AFTER)
 
 
 def is_starting_again(instance: Instance) -> bool:
@@ -207,7 +217,7 @@ def is_starting_again(instance: Instance) -> bool:
     return operation is not None and operation.is_running and operation.kind is OperationKind.START
 
 
-def is_followed(instance: Instance) -> bool:
+def was_started_externally(instance: Instance) -> bool:
     """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
     came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
     return bool(came_up_once) and not is_starting_again(instance)
@@ -219,9 +229,9 @@ def must_release(instance: Instance) -> bool:
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
-def _never_boots(instance: Instance, sight: Sight, now: datetime) -> bool:
+def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
     """Tell whether a first boot has failed, or takes longer than it may."""
-    failed = sight.machine is not None and bool(sight.machine.error)
+    failed = observation.machine is not None and bool(observation.machine.error)
     return instance.ready_at is None and instance.stopped_at is None and (failed or now >= instance.deadline)
 
 
@@ -240,10 +250,10 @@ def _asked_before(instance: Instance, now: datetime) -> bool:
     return instance.asked_at < operation.requested_at <= now
 
 
-def _until(instance: Instance, now: datetime) -> timedelta:
-    if is_followed(instance):
-        return LOOK_AGAIN
-    return min(LOOK_AGAIN, max(instance.deadline - now, timedelta(0)))
+def _recheck_delay(instance: Instance, now: datetime) -> timedelta:
+    if was_started_externally(instance):
+        return RESYNC_INTERVAL
+    return min(RESYNC_INTERVAL, max(instance.deadline - now, timedelta(0)))
 
 
 def _timeout_code(instance: Instance) -> str:
@@ -252,13 +262,13 @@ def _timeout_code(instance: Instance) -> str:
     return "NETWORK_ERROR" if instance.asked_at is None else "STARTUP_TIMEOUT"
 
 
-def _where(instance: Instance, sight: Sight) -> str:
+def _progress_words(instance: Instance, observation: Observation) -> str:
     if instance.cloud_id is None:
         return "no machine could be rented"
-    if sight.phase is Phase.ABSENT:
+    if observation.phase is Phase.ABSENT:
         return "the machine vanished from the cloud"
-    if sight.machine is None:
+    if observation.machine is None:
         return "the cloud has not shown the machine yet"
-    if sight.phase in BOOTING:
-        return f"still {sight.machine.raw_status or sight.phase} at the deadline"
-    return f"the machine is {sight.machine.raw_status or sight.phase}"
+    if observation.phase in BOOTING:
+        return f"still {observation.machine.raw_status or observation.phase} at the deadline"
+    return f"the machine is {observation.machine.raw_status or observation.phase}"

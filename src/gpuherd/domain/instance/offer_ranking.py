@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import NoCapacity, NotFound
-from gpuherd.domain.instance import Optimize, Wish
-from gpuherd.domain.offer import Offer
+from gpuherd.domain.instance.instance import Optimize, Wish
 
-UNPRICED = Decimal("Infinity")
+UNPRICED_LAST = Decimal("Infinity")
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RejectedOffer:
     """An offer that will not be tried, and why."""
 
     offer: Offer
@@ -27,7 +27,7 @@ class Ranking:
     """All offers for a wish: those to try, best first, and those not to try."""
 
     accepted: tuple[Offer, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RejectedOffer, ...]
 
     def reasons_by_region(self) -> list[dict[str, Any]]:
         """Return, for people and programs, why each region had nothing."""
@@ -43,7 +43,7 @@ class Ranking:
         return [{"region": region, "offers": offers} for region, offers in regions.items()]
 
 
-def named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...]:
+def offers_named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...]:
     """Return the offers that a person means by `product_name`: the exact name, else all that contain it."""
     wanted = product_name.strip().casefold()
     everything = tuple(offers)
@@ -59,10 +59,10 @@ def rank_offers(
     `sold_out` holds the (product, region) pairs that already refused this very wish.
     """
     accepted: list[Offer] = []
-    refused: list[Refusal] = []
+    refused: list[RejectedOffer] = []
     for offer in offers:
-        if reason := why_not(offer, wish, sold_out):
-            refused.append(Refusal(offer, reason))
+        if reason := rejection_reason(offer, wish, sold_out):
+            refused.append(RejectedOffer(offer, reason))
         else:
             accepted.append(offer)
     accepted.sort(key=lambda offer: _rank(offer, wish))
@@ -70,7 +70,9 @@ def rank_offers(
     return Ranking(tuple(accepted), tuple(refused))
 
 
-def why_not(offer: Offer, wish: Wish, sold_out: Collection[tuple[str, str]] = frozenset()) -> str | None:
+def rejection_reason(
+    offer: Offer, wish: Wish, sold_out: Collection[tuple[str, str]] = frozenset()
+) -> str | None:
     """Return why this offer does not fit the wish, or None if it does."""
     price = offer.gpu_hourly_usd(wish.billing_mode)
     if wish.regions and offer.region not in wish.regions:
@@ -90,7 +92,7 @@ def why_not(offer: Offer, wish: Wish, sold_out: Collection[tuple[str, str]] = fr
 
 def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     """Return what `product_name` means, or say that the catalogue has no such product."""
-    found = named(offers, wish.product_name)
+    found = offers_named(offers, wish.product_name)
     if not found:
         raise NotFound(f"no product is called {wish.product_name!r}", code="PRODUCT_NOT_FOUND")
     return found
@@ -114,8 +116,8 @@ def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
 def _rank(offer: Offer, wish: Wish) -> tuple[int, Decimal, int, int, str, str]:
     price = offer.gpu_hourly_usd(wish.billing_mode)
     return (
-        _place(offer, wish),
-        UNPRICED if price is None else price,
+        _region_rank(offer, wish),
+        UNPRICED_LAST if price is None else price,
         -offer.memory_gb_per_gpu,
         -offer.cpu_per_gpu,
         offer.product_id,
@@ -123,7 +125,7 @@ def _rank(offer: Offer, wish: Wish) -> tuple[int, Decimal, int, int, str, str]:
     )
 
 
-def _place(offer: Offer, wish: Wish) -> int:
+def _region_rank(offer: Offer, wish: Wish) -> int:
     """Return the place of the offer's region in the user's order; all alike when only the price counts."""
     if wish.optimize is Optimize.PRICE:
         return 0

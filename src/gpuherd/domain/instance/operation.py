@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from gpuherd.domain.copying import replace
-from gpuherd.domain.failure import Failure
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.failure import Failure
 
 
 class OperationKind(StrEnum):

@@ -12,26 +12,26 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.lifecycle import must_release
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.sighting import Patience
-from gpuherd.domain.tag import owner_tag
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lifecycle import must_release
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"
 # Asked again after so long, twice as long each time, and never more seldom than this.
-REPEAT_FIRST = timedelta(seconds=30)
-REPEAT_CAP = timedelta(minutes=10)
+REQUEST_BACKOFF_FIRST = timedelta(seconds=30)
+REQUEST_BACKOFF_CAP = timedelta(minutes=10)
 DELETES_ALWAYS_ALLOWED = 2
 HOUR = timedelta(hours=1)
 # On its way out; nothing is left to ask for.
-LEAVING = frozenset({Phase.REMOVING, Phase.ABSENT})
+LEAVING_PHASES = frozenset({Phase.REMOVING, Phase.ABSENT})
 # No GPU is billed; a disk may be.
-NOT_BILLED = LEAVING | {Phase.STOPPED, Phase.FROZEN, Phase.CREATING}
+UNBILLED_PHASES = LEAVING_PHASES | {Phase.STOPPED, Phase.FROZEN, Phase.CREATING}
 
 
 class OrphanVerdict(StrEnum):
@@ -52,7 +52,7 @@ class OrphanOrder(StrEnum):
     DELETE = "delete"
 
 
-class Ending(StrEnum):
+class OrphanEnding(StrEnum):
     """Why a machine is no orphan any more."""
 
     GONE = "gone"
@@ -62,7 +62,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Records:
+class MachineRecords:
     """What we hold about one machine."""
 
     # The instance that has it.
@@ -74,7 +74,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Finding:
+class OrphanFinding:
     """The judgement on one machine, with a sentence for people."""
 
     verdict: OrphanVerdict
@@ -88,7 +88,7 @@ class Orphan:
     """One line of the ledger."""
 
     machine: Machine
-    finding: Finding
+    finding: OrphanFinding
     first_seen_at: datetime
     # Since when the verdict is what it is.
     judged_at: datetime
@@ -106,7 +106,7 @@ class Orphan:
     tries: int = 0
     error: str = ""
     gone_at: datetime | None = None
-    ending: Ending | None = None
+    ending: OrphanEnding | None = None
     # The instance that it has become.
     adopted_as: str | None = None
     version: int = 0
@@ -126,7 +126,7 @@ class Orphan:
     @property
     def hourly_usd(self) -> Decimal | None:
         """What it costs an hour now."""
-        if self.running_usd is not None and self.machine.phase in NOT_BILLED:
+        if self.running_usd is not None and self.machine.phase in UNBILLED_PHASES:
             return Decimal(0)
         return self.running_usd
 
@@ -142,45 +142,45 @@ class Orphan:
         """Return what it has cost as far as we can know, as if it had run from the beginning."""
         if self.running_usd is None:
             return None
-        until = now if self.machine.phase not in NOT_BILLED else self.changed_at or now
+        until = now if self.machine.phase not in UNBILLED_PHASES else self.changed_at or now
         seconds = Decimal(max(until - self.since, timedelta(0)) // timedelta(seconds=1))
         return (self.running_usd * seconds / Decimal(HOUR.total_seconds())).quantize(Decimal("0.0001"))
 
 
-def judge(machine: Machine, records: Records, installation: str) -> Finding | None:
+def judge_machine(machine: Machine, records: MachineRecords, installation: str) -> OrphanFinding | None:
     """Tell whose machine it is; None: an instance of ours has it, or is about to find out that it does."""
     if records.bound is not None:
         return _judge_bound(records.bound)
     tag = owner_tag(machine)
     if tag is None:
-        return Finding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
+        return OrphanFinding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
     if tag.installation != installation:
         reason = f"it belongs to another installation of gpuherd ({tag.installation})"
-        return Finding(OrphanVerdict.FOREIGN, reason)
+        return OrphanFinding(OrphanVerdict.FOREIGN, reason)
     named = records.named.id if records.named else None
     if records.attempt is None:
         reason = "it carries our tag, but this database has no record of its create call"
-        return Finding(OrphanVerdict.UNRECORDED, reason, named)
+        return OrphanFinding(OrphanVerdict.UNRECORDED, reason, named)
     if records.attempt.is_open:
         return None
-    return Finding(OrphanVerdict.SURPLUS, _superfluous(records.attempt, records.named), named)
+    return OrphanFinding(OrphanVerdict.SURPLUS, _surplus_reason(records.attempt, records.named), named)
 
 
-def _judge_bound(it: Instance) -> Finding | None:
-    if not is_given_up(it):
+def _judge_bound(it: Instance) -> OrphanFinding | None:
+    if not has_given_up_machine(it):
         return None
     what = "was deleted" if it.status is Status.DELETED else "has given its machine back"
-    return Finding(OrphanVerdict.SURPLUS, f"instance {it.id} {what}, but the machine is there", it.id)
+    return OrphanFinding(OrphanVerdict.SURPLUS, f"instance {it.id} {what}, but the machine is there", it.id)
 
 
-def is_given_up(it: Instance) -> bool:
+def has_given_up_machine(it: Instance) -> bool:
     """Tell whether an instance does not count on its machine any more."""
     # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
     released = it.status is Status.FAILED and must_release(it) and not it.releasing
     return it.status is Status.DELETED or released
 
 
-def _superfluous(attempt: Attempt, named: Instance | None) -> str:
+def _surplus_reason(attempt: Attempt, named: Instance | None) -> str:
     if attempt.state is AttemptState.BOUND:
         other = f"has the machine {named.cloud_id}" if named and named.cloud_id else "has let go of it"
         return f"instance {attempt.instance_id} {other}"
@@ -188,7 +188,7 @@ def _superfluous(attempt: Attempt, named: Instance | None) -> str:
     return f"create call {attempt.n} of instance {attempt.instance_id} was {what}, but made a machine"
 
 
-def claimed(cloud_id: str, instance_id: str) -> Conflict:
+def machine_claimed_error(cloud_id: str, instance_id: str) -> Conflict:
     """Return the refusal to treat a machine as an orphan that an instance of ours has."""
     return Conflict(
         f"machine {cloud_id} belongs to instance {instance_id}; start, stop or delete that instead",
@@ -197,9 +197,9 @@ def claimed(cloud_id: str, instance_id: str) -> Conflict:
     )
 
 
-def is_confirmed(judged_at: datetime, seen_at: datetime, patience: Patience) -> bool:
+def is_confirmed(judged_at: datetime, seen_at: datetime, settling: SettlingPolicy) -> bool:
     """Tell whether a list that showed the machine at `seen_at` is the second sighting that counts."""
-    return seen_at - judged_at >= patience.second_sighting
+    return seen_at - judged_at >= settling.second_observation
 
 
 def brake(due: int, lately: int, instances: int) -> str | None:
@@ -217,7 +217,7 @@ def brake(due: int, lately: int, instances: int) -> str | None:
     )
 
 
-def is_carried_out(it: Orphan) -> bool:
+def is_fulfilled(it: Orphan) -> bool:
     """Tell whether nothing is left to do for the order: a stopped machine need not stay stopped for ever."""
     return it.order is OrphanOrder.STOP and it.machine.phase in (Phase.STOPPED, Phase.FROZEN)
 
@@ -225,21 +225,21 @@ def is_carried_out(it: Orphan) -> bool:
 def is_due(it: Orphan, now: datetime) -> bool:
     """Tell whether the cloud shall be asked now to carry the order out."""
     phase = it.machine.phase
-    if it.order is None or phase in LEAVING:
+    if it.order is None or phase in LEAVING_PHASES:
         return False
     if it.order is OrphanOrder.STOP and phase not in (Phase.RUNNING, Phase.UNKNOWN):
         # While it boots or migrates it cannot be stopped yet.
         return False
     # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
-    return it.asked_at is None or abs(now - it.asked_at) >= _repeat_after(it.tries)
+    return it.asked_at is None or abs(now - it.asked_at) >= _request_backoff(it.tries)
 
 
-def _repeat_after(tries: int) -> timedelta:
+def _request_backoff(tries: int) -> timedelta:
     doublings = min(max(tries - 1, 0), 10)
-    return min(REPEAT_CAP, REPEAT_FIRST * (1 << doublings))
+    return min(REQUEST_BACKOFF_CAP, REQUEST_BACKOFF_FIRST * (1 << doublings))
 
 
-def ordered(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
+def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan:
     """Return the orphan with an order; the same order again changes nothing, and a delete is never undone."""
     if it.order is order and (it.ordered_by == by or by == COLLECTOR):
         return it

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gpuherd.domain.api_key import Limits
+from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.orphan import is_given_up
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.orphan import has_given_up_machine
 
-NOTHING = Decimal(0)
+ZERO_USD = Decimal(0)
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Usage:
     """GPUs that are held, and what they cost an hour."""
 
     gpus: int = 0
-    hourly_usd: Decimal = NOTHING
+    hourly_usd: Decimal = ZERO_USD
 
 
 def usage_of(instance: Instance) -> Usage:
     """Return what an instance holds, or is about to: nothing once its machine is stopped or given back."""
     if not holds_gpus(instance):
         return Usage()
-    return Usage(instance.wish.gpu_num, hourly_usd(instance) or NOTHING)
+    return Usage(instance.wish.gpu_num, hourly_usd(instance) or ZERO_USD)
 
 
 def holds_gpus(instance: Instance) -> bool:
@@ -35,7 +35,7 @@ def holds_gpus(instance: Instance) -> bool:
             return False
         case Status.FAILED:
             # What is still being given back, or was kept, costs as before.
-            kept = instance.cloud_id is not None and not is_given_up(instance)
+            kept = instance.cloud_id is not None and not has_given_up_machine(instance)
             return instance.releasing or kept
         case _:
             return True
@@ -72,7 +72,7 @@ def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:
 def _words(limits: Limits, used: Usage, wanted: Usage, *, too_many: bool) -> str:
     if too_many:
         return f"this key holds {used.gpus} of {limits.max_gpus} GPUs, so {wanted.gpus} more cannot be had"
-    allowed = _usd(limits.max_hourly_usd or NOTHING)
+    allowed = _usd(limits.max_hourly_usd or ZERO_USD)
     return (
         f"this key's instances cost ${_usd(used.hourly_usd)} of ${allowed} an hour, "
         f"so ${_usd(wanted.hourly_usd)} more cannot be spent"

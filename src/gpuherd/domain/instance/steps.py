@@ -1,15 +1,18 @@
-"""The steps: what a turn may do next, and the sight of the cloud that a decision is made from."""
+"""The steps.
+
+What a reconcile pass may do next, and the observation of the cloud that a decision is made from.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.instance import Status
-from gpuherd.domain.machine import Machine, Phase
+from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.instance.instance import Status
 
-# A turn is woken when the cloud changes; this is only the patience of one that nobody wakes.
-LOOK_AGAIN = timedelta(seconds=30)
+# A job is woken when the cloud changes; this is the resync for one that is not.
+RESYNC_INTERVAL = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Delete:
 
 
 @dataclass(frozen=True)
-class Warn:
+class AnnounceReclaim:
     """Tell that the cloud will take the machine back."""
 
 
@@ -78,11 +81,11 @@ class Released:
 class Wait:
     """Nothing to do but to look again later."""
 
-    delay: timedelta = LOOK_AGAIN
+    delay: timedelta = RESYNC_INTERVAL
 
 
 @dataclass(frozen=True)
-class Rest:
+class Settled:
     """Settled: nothing to do until somebody changes something."""
 
 
@@ -96,15 +99,15 @@ Step = (
     | Start
     | Stop
     | Delete
-    | Warn
+    | AnnounceReclaim
     | Released
     | Wait
-    | Rest
+    | Settled
 )
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """What the cloud shows of the instance's machine. `absent` is proof, not merely not seen."""
 
     machine: Machine | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.operation import OperationKind
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.operation import OperationKind
 
 
 class WaitFor(StrEnum):
@@ -16,7 +16,7 @@ class WaitFor(StrEnum):
     DELETED = "deleted"
 
 
-def reached(instance: Instance, what: WaitFor) -> bool | None:
+def wait_result(instance: Instance, what: WaitFor) -> bool | None:
     """Tell whether `what` is reached; False when it will not come without a new order, None while it may."""
     match what:
         case WaitFor.READY:

@@ -56,7 +56,7 @@ _PHRASES = frozenset(status.phrase.lower() for status in HTTPStatus if status >=
 }
 
 # Headlines that carry no status.
-_BARE = frozenset(
+_HEADLINES_WITHOUT_STATUS = frozenset(
     {
         "application error",
         "bad gateway",
@@ -76,7 +76,7 @@ _BARE = frozenset(
     }
 )
 # Envoy writes this one with varying reasons behind it.
-_ENVOY = "upstream connect error or disconnect/reset before headers"
+_ENVOY_HEADLINE = "upstream connect error or disconnect/reset before headers"
 
 # "502 Bad Gateway", "Error 502: Bad gateway", "HTTP Status 502 – Bad Gateway", "app.example | 502: …".
 _STATUS_FIRST = re.compile(
@@ -89,11 +89,13 @@ _STATUS_LAST = re.compile(r"(?P<phrase>[^()]+?) ?\((?:error )?(?P<code>[45][0-9]
 _TAG = re.compile(r"<(?:!--|(/?)([a-z][a-z0-9]*))")
 _TAG_END = re.compile(r"""(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>""")
 # What stands inside these is no markup of the page itself.
-_OPAQUE = frozenset({"iframe", "noscript", "script", "style", "svg", "template", "textarea", "title", "xmp"})
+_RAW_TEXT_TAGS = frozenset(
+    {"iframe", "noscript", "script", "style", "svg", "template", "textarea", "title", "xmp"}
+)
 
 
 @dataclass(frozen=True)
-class Page:
+class PageText:
     """What a reader sees first, in lower case and with single spaces."""
 
     title: str
@@ -111,13 +113,15 @@ def error_page(content_type: str, body: bytes) -> str | None:
     if len(page.text) > _SHORT_MAX_CHARS:
         return None
     alone = "" if page.title or page.heading else page.text
-    if alone.startswith(_ENVOY):
-        return _ENVOY
-    names = (_with_status(line) or _marked(line) for line in (page.title, page.heading, alone))
+    if alone.startswith(_ENVOY_HEADLINE):
+        return _ENVOY_HEADLINE
+    names = (
+        _with_status(line) or _without_phrase_or_status(line) for line in (page.title, page.heading, alone)
+    )
     return next(filter(None, names), None)
 
 
-def read_page(html: str) -> Page:
+def read_page(html: str) -> PageText:
     """Read a page in one pass that never looks back, so that no page is slow to read."""
     html = html.lower()
     pieces: list[str] = []
@@ -133,7 +137,7 @@ def read_page(html: str) -> Page:
             continue
         end = _TAG_END.match(html, tag.end())
         place = end.end() if end else len(html)
-        if name in _OPAQUE and not closing:
+        if name in _RAW_TEXT_TAGS and not closing:
             inside, place = place, _before(html, f"</{name}", place)
             title = title or (_line(html[inside:place]) if name == "title" else "")
         elif name == "h1" and not heading:
@@ -141,7 +145,7 @@ def read_page(html: str) -> Page:
                 heading = _line(" ".join(pieces[heading_from:]))
             heading_from = None if closing else len(pieces)
     pieces.append(html[place:])
-    return Page(title, heading, " ".join(" ".join(pieces).split()))
+    return PageText(title, heading, " ".join(" ".join(pieces).split()))
 
 
 def _past(text: str, mark: str, start: int) -> int:
@@ -167,11 +171,11 @@ def _with_status(line: str) -> str | None:
     return f"{match['code']} {phrase}" if match and phrase in _PHRASES else None
 
 
-def _marked(line: str) -> str | None:
+def _without_phrase_or_status(line: str) -> str | None:
     """Return the error in a line that lacks the phrase ("Error 502", "502 ERROR") or the status."""
     if len(line) > _HEADLINE_MAX_CHARS:
         return None
-    if _trimmed(line) in _BARE:
+    if _trimmed(line) in _HEADLINES_WITHOUT_STATUS:
         return _trimmed(line)
     match = _STATUS_FIRST.fullmatch(line)
     phrase = _trimmed(match["phrase"]) if match else ""

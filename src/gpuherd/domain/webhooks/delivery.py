@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from gpuherd.domain.copying import replace
+from gpuherd.domain.fast_replace import replace
 
 # What is older than so many tries is forgotten; the number of tries is not.
 TRIES_KEPT = 20
 # Longer than the schedule takes: only waiting for a host that was ejected again and again comes so far.
-LIFETIME = timedelta(hours=96)
+DELIVERY_LIFETIME = timedelta(hours=96)
 
 
 class DeliveryState(StrEnum):
@@ -24,7 +24,7 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True)
-class Try:
+class DeliveryTry:
     """How one try went: `outcome` is ok or the class of the failure, `status` what the receiver answered."""
 
     at: datetime
@@ -60,22 +60,22 @@ class Delivery:
     # When to give up in any case; None: so long after it was made.
     expires_at: datetime | None = None
     # The latest tries, oldest first.
-    log: tuple[Try, ...] = ()
+    log: tuple[DeliveryTry, ...] = ()
 
     @property
     def deadline(self) -> datetime:
-        return self.expires_at or self.created_at + LIFETIME
+        return self.expires_at or self.created_at + DELIVERY_LIFETIME
 
     @property
-    def begun_at(self) -> datetime:
+    def first_due_at(self) -> datetime:
         """When its first try was due: when it was made, or replayed."""
-        return self.deadline - LIFETIME
+        return self.deadline - DELIVERY_LIFETIME
 
     def is_early(self, now: datetime) -> bool:
         """Tell whether the next try by the schedule is still to come."""
         return self.next_at is not None and now < self.next_at
 
-    def tried(self, one: Try, error: str) -> Delivery:
+    def with_try(self, one: DeliveryTry, error: str) -> Delivery:
         """Return it with one more try in its log; whether that one counts is the caller's to say."""
         return replace(
             self,
@@ -91,11 +91,11 @@ class Delivery:
             self, state=DeliveryState.DELIVERED, tries=self.tries + 1, delivered_at=now, next_at=None
         )
 
-    def given_up(self) -> Delivery:
+    def dead_lettered(self) -> Delivery:
         """Return it as a dead letter."""
         return replace(self, state=DeliveryState.DEAD, next_at=None)
 
-    def again(self, now: datetime) -> Delivery:
+    def reset_for_replay(self, now: datetime) -> Delivery:
         """Return it as somebody wants it sent once more, with all its tries before it."""
         return replace(
             self,
@@ -104,5 +104,5 @@ class Delivery:
             next_at=None,
             delivered_at=None,
             replays=self.replays + 1,
-            expires_at=now + LIFETIME,
+            expires_at=now + DELIVERY_LIFETIME,
         )

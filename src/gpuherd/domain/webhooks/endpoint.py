@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.copying import replace
+from gpuherd.domain.fast_replace import replace
 
 ID_PREFIX = "ep_"
 # So long after a rotation both secrets sign, so that receivers can change theirs at leisure.
-OVERLAP = timedelta(hours=24)
+ROTATION_OVERLAP = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class WebhookEndpoint:
 
     def in_overlap(self, now: datetime) -> bool:
         """Tell whether the secret before the last rotation still signs."""
-        return self.rotated_at is not None and now < self.rotated_at + OVERLAP
+        return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
     def rotated(self, root: str, now: datetime) -> WebhookEndpoint:
         """Return it with a new secret."""

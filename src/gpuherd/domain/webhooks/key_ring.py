@@ -8,8 +8,8 @@ import hmac
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 
 _FINGERPRINT_CHARS = 12
 
@@ -35,7 +35,7 @@ class KeyRing:
         """Return the endpoint's present secret; `KeyError` if its root is lost."""
         return self._derive(endpoint.root, endpoint.id, endpoint.generation)
 
-    def signing(self, endpoint: WebhookEndpoint, now: datetime) -> tuple[Secret, ...]:
+    def signing_secrets(self, endpoint: WebhookEndpoint, now: datetime) -> tuple[Secret, ...]:
         """Return the secrets that sign now, the present one first; none if the root is lost."""
         generations = [(endpoint.root, endpoint.generation)]
         if endpoint.in_overlap(now):

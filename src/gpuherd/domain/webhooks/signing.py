@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
 
 ID_HEADER = "webhook-id"
 TIMESTAMP_HEADER = "webhook-timestamp"

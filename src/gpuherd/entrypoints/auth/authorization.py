@@ -1,4 +1,7 @@
-"""Who may use which route: said once for each, checked at each request, shown in the OpenAPI document."""
+"""Which scope each route and page needs.
+
+Declared once, checked at each request, shown in the OpenAPI document.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.caller import Caller
-from gpuherd.entrypoints.http.context import current
-from gpuherd.entrypoints.http.problems import Forbidden
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
+from gpuherd.entrypoints.problems import Forbidden
+from gpuherd.entrypoints.request_context import current_request
 
 OPEN = None
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
-ACCESS: dict[tuple[str, str], Scope | None] = {
+ROUTE_SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/livez"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/health"): OPEN,
@@ -80,7 +83,7 @@ ACCESS: dict[tuple[str, str], Scope | None] = {
 }
 
 # The dashboard: what a session may open, by the key that it stands for.
-PAGES: dict[tuple[str, str], Scope | None] = {
+PAGE_SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/login"): OPEN,
     ("POST", "/login"): OPEN,
     ("GET", "/static/{digest}/{name}"): OPEN,
@@ -120,43 +123,43 @@ PAGES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/audit"): ADMIN,
 }
 # By the first part of their path.
-_PAGE_ROOTS = frozenset(path.split("/")[1] for _, path in PAGES)
-STATIC = "/static/"
+_PAGE_ROOTS = frozenset(path.split("/")[1] for _, path in PAGE_SCOPES)
+STATIC_PREFIX = "/static/"
 # The one route of the API that a session may read: browsers cannot send a header with an event stream.
 SESSION_STREAM = "/api/events"
 
 # What the framework answers by itself.
-OPEN_PAGES = frozenset({"/openapi.json"})
-OPEN_PATHS = OPEN_PAGES | {path for (_, path), scope in ACCESS.items() if scope is OPEN}
-_ANSWERED = OPEN_PATHS | {path for _, path in ACCESS if not path.startswith("/api/")}
+FRAMEWORK_PATHS = frozenset({"/openapi.json"})
+PUBLIC_PATHS = FRAMEWORK_PATHS | {path for (_, path), scope in ROUTE_SCOPES.items() if scope is OPEN}
+_NON_PAGE_PATHS = PUBLIC_PATHS | {path for _, path in ROUTE_SCOPES if not path.startswith("/api/")}
 SCHEME = "apiKey"
 
 
-class Undeclared(Exception):
+class UndeclaredRoute(Exception):
     """A route of which nobody has said who may use it, or the other way round."""
 
 
-def check_declared(routers: Iterable[APIRouter]) -> None:
+def check_routes_declared(routers: Iterable[APIRouter]) -> None:
     """Refuse to build an application in which some route is not declared above, or is no more."""
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     found = {(method, route.path) for route in routes for method in route.methods or ()}
-    if found != set(ACCESS):
-        raise Undeclared(f"routes and their declarations differ: {sorted(found ^ set(ACCESS))}")
+    if found != set(ROUTE_SCOPES):
+        raise UndeclaredRoute(f"routes and their declarations differ: {sorted(found ^ set(ROUTE_SCOPES))}")
 
 
 def is_page(path: str, wants_html: bool) -> bool:
     """Tell whether a path is the dashboard's to answer: its own, and for browsers whatever is nobody's."""
-    if path.startswith("/api/") or path in _ANSWERED:
+    if path.startswith("/api/") or path in _NON_PAGE_PATHS:
         return False
     return wants_html or path.lstrip("/").split("/", 1)[0] in _PAGE_ROOTS
 
 
-def is_open_page(method: str, path: str) -> bool:
+def is_public_page(method: str, path: str) -> bool:
     """Tell whether a page is for everybody."""
     method = "GET" if method == "HEAD" else method
-    if path.startswith(STATIC):
+    if path.startswith(STATIC_PREFIX):
         return method == "GET"
-    return PAGES.get((method, path), READ) is OPEN
+    return PAGE_SCOPES.get((method, path), READ) is OPEN
 
 
 async def check_scope(request: Request) -> None:
@@ -166,7 +169,7 @@ async def check_scope(request: Request) -> None:
 
 def require(request: Request, method: str, path: str) -> None:
     """Refuse a caller whose key may not use this route."""
-    needed = ACCESS[method, path]
+    needed = ROUTE_SCOPES[method, path]
     if needed is not None:
         require_scope(request, needed)
 
@@ -182,19 +185,19 @@ def require_scope(request: Request, needed: Scope) -> None:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return whose key opened the door."""
+    """Return the authenticated caller."""
     caller = request.scope["caller"]
     assert isinstance(caller, Caller)
     return caller
 
 
-def acting(request: Request) -> Caller:
-    """Return the caller together with the id of the request, for what is written down of it."""
+def acting_caller(request: Request) -> Caller:
+    """Return the caller together with the id of the request, for audit records."""
     it = caller_of(request)
-    return Caller(it.key_id, it.scope, it.limits, current.get().request_id)
+    return Caller(it.key_id, it.scope, it.limits, current_request.get().request_id)
 
 
-def with_access(document: dict[str, Any]) -> dict[str, Any]:
+def with_security(document: dict[str, Any]) -> dict[str, Any]:
     """Return the OpenAPI document with what each route needs."""
     schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes[SCHEME] = {
@@ -202,7 +205,7 @@ def with_access(document: dict[str, Any]) -> dict[str, Any]:
         "scheme": "bearer",
         "description": "`Authorization: Bearer ghk_…`; admin includes write, write includes read.",
     }
-    for (method, path), scope in ACCESS.items():
+    for (method, path), scope in ROUTE_SCOPES.items():
         operation = document["paths"][path][method.lower()]
         operation["security"] = [] if scope is OPEN else [{SCHEME: [scope.value]}]
     return document

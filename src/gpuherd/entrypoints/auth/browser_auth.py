@@ -1,4 +1,7 @@
-"""What the door needs to know of browsers: their cookie, whether they want a page, and the way to sign in."""
+"""What authentication needs to know of browsers.
+
+Their session cookie, whether they want HTML, and the redirect to sign in.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from starlette.types import Scope
 COOKIE = "gpuherd_session"
 # Browsers take this name only over TLS, from this very host, for all of it.
 SECURE_COOKIE = f"__Host-{COOKIE}"
-ANYTHING = (b"", b"*/*")
+ACCEPT_ANYTHING = (b"", b"*/*")
 _PLAIN_PATH = re.compile(r"/(?![/\\])[!-~]{0,500}")
 
 
-def header(scope: Scope, name: bytes) -> bytes:
+def single_header(scope: Scope, name: bytes) -> bytes:
     """Return a header that came once; of two, none."""
     found = [value for key, value in scope["headers"] if key == name]
     return bytes(found[0]) if len(found) == 1 else b""
@@ -33,17 +36,21 @@ def cookie_of(scope: Scope) -> str:
 
 
 def wants_html(scope: Scope) -> bool:
-    """Tell whether a person looks at the reply; at the front door also who does not say what he wants."""
-    accepted = header(scope, b"accept")
-    return b"text/html" in accepted or is_refresh(scope) or (scope["path"] == "/" and accepted in ANYTHING)
+    """Tell whether the client wants HTML; at `/` also one whose Accept header says nothing."""
+    accepted = single_header(scope, b"accept")
+    return (
+        b"text/html" in accepted
+        or is_refresh(scope)
+        or (scope["path"] == "/" and accepted in ACCEPT_ANYTHING)
+    )
 
 
 def is_refresh(scope: Scope) -> bool:
     """Tell whether a page that is open already asks for its newest state."""
-    return header(scope, b"hx-request") == b"true"
+    return single_header(scope, b"hx-request") == b"true"
 
 
-def to_login(scope: Scope) -> Response:
+def redirect_to_login(scope: Scope) -> Response:
     """Send a browser to the login page, and from there back to where it wanted to go."""
     where = scope["path"] if scope["method"] in ("GET", "HEAD") else "/"
     query = scope["query_string"].decode("latin-1")

@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.secret import Secret
-from gpuherd.ports.keys import EndedSessions
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.access.secret import Secret
+from gpuherd.ports.access import RevokedSessions
 
-LIFETIME = timedelta(hours=12)
-# An admin key may be one that a person can remember, and whoever has a session could try to guess it.
+SESSION_LIFETIME = timedelta(hours=12)
+# An admin key may be one that a person can remember, and anybody with a session could try to guess it.
 STRETCHING_ROUNDS = 200_000
 STRETCHING_SALT = b"gpuherd dashboard sessions"
 TOKEN_MAX_CHARS = 300
@@ -44,7 +44,7 @@ class Sessions:
     """Makes sessions and reads them."""
 
     def __init__(
-        self, root: Secret, ended: EndedSessions, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS
+        self, root: Secret, ended: RevokedSessions, clock: Clock, ids: Ids, rounds: int = STRETCHING_ROUNDS
     ):
         self._root = root
         self._ended = ended
@@ -53,8 +53,8 @@ class Sessions:
         self._rounds = rounds
 
     def open(self, key_id: str) -> str:
-        """Return the token of a new session for whoever holds this key."""
-        until = int((self._clock.now() + LIFETIME).timestamp())
+        """Return the token of a new session for the holder of this key."""
+        until = int((self._clock.now() + SESSION_LIFETIME).timestamp())
         said = f"{self._ids.new('ses_')}.{key_id}.{until}"
         return f"{said}.{self._mac('session', said)}"
 
@@ -63,10 +63,10 @@ class Sessions:
 
         `StoreUnavailable` where nobody can tell whether it was signed out of.
         """
-        session = self.proven(token)
+        session = self.verified(token)
         return None if session is None or await self._ended.has(session.id) else session
 
-    def proven(self, token: str) -> Session | None:
+    def verified(self, token: str) -> Session | None:
         """Return the session that a token proves, signed out of or not; None if it is forged or expired."""
         match = _TOKEN.fullmatch(token) if len(token) <= TOKEN_MAX_CHARS else None
         if match is None or not hmac.compare_digest(match["mac"], self._mac("session", match["said"])):
@@ -76,9 +76,9 @@ class Sessions:
             return None
         return Session(match["id"], match["key"], expires_at, self._mac("form", match["id"]))
 
-    async def end(self, session: Session, deed: Deed) -> None:
-        """Let a session be over, whoever is asked."""
-        await self._ended.add(session.id, session.expires_at, deed)
+    async def end(self, session: Session, audit_record: AuditRecord) -> None:
+        """Revoke a session, in every replica."""
+        await self._ended.add(session.id, session.expires_at, audit_record)
 
     @cached_property
     def _key(self) -> bytes:

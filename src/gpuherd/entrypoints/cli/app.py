@@ -8,16 +8,25 @@ from typing import Annotated
 import typer
 
 from gpuherd import __version__
-from gpuherd.clock import Chance, Clock
-from gpuherd.entrypoints.cli import catalogue, events, exit_codes, instances, operations, plan, visit, why
-from gpuherd.entrypoints.cli.audit import build_audit
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.helpful import Helpful
-from gpuherd.entrypoints.cli.jobs import build_jobs
-from gpuherd.entrypoints.cli.keys import build_keys
-from gpuherd.entrypoints.cli.orphans import build_orphans
-from gpuherd.entrypoints.cli.session import Surroundings
-from gpuherd.entrypoints.cli.webhooks import build_webhooks
+from gpuherd.clock import Clock, Random
+from gpuherd.entrypoints.cli.commands import (
+    catalogue,
+    events,
+    instances,
+    operations,
+    plan,
+    remote_access,
+    why,
+)
+from gpuherd.entrypoints.cli.commands.audit import build_audit
+from gpuherd.entrypoints.cli.commands.jobs import build_jobs
+from gpuherd.entrypoints.cli.commands.keys import build_keys
+from gpuherd.entrypoints.cli.commands.orphans import build_orphans
+from gpuherd.entrypoints.cli.commands.webhooks import build_webhooks
+from gpuherd.entrypoints.cli.runtime import exit_codes
+from gpuherd.entrypoints.cli.runtime.command_group import GpuherdGroup
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.runtime.session import CliContext
 
 Command = Callable[..., None]
 
@@ -32,7 +41,7 @@ _COMMANDS: tuple[Command, ...] = (
     operations.start,
     operations.stop,
     operations.rm,
-    visit.ssh,
+    remote_access.ssh,
     catalogue.offers,
     catalogue.templates,
     catalogue.regions,
@@ -50,7 +59,7 @@ def build_app(
     *,
     connect: Callable[[], Connection],
     clock: Clock,
-    chance: Chance,
+    chance: Random,
     serve: Command,
     simulator: Command,
     demo: Command,
@@ -64,14 +73,14 @@ def build_app(
     """
     app = typer.Typer(
         name="gpuherd",
-        cls=Helpful,
+        cls=GpuherdGroup,
         help="Rent GPUs, follow them until they can be used, and never pay for one that nobody knows about.",
         epilog=_EPILOG,
         no_args_is_help=True,
         # A traceback with local variables would show the API key.
         pretty_exceptions_enable=False,
         context_settings={
-            "obj": Surroundings(connect, clock, chance),
+            "obj": CliContext(connect, clock, chance),
             "help_option_names": ["-h", "--help"],
         },
     )
@@ -80,7 +89,7 @@ def build_app(
         app.command(name)(command)
     for command in _COMMANDS:
         app.command()(command)
-    app.command("open")(visit.open_page)
+    app.command("open")(remote_access.open_page)
     app.add_typer(build_jobs(), name="jobs")
     app.add_typer(build_orphans(), name="orphans")
     app.add_typer(build_webhooks(), name="webhooks")

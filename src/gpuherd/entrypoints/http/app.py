@@ -1,4 +1,4 @@
-"""The HTTP application: routes inside, surroundings outside."""
+"""The HTTP application: routes inside, middleware outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from starlette.types import ASGIApp, Scope
 
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http import (
+from gpuherd.entrypoints.auth.authorization import check_routes_declared, check_scope, with_security
+from gpuherd.entrypoints.http.middleware.body_limits import BODY_TIMEOUT_S
+from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
+from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
+from gpuherd.entrypoints.http.middleware.request_context import (
+    AuthenticationMiddleware,
+    RequestContextMiddleware,
+)
+from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
+from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
+from gpuherd.entrypoints.http.openapi import completed_openapi
+from gpuherd.entrypoints.http.routes import (
     audit,
     caches,
     catalogue,
@@ -31,20 +42,12 @@ from gpuherd.entrypoints.http import (
     sync,
     webhooks,
 )
-from gpuherd.entrypoints.http.access import check_declared, check_scope, with_access
-from gpuherd.entrypoints.http.body_limits import BODY_TIMEOUT_S
-from gpuherd.entrypoints.http.hot_paths import HotPaths
-from gpuherd.entrypoints.http.middleware import KeyCheck, Surroundings
-from gpuherd.entrypoints.http.once import Once
-from gpuherd.entrypoints.http.openapi import completed
-from gpuherd.entrypoints.http.problems import problem, problem_of, problem_response, unexpected
-from gpuherd.entrypoints.http.request_log import NoteRequest, log_request
-from gpuherd.entrypoints.http.worker_door import WorkerDoor
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.problems import problem, problem_of, problem_response, unexpected
 from gpuherd.entrypoints.web.lazy_pages import LazyPages
 
 # Operations first: `POST /api/instances/start` is not an instance called "start".
-PARTS = (
+ROUTE_MODULES = (
     operations,
     instances,
     plans,
@@ -65,7 +68,7 @@ PARTS = (
 
 def build_app(
     plane: Plane,
-    note_request: NoteRequest = log_request,
+    request_logger: RequestLogger = log_request,
     *,
     body_timeout_s: float = BODY_TIMEOUT_S,
     worker: bool = False,
@@ -80,28 +83,30 @@ def build_app(
         redirect_slashes=False,
     )
     app.state.plane = plane
-    check_declared(part.router for part in PARTS)
-    for part in PARTS:
+    check_routes_declared(part.router for part in ROUTE_MODULES)
+    for part in ROUTE_MODULES:
         app.include_router(part.router, dependencies=[Depends(check_scope)])
     described = app.openapi
-    app.openapi = cache(lambda: with_access(completed(described())))  # type: ignore[method-assign]
-    app.add_exception_handler(GpuherdError, _ours)
-    app.add_exception_handler(HTTPException, _theirs)
+    app.openapi = cache(lambda: with_security(completed_openapi(described())))  # type: ignore[method-assign]
+    app.add_exception_handler(GpuherdError, _domain_error)
+    app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
-    inside = Once(HotPaths(app, plane.read_instance), plane.keys.claims, _has_route)
+    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.claims, _has_route)
     pages = LazyPages(plane, app.openapi)
-    guarded: ASGIApp = KeyCheck(inside, plane.keys.registry, pages, plane.keys.sessions)
+    guarded: ASGIApp = AuthenticationMiddleware(inside, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:
-        guarded = WorkerDoor(guarded)
-    return Surroundings(guarded, plane.clock, plane.ids, plane.meter, note_request, body_timeout_s)
+        guarded = WorkerOnlyMiddleware(guarded)
+    return RequestContextMiddleware(
+        guarded, plane.clock, plane.ids, plane.meter, request_logger, body_timeout_s
+    )
 
 
-async def _ours(_: Request, error: Exception) -> Response:
+async def _domain_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, GpuherdError)
     return problem_response(problem_of(error))
 
 
-async def _theirs(request: Request, error: Exception) -> Response:
+async def _framework_error(request: Request, error: Exception) -> Response:
     """The framework's own refusals: no such route, no such method."""
     assert isinstance(error, HTTPException)
     code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "HTTP_ERROR")
@@ -117,7 +122,7 @@ def _has_route(scope: Scope) -> bool:
 
 def _methods(scope: Scope) -> set[str]:
     """Return the methods that the path has; the framework would tell those of its first route only."""
-    routes = (route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute))
+    routes = (route for part in ROUTE_MODULES for route in part.router.routes if isinstance(route, APIRoute))
     fitting = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
     return {method for route in fitting for method in route.methods or ()}
 

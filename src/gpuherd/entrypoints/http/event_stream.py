@@ -7,14 +7,13 @@ import asyncio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gpuherd.usecases.event_feed import EventFeed
-from gpuherd.usecases.event_stream import EventStream, Reader
+from gpuherd.usecases.events.event_stream import EventFeed, EventStream, Reader
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies must pass on each event at once, as it is.
 HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
 # What clients wait before they come back, in milliseconds.
-GREETING = b"retry: 2000\n\n"
+RETRY_HINT = b"retry: 2000\n\n"
 
 
 class EventStreamReply(Response):
@@ -36,7 +35,7 @@ class EventStreamReply(Response):
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
-                chunk: bytes | None = GREETING
+                chunk: bytes | None = RETRY_HINT
                 while chunk is not None:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                     chunk = await stream.next()

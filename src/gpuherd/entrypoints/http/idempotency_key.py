@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the caller's own word for one request, so that a repeat of it is known as such."""
+"""`Idempotency-Key`: the caller's own key for one request, so that a repeat of it is recognised."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from starlette.types import Scope
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.ports.store import Claim
+from gpuherd.ports.instances import IdempotencyClaim
 
-HEADER = b"idempotency-key"
-REPLAYED = "Idempotency-Replayed"
-_KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+IDEMPOTENCY_HEADER = b"idempotency-key"
+REPLAYED_HEADER = "Idempotency-Replayed"
+_KEY_PATTERN = re.compile(rb"[\x21-\x7e]{1,255}")
 
 
-def claim_of(scope: Scope, body: Any) -> Claim | None:
+def claim_of(scope: Scope, body: Any) -> IdempotencyClaim | None:
     """Return the claim that a request makes, None if it makes none.
 
     Requests are the same if method, path and body are; the order of fields, and blanks, do not count.
     """
-    sent = [value for name, value in scope["headers"] if name == HEADER]
+    sent = [value for name, value in scope["headers"] if name == IDEMPOTENCY_HEADER]
     if not sent:
         return None
-    if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
+    if len(sent) > 1 or not _KEY_PATTERN.fullmatch(sent[0]):
         message = "Idempotency-Key must be given once, with 1 to 255 visible ASCII characters"
         raise InvalidRequest([FieldProblem("Idempotency-Key", "INVALID_IDEMPOTENCY_KEY", message)])
     asked = json.dumps([scope["method"], scope["path"], body], sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.sha256(asked.encode()).hexdigest()
-    return Claim(scope["caller"].key_id, sent[0].decode("ascii"), fingerprint)
+    return IdempotencyClaim(scope["caller"].key_id, sent[0].decode("ascii"), fingerprint)

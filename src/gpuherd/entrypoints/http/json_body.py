@@ -1,4 +1,7 @@
-"""Reads a JSON body with care: what a program cannot have meant is refused before anybody looks at it."""
+"""Reads a JSON body strictly.
+
+What a program cannot have meant is refused before anything else looks at it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.entrypoints.http.replies import header
+from gpuherd.entrypoints.replies import header
 
 DEPTH_MAX = 20
 # Each unknown one is a problem of its own; thousands would keep everybody else waiting.

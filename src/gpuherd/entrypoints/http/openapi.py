@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
-from gpuherd.domain.instance import Status
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.orphan import OrphanVerdict
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.http.access import ACCESS, OPEN
-from gpuherd.entrypoints.http.problems import MEDIA_TYPE, TITLES
-from gpuherd.entrypoints.http.query import LIMIT_MAX
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
+from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
+from gpuherd.entrypoints.query import LIMIT_MAX
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.webhooks import DeliveryFilter
-from gpuherd.usecases.read_instance import WAIT_MAX_S
+from gpuherd.usecases.instances.read import WAIT_MAX_S
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ def _one_of(words: type[StrEnum] | Iterable[str]) -> Json:
     return {"type": "string", "enum": [str(it) for it in words]}
 
 
-QUERIES: dict[str, Json] = {
+QUERY_PARAMETERS: dict[str, Json] = {
     "/api/instances": {
         "status": _one_of(Status),
         "name": TEXT,
@@ -108,18 +108,18 @@ LAST_EVENT_ID: Json = {
 # Adopted already.
 ALSO_200 = "/api/orphans/{cloud_id}/adopt"
 # These say with their status how we are, and still say it as an answer.
-TELL_WITH_503 = ("/readyz", "/health")
+STATUS_IN_503_BODY = ("/readyz", "/health")
 # What answers in something else than JSON.
-MEDIA = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
+MEDIA_TYPE_BY_PATH = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
 
 
-def completed(document: Json) -> Json:
+def completed_openapi(document: Json) -> Json:
     """Return the document with parameters, replies and problems of every operation."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = PROBLEM
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
-    for method, path in ACCESS:
+    for method, path in ROUTE_SCOPES:
         operation = document["paths"][path][method.lower()]
         _hoist(operation, schemas)
         _add_parameters(operation, method, path)
@@ -138,7 +138,7 @@ def _add_parameters(operation: Json, method: str, path: str) -> None:
     if method == "GET":
         found += [
             {"name": name, "in": "query", "required": False, "schema": schema}
-            for name, schema in QUERIES.get(path, {}).items()
+            for name, schema in QUERY_PARAMETERS.get(path, {}).items()
         ]
         if path == "/api/events":
             found.append(LAST_EVENT_ID)
@@ -151,7 +151,11 @@ def _add_replies(operation: Json, method: str, path: str) -> None:
     replies = operation["responses"]
     # What the framework would say if it did the reading.
     replies.pop("422", None)
-    good = {MEDIA[path]: {"schema": {"type": "string"}}} if path in MEDIA else _json(OBJECT)
+    good = (
+        {MEDIA_TYPE_BY_PATH[path]: {"schema": {"type": "string"}}}
+        if path in MEDIA_TYPE_BY_PATH
+        else _json(OBJECT)
+    )
     for status in [it for it in replies if it.startswith("2")]:
         replies[status]["content"] = good
     if path == ALSO_200:
@@ -161,7 +165,7 @@ def _add_replies(operation: Json, method: str, path: str) -> None:
             "description": TITLES[code],
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
-    if path in TELL_WITH_503:
+    if path in STATUS_IN_503_BODY:
         replies["503"] = {"description": TITLES[503], "content": _json(OBJECT)}
 
 
@@ -171,12 +175,12 @@ def _json(schema: Json) -> Json:
 
 def _problems(operation: Json, method: str, path: str) -> Iterable[int]:
     """Return the statuses with which an operation may be refused."""
-    if ACCESS[method, path] is OPEN:
+    if ROUTE_SCOPES[method, path] is OPEN:
         return (500,)
     found = {401, 403, 429, 500, 502, 503}
     if operation["parameters"]:
         found.add(400)
-    if "{" in path or "instance" in QUERIES.get(path, {}):
+    if "{" in path or "instance" in QUERY_PARAMETERS.get(path, {}):
         # 409 for a name that several have.
         found |= {404, 409}
     if method != "GET":

@@ -14,14 +14,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http.access import OPEN, PAGES, Undeclared, require_scope
+from gpuherd.entrypoints.auth.authorization import OPEN, PAGE_SCOPES, UndeclaredRoute, require_scope
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.entrypoints.web import (
+from gpuherd.entrypoints.web import error_pages, static_files
+from gpuherd.entrypoints.web.forms import check_token, read_form
+from gpuherd.entrypoints.web.pages import (
     api_docs,
     audit,
     creates,
     endpoints,
-    error_pages,
     instance,
     instances,
     jobs,
@@ -32,14 +33,12 @@ from gpuherd.entrypoints.web import (
     overview,
     rent,
     settings,
-    static_files,
     webhooks,
 )
-from gpuherd.entrypoints.web.forms import check_token, read_form
-from gpuherd.entrypoints.web.login import LoginGate
+from gpuherd.entrypoints.web.pages.login import LoginRateLimiter
 from gpuherd.entrypoints.web.routes import Handler
 
-PARTS = (
+PAGE_MODULES = (
     api_docs,
     audit,
     creates,
@@ -84,34 +83,36 @@ HEADERS = [
 
 def build_pages(plane: Plane, document: Callable[[], dict[str, Any]]) -> ASGIApp:
     """Return the dashboard for one plane; `document` gives the OpenAPI document of the API beside it."""
-    handlers = {key: handler for part in PARTS for key, handler in part.ROUTES.items()}
-    if set(handlers) != set(PAGES):
-        raise Undeclared(f"pages and their declarations differ: {sorted(set(handlers) ^ set(PAGES))}")
+    handlers = {key: handler for part in PAGE_MODULES for key, handler in part.ROUTES.items()}
+    if set(handlers) != set(PAGE_SCOPES):
+        raise UndeclaredRoute(
+            f"pages and their declarations differ: {sorted(set(handlers) ^ set(PAGE_SCOPES))}"
+        )
     app = Starlette(
         # In the order of the declaration: /instances/new is not an instance called "new".
-        routes=[Route(it[1], _guarded(handlers[it], it), methods=[it[0]]) for it in PAGES],
+        routes=[Route(it[1], _guarded(handlers[it], it), methods=[it[0]]) for it in PAGE_SCOPES],
         exception_handlers={
-            GpuherdError: error_pages.ours,
-            HTTPException: error_pages.theirs,
+            GpuherdError: error_pages.domain_error,
+            HTTPException: error_pages.framework_error,
             Exception: error_pages.unexpected,
         },
     )
     app.router.redirect_slashes = False
     app.state.plane = plane
     app.state.document = document
-    app.state.login_gate = LoginGate(plane.clock)
-    app.state.glances = overview.kept_glances(plane.clock)
-    return PageHeaders(app)
+    app.state.login_limiter = LoginRateLimiter(plane.clock)
+    app.state.summaries = overview.summary_cache(plane.clock)
+    return PageHeadersMiddleware(app)
 
 
 def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
     method, path = declared
-    needed, route = PAGES[declared], SimpleNamespace(path=path)
+    needed, route = PAGE_SCOPES[declared], SimpleNamespace(path=path)
 
     async def endpoint(request: Request) -> Response:
         # For the meter.
         request.scope["route"] = route
-        # Of the door, which leaves it to us to say so on a page.
+        # Set by the authentication middleware, which leaves it to the page to show it.
         if refusal := request.scope.get("refusal"):
             raise refusal
         if needed is not OPEN:
@@ -125,7 +126,7 @@ def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
     return endpoint
 
 
-class PageHeaders:
+class PageHeadersMiddleware:
     """Adds to every reply what browsers are to hold themselves to."""
 
     def __init__(self, app: ASGIApp):

@@ -10,18 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http import problems
-from gpuherd.entrypoints.http.context import current
+from gpuherd.entrypoints import problems
+from gpuherd.entrypoints.request_context import current_request
 from gpuherd.entrypoints.web.rendering import page
 
 
-async def ours(request: Request, error: Exception) -> Response:
+async def domain_error(request: Request, error: Exception) -> Response:
     """Show one of our errors."""
     assert isinstance(error, GpuherdError)
     return _shown(request, problems.problem_of(error))
 
 
-async def theirs(request: Request, error: Exception) -> Response:
+async def framework_error(request: Request, error: Exception) -> Response:
     """Show that there is no such page, or that it does not take this."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
@@ -43,5 +43,5 @@ def _shown(request: Request, problem: Mapping[str, Any]) -> Response:
         status=problem["status"],
         headers=headers,
         problem=problem,
-        request_id=current.get().request_id,
+        request_id=current_request.get().request_id,
     )

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.entrypoints.http.problems import Forbidden
-from gpuherd.entrypoints.web.doorway import header
-from gpuherd.entrypoints.web.sessions import Session
+from gpuherd.entrypoints.auth.browser_auth import single_header
+from gpuherd.entrypoints.auth.sessions import Session
+from gpuherd.entrypoints.problems import Forbidden
 
 FIELDS_MAX = 200
 FORM = b"application/x-www-form-urlencoded"
@@ -42,7 +42,7 @@ class Form:
 async def read_form(request: Request) -> Form:
     """Return the form of a request that one of our own pages has sent."""
     check_origin(request.scope)
-    if header(request.scope, b"content-type").split(b";")[0].strip().lower() != FORM:
+    if single_header(request.scope, b"content-type").split(b";")[0].strip().lower() != FORM:
         raise _unreadable("a form is expected")
     raw = await request.body()
     try:
@@ -56,15 +56,18 @@ async def read_form(request: Request) -> Form:
 
 def check_origin(scope: Scope) -> None:
     """Refuse what another site has begun, as far as the browser says so."""
-    site = header(scope, b"sec-fetch-site").lower()
+    site = single_header(scope, b"sec-fetch-site").lower()
     if site:
         if site not in SAME_SITE:
             raise _foreign()
         return
     if any(key == b"origin" for key, _ in scope["headers"]):
-        origin = urlsplit(header(scope, b"origin").decode("latin-1"))
+        origin = urlsplit(single_header(scope, b"origin").decode("latin-1"))
         # A proxy may speak TLS for us, so the scheme may differ; the host may not.
-        if not origin.netloc or origin.netloc.lower() != header(scope, b"host").decode("latin-1").lower():
+        if (
+            not origin.netloc
+            or origin.netloc.lower() != single_header(scope, b"host").decode("latin-1").lower()
+        ):
             raise _foreign()
 
 

@@ -14,13 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd import __version__
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.caller import Caller
-from gpuherd.entrypoints.http.replies import plane_of
-from gpuherd.entrypoints.web.sessions import Session
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
+from gpuherd.entrypoints.auth.sessions import Session
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.static_files import static_url
-from gpuherd.entrypoints.web.views.navigation import event_types, navigation
-from gpuherd.entrypoints.web.views.words import (
+from gpuherd.entrypoints.web.views.formatting import (
     ago,
     elapsed,
     event_words,
@@ -31,11 +30,12 @@ from gpuherd.entrypoints.web.views.words import (
     plain,
     stamp,
 )
+from gpuherd.entrypoints.web.views.navigation import event_types, navigation
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Invisible, or able to turn the text around them: nobody reads these, and names could lie with them.
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-_KEPT = frozenset("\n\t")
+_SHOWN_CONTROLS = frozenset("\n\t")
 
 
 def visible(value: object) -> object:
@@ -44,7 +44,7 @@ def visible(value: object) -> object:
         return value
     return "".join(
         char
-        if char in _KEPT or unicodedata.category(char) not in _HIDDEN
+        if char in _SHOWN_CONTROLS or unicodedata.category(char) not in _HIDDEN
         else char.encode("unicode_escape").decode("ascii")
         for char in value
     )
@@ -102,7 +102,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **model: Any,
 ) -> Response:
-    """Return a page for whoever has the session, if there is one."""
+    """Return a page for the signed-in caller, if there is one."""
     caller: Caller | None = request.scope.get("caller")
     session: Session | None = request.scope.get("session")
     scope = caller.scope if caller else None

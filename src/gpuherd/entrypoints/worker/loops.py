@@ -40,5 +40,5 @@ class Loop:
             try:
                 await self.work()
             except Exception:
-                log.exception("loop.stumbled", loop=self.name)
+                log.exception("loop.iteration_failed", loop=self.name)
             await self.clock.sleep(self.interval_s)

@@ -1,1 +1,1 @@
-"""The doctor: asks the world, and judges the answers apart from the asking."""
+"""The doctor: checks gather facts, and pure functions turn them into findings."""

@@ -1,7 +1,6 @@
-"""Work that may hang, in a thread that nobody has to wait for.
+"""Blocking calls that may hang, in a daemon thread that nobody has to wait for.
 
-asyncio's own threads are waited for at the end of the program, however long a disk or a name server takes.
-"""
+asyncio's own threads are waited for at the end of the program, however long a disk or a name server takes."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def run_in_daemon_thread(work: Callable[[], T]) -> T:
     """Return what `work` returns; who is tired of waiting just goes."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: Exception | None) -> None:
+    def deliver_result(result: T | None, error: Exception | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -35,7 +34,7 @@ async def aside(work: Callable[[], T]) -> T:
             error = caught
         # When nobody waits any more, the loop may be gone.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(deliver_result, result, error)
 
     threading.Thread(target=run, name="gpuherd-doctor", daemon=True).start()
     return await done

@@ -11,15 +11,15 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from gpuherd.adapters.sql.file_check import read_through
-from gpuherd.adapters.sql.migrate import HEAD
-from gpuherd.bootstrap.configuration import without_password
-from gpuherd.bootstrap.doctor.aside import aside
-from gpuherd.bootstrap.doctor.judging import OK, PROBLEM, WARNING
-from gpuherd.entrypoints.cli.doctor import Finding
+from gpuherd.adapters.sql.schema.integrity_check import find_damage
+from gpuherd.adapters.sql.schema.migrate import HEAD
+from gpuherd.bootstrap.setting_values import redact_password
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
+from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 
 NAME = "database"
-READ_THROUGH_S = 8.0
+READ_LIMIT_S = 8.0
 CONNECT_S = 6
 _VERSION = (
     "SELECT version_num, (SELECT value FROM installation WHERE key = 'schema_readable_by') "
@@ -28,58 +28,61 @@ _VERSION = (
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A database that could be asked. `damage` says what is wrong with it, `unread` that it was too long."""
+class OpenedDatabase:
+    """A database that could be asked.
+
+    `damage` says what is wrong with it, `not_fully_read` that it was too long.
+    """
 
     where: str
     kind: str
     schema: str | None
     damage: str | None = None
-    unread: bool = False
+    not_fully_read: bool = False
     # The oldest schema whose versions may still run on it, where that is told.
     readable_by: str | None = None
     size_bytes: int | None = None
 
 
 @dataclass(frozen=True)
-class Unopened:
+class UnopenedDatabase:
     """A database that could not."""
 
     where: str
     reason: str
 
 
-async def check_sqlite(path: Path, read_through_s: float = READ_THROUGH_S) -> list[Finding]:
+async def check_sqlite(path: Path, read_through_s: float = READ_LIMIT_S) -> list[CheckResult]:
     """Look at a file without changing it, and read it through for as long as there is time."""
-    if not await aside(path.exists):
-        return [Finding(NAME, OK, f"{path} is made at the first start")]
-    opened = await aside(lambda: open_sqlite(path))
-    if isinstance(opened, Opened):
+    if not await run_in_daemon_thread(path.exists):
+        return [CheckResult(NAME, OK, f"{path} is made at the first start")]
+    opened = await run_in_daemon_thread(lambda: open_sqlite(path))
+    if isinstance(opened, OpenedDatabase):
         try:
             async with asyncio.timeout(read_through_s):
-                opened = replace(opened, damage=await aside(lambda: damage_of(path)))
+                opened = replace(opened, damage=await run_in_daemon_thread(lambda: damage_in_file(path)))
         except TimeoutError:
-            opened = replace(opened, unread=True)
+            opened = replace(opened, not_fully_read=True)
     return [judge_database(opened)]
 
 
-def open_sqlite(path: Path) -> Opened | Unopened:
+def open_sqlite(path: Path) -> OpenedDatabase | UnopenedDatabase:
     """Ask a file for its version."""
     size_bytes = sum(it.stat().st_size for it in (path, path.with_name(f"{path.name}-wal")) if it.exists())
     try:
         with closing(_connect(path)) as connection:
             schema, readable = _schema(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        return Unopened(str(path), str(error))
+        return UnopenedDatabase(str(path), str(error))
     kind = f"SQLite {sqlite3.sqlite_version}"
-    return Opened(str(path), kind, schema, readable_by=readable, size_bytes=size_bytes)
+    return OpenedDatabase(str(path), kind, schema, readable_by=readable, size_bytes=size_bytes)
 
 
-def damage_of(path: Path) -> str | None:
+def damage_in_file(path: Path) -> str | None:
     """Read every page and return what is wrong, if anything is."""
     try:
         with closing(_connect(path)) as connection:
-            return read_through(connection)
+            return find_damage(connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error)
 
@@ -97,19 +100,19 @@ def _schema(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
     return (str(row[0]), row[1]) if row else (None, None)
 
 
-async def check_postgres(url: str) -> list[Finding]:
+async def check_postgres(url: str) -> list[CheckResult]:
     """Ask a PostgreSQL for its version and ours."""
     return [judge_database(await open_postgres(url))]
 
 
-async def open_postgres(url: str) -> Opened | Unopened:
+async def open_postgres(url: str) -> OpenedDatabase | UnopenedDatabase:
     plain = url.replace("postgresql+psycopg://", "postgresql://", 1)
-    where = without_password(plain)
+    where = redact_password(plain)
     try:
         words = make_conninfo(plain, connect_timeout=CONNECT_S)
     except psycopg.ProgrammingError:
         # Their message quotes the URL, password and all.
-        return Unopened(where, "PostgreSQL does not understand the URL")
+        return UnopenedDatabase(where, "PostgreSQL does not understand the URL")
     try:
         async with await psycopg.AsyncConnection.connect(words) as connection:
             version = connection.info.server_version
@@ -118,36 +121,36 @@ async def open_postgres(url: str) -> Opened | Unopened:
             if there is not None and there[0] is not None:
                 row = await (await connection.execute(_VERSION)).fetchone()
     except psycopg.Error as error:
-        return Unopened(where, str(error).partition("\n")[0])
+        return UnopenedDatabase(where, str(error).partition("\n")[0])
     kind = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     schema, readable = (str(row[0]), row[1]) if row else (None, None)
-    return Opened(where, kind, schema, readable_by=readable)
+    return OpenedDatabase(where, kind, schema, readable_by=readable)
 
 
-def judge_database(it: Opened | Unopened) -> Finding:
+def judge_database(it: OpenedDatabase | UnopenedDatabase) -> CheckResult:
     """Say whether the service can start on it."""
-    if isinstance(it, Unopened):
+    if isinstance(it, UnopenedDatabase):
         advice = "check GPUHERD_DATABASE_URL and GPUHERD_DATA_DIR, that it runs, and that you may use it"
-        return Finding(NAME, PROBLEM, f"{it.where} cannot be opened: {it.reason}", advice)
+        return CheckResult(NAME, PROBLEM, f"{it.where} cannot be opened: {it.reason}", advice)
     facts = {"kind": it.kind, "schema": it.schema, "sizeBytes": it.size_bytes}
     if it.damage is not None:
         words = f"{it.where} is damaged ({it.damage})"
         advice = "stop the server and put a copy in its place: gpuherd restore FILE"
-        return Finding(NAME, PROBLEM, words, advice, facts)
+        return CheckResult(NAME, PROBLEM, words, advice, facts)
     if it.schema is not None and it.schema > HEAD and (it.readable_by or it.schema) > HEAD:
         words = f"{it.where} was written by a newer gpuherd (schema {it.schema}, this one knows {HEAD})"
-        return Finding(
+        return CheckResult(
             NAME, PROBLEM, words, "install the newer version again, or restore an older copy", facts
         )
     size = "" if it.size_bytes is None else f", {it.size_bytes / 1e6:.2f} MB"
     words = f"{it.where}: {it.kind}, schema {it.schema or 'empty'}{size}"
     if it.schema is not None and it.schema > HEAD:
         advice = f"a newer gpuherd has brought it there; this one ({HEAD}) may go on until it is upgraded"
-        return Finding(NAME, WARNING, words, advice, facts)
+        return CheckResult(NAME, WARNING, words, advice, facts)
     if it.schema is not None and it.schema < HEAD:
         advice = f"the next start brings it to {HEAD}; make a copy before: gpuherd backup FILE"
-        return Finding(NAME, WARNING, words, advice, facts)
-    if it.unread:
+        return CheckResult(NAME, WARNING, words, advice, facts)
+    if it.not_fully_read:
         advice = "it is too large to be read through here; every start of the server does that"
-        return Finding(NAME, WARNING, words, advice, facts)
-    return Finding(NAME, OK, words, facts=facts)
+        return CheckResult(NAME, WARNING, words, advice, facts)
+    return CheckResult(NAME, OK, words, facts=facts)

@@ -6,55 +6,55 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from gpuherd.bootstrap.doctor.aside import aside
-from gpuherd.bootstrap.doctor.cloud import NAME as CLOUD
-from gpuherd.bootstrap.doctor.cloud import check_cloud
-from gpuherd.bootstrap.doctor.database import NAME as DATABASE
-from gpuherd.bootstrap.doctor.database import check_postgres, check_sqlite
-from gpuherd.bootstrap.doctor.files import DIRECTORY, check_files
-from gpuherd.bootstrap.doctor.judging import PROBLEM, judge_settings, judge_strangers
-from gpuherd.bootstrap.doctor.port import NAME as PORT
-from gpuherd.bootstrap.doctor.port import check_port
-from gpuherd.bootstrap.doctor.server import NAME as SERVER
-from gpuherd.bootstrap.doctor.server import check_server, is_remote
 from gpuherd.clock import Clock
-from gpuherd.domain.secret import Secret
-from gpuherd.entrypoints.cli.doctor import Finding
+from gpuherd.domain.access.secret import Secret
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.cloud import NAME as CLOUD
+from gpuherd.ops.doctor.cloud import check_cloud
+from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
+from gpuherd.ops.doctor.database import NAME as DATABASE
+from gpuherd.ops.doctor.database import check_postgres, check_sqlite
+from gpuherd.ops.doctor.files import DIRECTORY, check_files
+from gpuherd.ops.doctor.port import NAME as PORT
+from gpuherd.ops.doctor.port import check_port
+from gpuherd.ops.doctor.server import NAME as SERVER
+from gpuherd.ops.doctor.server import check_server, is_remote
+from gpuherd.ops.doctor.verdicts import PROBLEM, judge_settings, judge_unknown_variables
 from gpuherd.settings import (
     FILE_NAME,
     Settings,
     SettingsInvalid,
-    Source,
+    SettingSource,
     load_settings,
     sources_of,
-    strangers_in,
+    unknown_variables_in,
 )
 
-LIMIT_S = 15.0
+CHECK_LIMIT_S = 15.0
 
 
 def examine(
     clock: Clock,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
-    limit_s: float = LIMIT_S,
-) -> list[Finding]:
+    limit_s: float = CHECK_LIMIT_S,
+) -> list[CheckResult]:
     """Check everything that can be checked; with unusable settings, that is only the settings."""
     sources = sources_of(environ, directory)
-    strangers = judge_strangers(strangers_in(environ))
+    unknown_variables = judge_unknown_variables(unknown_variables_in(environ))
     try:
         settings = load_settings(environ, directory)
     except SettingsInvalid as invalid:
-        return [*judge_settings(invalid.problems, sources), *strangers]
+        return [*judge_settings(invalid.problems, sources), *unknown_variables]
     file = (directory or Path.cwd()) / FILE_NAME
     checks = _checks(settings, sources, file, clock)
     findings = asyncio.run(_all(checks, limit_s))
-    return [*judge_settings([], sources), *strangers, *findings]
+    return [*judge_settings([], sources), *unknown_variables, *findings]
 
 
 def _checks(
-    settings: Settings, sources: Mapping[str, Source], file: Path, clock: Clock
-) -> Mapping[str, Awaitable[list[Finding]]]:
+    settings: Settings, sources: Mapping[str, SettingSource], file: Path, clock: Clock
+) -> Mapping[str, Awaitable[list[CheckResult]]]:
     server = {SERVER: check_server(settings, clock)}
     if is_remote(settings):
         return server
@@ -62,33 +62,36 @@ def _checks(
     has_secrets = _has_secrets(settings, sources)
     return {
         CLOUD: check_cloud(settings, clock),
-        DIRECTORY: aside(lambda: check_files(settings.data_dir, file, file_has_secrets=has_secrets)),
+        DIRECTORY: run_in_daemon_thread(
+            lambda: check_files(settings.data_dir, file, file_has_secrets=has_secrets)
+        ),
         DATABASE: check_postgres(settings.database) if path is None else check_sqlite(path),
         PORT: check_port(settings, clock),
         **server,
     }
 
 
-def _has_secrets(settings: Settings, sources: Mapping[str, Source]) -> bool:
+def _has_secrets(settings: Settings, sources: Mapping[str, SettingSource]) -> bool:
     """Tell whether the file holds what nobody else should read."""
     return any(
-        sources[str(it.validation_alias)] is Source.FILE and isinstance(getattr(settings, name), Secret)
+        sources[str(it.validation_alias)] is SettingSource.FILE
+        and isinstance(getattr(settings, name), Secret)
         for name, it in Settings.model_fields.items()
     )
 
 
-async def _all(checks: Mapping[str, Awaitable[list[Finding]]], limit_s: float) -> list[Finding]:
+async def _all(checks: Mapping[str, Awaitable[list[CheckResult]]], limit_s: float) -> list[CheckResult]:
     found = await asyncio.gather(*(_bounded(name, check, limit_s) for name, check in checks.items()))
     return [finding for findings in found for finding in findings]
 
 
-async def _bounded(name: str, check: Awaitable[list[Finding]], limit_s: float) -> list[Finding]:
+async def _bounded(name: str, check: Awaitable[list[CheckResult]], limit_s: float) -> list[CheckResult]:
     try:
         async with asyncio.timeout(limit_s):
             return await check
     except TimeoutError:
         advice = "something between here and there hangs; look at disk and network, then try again"
-        return [Finding(name, PROBLEM, f"not answered within {limit_s:g} s", advice)]
+        return [CheckResult(name, PROBLEM, f"not answered within {limit_s:g} s", advice)]
     except Exception as error:  # one check that fails must not hide what the others found
         words = f"it could not be checked ({type(error).__name__})"
-        return [Finding(name, PROBLEM, words, "this is a defect in gpuherd doctor; please report it")]
+        return [CheckResult(name, PROBLEM, words, "this is a defect in gpuherd doctor; please report it")]

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuherd.bootstrap.data_dir import ADMIN_KEY_FILE, WEBHOOK_KEY_FILE
-from gpuherd.bootstrap.doctor.judging import OK, PROBLEM, WARNING
-from gpuherd.entrypoints.cli.doctor import Finding
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 
 DIRECTORY, KEYS = "data directory", "key files"
-OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-ROOM_MIN_BYTES, ROOM_GOOD_BYTES = 100_000_000, 1_000_000_000
+GROUP_AND_OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
+FREE_SPACE_MIN_BYTES, FREE_SPACE_WARN_BYTES = 100_000_000, 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Directory:
+class DirectoryFacts:
     """How a directory is; one that is not there is judged by the place where it would be made."""
 
     path: Path
@@ -29,25 +29,28 @@ class Directory:
 
 
 @dataclass(frozen=True)
-class KeyFile:
+class KeyFileFacts:
     """A file that should be for one user only."""
 
     path: Path
     mode: int
     empty: bool
     # The service does not start with it; else it is only careless.
-    vital: bool = True
+    required: bool = True
 
 
-def check_files(data_dir: Path, config_file: Path, *, file_has_secrets: bool) -> list[Finding]:
+def check_files(data_dir: Path, config_file: Path, *, file_has_secrets: bool) -> list[CheckResult]:
     """Look at the directory and at every file that may hold a key."""
-    files = [look_at_file(data_dir / name) for name in (ADMIN_KEY_FILE, WEBHOOK_KEY_FILE)]
+    files = [inspect_file(data_dir / name) for name in (ADMIN_KEY_FILE, WEBHOOK_KEY_FILE)]
     if file_has_secrets:
-        files.append(look_at_file(config_file, vital=False))
-    return [judge_directory(look_at(data_dir)), *judge_key_files([it for it in files if it is not None])]
+        files.append(inspect_file(config_file, required=False))
+    return [
+        judge_directory(inspect_directory(data_dir)),
+        *judge_key_files([it for it in files if it is not None]),
+    ]
 
 
-def look_at(path: Path) -> Directory:
+def inspect_directory(path: Path) -> DirectoryFacts:
     """Find out whether things can be written there, by writing one."""
     place = path
     while not place.exists() and place != place.parent:
@@ -58,50 +61,50 @@ def look_at(path: Path) -> Directory:
     except OSError:
         writable = False
     mode = stat.S_IMODE(place.stat().st_mode)
-    return Directory(path, place == path, writable, mode, shutil.disk_usage(place).free)
+    return DirectoryFacts(path, place == path, writable, mode, shutil.disk_usage(place).free)
 
 
-def look_at_file(path: Path, *, vital: bool = True) -> KeyFile | None:
+def inspect_file(path: Path, *, required: bool = True) -> KeyFileFacts | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return KeyFile(path, stat.S_IMODE(found.st_mode), found.st_size == 0, vital)
+    return KeyFileFacts(path, stat.S_IMODE(found.st_mode), found.st_size == 0, required)
 
 
-def judge_directory(it: Directory) -> Finding:
+def judge_directory(it: DirectoryFacts) -> CheckResult:
     """Say whether the service can live there."""
     facts = {"path": str(it.path), "freeBytes": it.free_bytes}
     if not it.writable:
         advice = "make it yours (chown, chmod 700), or set GPUHERD_DATA_DIR to a directory that you can write"
-        return Finding(DIRECTORY, PROBLEM, f"{it.path} cannot be written", advice, facts)
-    room = f"{it.free_bytes / 1e9:.1f} GB free"
-    if it.free_bytes < ROOM_GOOD_BYTES:
-        verdict = PROBLEM if it.free_bytes < ROOM_MIN_BYTES else WARNING
+        return CheckResult(DIRECTORY, PROBLEM, f"{it.path} cannot be written", advice, facts)
+    free_space = f"{it.free_bytes / 1e9:.1f} GB free"
+    if it.free_bytes < FREE_SPACE_WARN_BYTES:
+        verdict = PROBLEM if it.free_bytes < FREE_SPACE_MIN_BYTES else WARNING
         advice = "make room: without it nothing can be written down, so nothing is rented"
-        return Finding(DIRECTORY, verdict, f"{it.path} has only {room}", advice, facts)
+        return CheckResult(DIRECTORY, verdict, f"{it.path} has only {free_space}", advice, facts)
     if not it.exists:
-        return Finding(DIRECTORY, OK, f"{it.path} is made at the first start; {room}", facts=facts)
-    if it.mode & OF_OTHERS:
+        return CheckResult(DIRECTORY, OK, f"{it.path} is made at the first start; {free_space}", facts=facts)
+    if it.mode & GROUP_AND_OTHERS_MODE:
         words = f"{it.path} is open to other users of this machine (mode {it.mode:04o})"
-        return Finding(DIRECTORY, WARNING, words, f"chmod 700 {it.path}", facts)
-    return Finding(DIRECTORY, OK, f"{it.path} can be written; {room}", facts=facts)
+        return CheckResult(DIRECTORY, WARNING, words, f"chmod 700 {it.path}", facts)
+    return CheckResult(DIRECTORY, OK, f"{it.path} can be written; {free_space}", facts=facts)
 
 
-def judge_key_files(files: list[KeyFile]) -> list[Finding]:
+def judge_key_files(files: list[KeyFileFacts]) -> list[CheckResult]:
     """Say which keys others could read."""
     bad = [finding for it in files if (finding := _judge_key_file(it)) is not None]
     if bad:
         return bad
     words = ", ".join(it.path.name for it in files)
-    return [Finding(KEYS, OK, f"{words}: for you only" if words else "none yet; made at the first start")]
+    return [CheckResult(KEYS, OK, f"{words}: for you only" if words else "none yet; made at the first start")]
 
 
-def _judge_key_file(it: KeyFile) -> Finding | None:
-    if it.mode & OF_OTHERS:
+def _judge_key_file(it: KeyFileFacts) -> CheckResult | None:
+    if it.mode & GROUP_AND_OTHERS_MODE:
         words = f"{it.path} can be read by others (mode {it.mode:04o})"
-        return Finding(KEYS, PROBLEM if it.vital else WARNING, words, f"chmod 600 {it.path}")
-    if it.empty and it.vital:
+        return CheckResult(KEYS, PROBLEM if it.required else WARNING, words, f"chmod 600 {it.path}")
+    if it.empty and it.required:
         words = f"{it.path} is empty: a crash has cut it short"
-        return Finding(KEYS, PROBLEM, words, f"remove it; the next start makes a new one: rm {it.path}")
+        return CheckResult(KEYS, PROBLEM, words, f"remove it; the next start makes a new one: rm {it.path}")
     return None

@@ -1,4 +1,4 @@
-"""One question over HTTP, asked once, bounded in time and size, answered or not."""
+"""One HTTP GET, sent once, bounded in time and size, answered or not."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gpuherd import __version__
-from gpuherd.bootstrap.doctor.aside import aside
 from gpuherd.clock import Clock
-from gpuherd.domain.secret import Secret
+from gpuherd.domain.access.secret import Secret
+from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
 
 TIMEOUT_S = 8.0
-BYTES_MAX = 4 * 1024 * 1024
+BODY_MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Heard:
+class HttpAnswer:
     """An answer, and how our clock differs from the one of whoever gave it."""
 
     status: int
     body: dict[str, Any]
     took_s: float
     # How far our clock is ahead of theirs; None if they do not tell the time.
-    ahead: timedelta | None
+    clock_offset: timedelta | None
 
 
 @dataclass(frozen=True)
-class Silence:
+class NoAnswer:
     """No answer; the reason holds nothing of what was sent."""
 
     reason: str
 
 
-Answer = Heard | Silence
+Answer = HttpAnswer | NoAnswer
 
 
-async def ask(url: str, key: Secret | None, clock: Clock, timeout_s: float = TIMEOUT_S) -> Answer:
+async def http_query(url: str, key: Secret | None, clock: Clock, timeout_s: float = TIMEOUT_S) -> Answer:
     """GET `url`; no redirect is followed and no proxy of the environment is used, as in the service."""
     headers = {"Accept": "application/json", "User-Agent": f"gpuherd-doctor/{__version__}"}
     if key is not None:
@@ -57,10 +57,10 @@ async def ask(url: str, key: Secret | None, clock: Clock, timeout_s: float = TIM
         ):
             raw = await _read(response)
             took_s = clock.monotonic() - began_s
-            ahead = _ahead(response.headers.get("Date"), began + timedelta(seconds=took_s / 2))
-            return Heard(response.status, _object(raw), took_s, ahead)
+            clock_offset = _clock_offset(response.headers.get("Date"), began + timedelta(seconds=took_s / 2))
+            return HttpAnswer(response.status, _object(raw), took_s, clock_offset)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Silence(_reason(error))
+        return NoAnswer(_reason(error))
 
 
 class _Resolver(AbstractResolver):
@@ -69,7 +69,7 @@ class _Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await aside(lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
+        found = await run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
         return [
             ResolveResult(
                 hostname=host, host=str(address[0]), port=port, family=kind, proto=protocol, flags=0
@@ -90,7 +90,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > BYTES_MAX:
+        if len(body) > BODY_MAX_BYTES:
             return b""
     return bytes(body)
 
@@ -104,7 +104,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _ahead(date: str | None, ours: datetime) -> timedelta | None:
+def _clock_offset(date: str | None, ours: datetime) -> timedelta | None:
     try:
         theirs = parsedate_to_datetime(date or "")
     except ValueError:

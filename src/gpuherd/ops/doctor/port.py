@@ -5,19 +5,19 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.bootstrap.doctor.aside import aside
-from gpuherd.bootstrap.doctor.asking import ask
-from gpuherd.bootstrap.doctor.judging import OK, PROBLEM
-from gpuherd.bootstrap.doctor.server import is_ours
-from gpuherd.bootstrap.serve import LOOPBACK, listening
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.doctor import Finding
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
+from gpuherd.ops.doctor.http_query import http_query
+from gpuherd.ops.doctor.server import is_gpuherd
+from gpuherd.ops.doctor.verdicts import OK, PROBLEM
+from gpuherd.server.serve import LOOPBACK_HOSTS, bound_socket
 from gpuherd.settings import Settings
 
 NAME = "port"
 
 
-class Port(Enum):
+class PortOwner(Enum):
     """Whose it is."""
 
     FREE = auto()
@@ -25,22 +25,22 @@ class Port(Enum):
     TAKEN = auto()
 
 
-async def check_port(settings: Settings, clock: Clock) -> list[Finding]:
+async def check_port(settings: Settings, clock: Clock) -> list[CheckResult]:
     """Try to take the port for a moment, and see who has it if that fails."""
     where = f"{settings.host}:{settings.port}"
     try:
-        await aside(lambda: _try(settings))
+        await run_in_daemon_thread(lambda: _try(settings))
     except CannotStart as refused:
-        answer = await ask(f"{_reachable(settings)}/livez", None, clock)
-        return [judge_port(where, Port.OURS if is_ours(answer) else Port.TAKEN, refused.message)]
-    findings = [judge_port(where, Port.FREE)]
-    if settings.host not in LOOPBACK and settings.admin_key is None:
-        findings.append(unguarded(settings.host))
+        answer = await http_query(f"{_reachable(settings)}/livez", None, clock)
+        return [judge_port(where, PortOwner.OURS if is_gpuherd(answer) else PortOwner.TAKEN, refused.message)]
+    findings = [judge_port(where, PortOwner.FREE)]
+    if settings.host not in LOOPBACK_HOSTS and settings.admin_key is None:
+        findings.append(no_admin_key_finding(settings.host))
     return findings
 
 
 def _try(settings: Settings) -> None:
-    with listening(settings.host, settings.port):
+    with bound_socket(settings.host, settings.port):
         pass
 
 
@@ -50,24 +50,24 @@ def _reachable(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
-def judge_port(where: str, whose: Port, why: str = "") -> Finding:
+def judge_port(where: str, owner: PortOwner, why: str = "") -> CheckResult:
     """Say whether a server can be started."""
-    match whose:
-        case Port.FREE:
-            return Finding(NAME, OK, f"{where} is free")
-        case Port.OURS:
-            return Finding(NAME, OK, f"{where} is served by gpuherd")
-        case Port.TAKEN:
+    match owner:
+        case PortOwner.FREE:
+            return CheckResult(NAME, OK, f"{where} is free")
+        case PortOwner.OURS:
+            return CheckResult(NAME, OK, f"{where} is served by gpuherd")
+        case PortOwner.TAKEN:
             number = where.rpartition(":")[2]
             advice = (
                 f"see who has it (ss -ltnp 'sport = :{number}') and end that, or set another GPUHERD_PORT"
             )
-            return Finding(NAME, PROBLEM, why or f"{where} is taken", advice)
+            return CheckResult(NAME, PROBLEM, why or f"{where} is taken", advice)
 
 
-def unguarded(host: str) -> Finding:
+def no_admin_key_finding(host: str) -> CheckResult:
     """Say why the service would refuse to start."""
     words = f"GPUHERD_HOST is {host}, which others can reach, and no GPUHERD_ADMIN_KEY is set"
-    return Finding(
+    return CheckResult(
         NAME, PROBLEM, words, "set GPUHERD_ADMIN_KEY (16 characters or more), or GPUHERD_HOST=127.0.0.1"
     )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.api.routes import Route, Values
+from gpuherd.simulator.api.shapes import Json, job_shape, registry_auth_shape, template_shape
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.front_desk import FrontDesk, TemplateQuery
-from gpuherd.simulator.listing import read_paging
-from gpuherd.simulator.routes import Route, Values
-from gpuherd.simulator.shapes import Json, job_shape, registry_auth_shape, template_shape
+from gpuherd.simulator.operations import CloudOperations, TemplateQuery
+from gpuherd.simulator.world.listing import read_paging
 
 
-async def list_templates(desk: FrontDesk, query: Values) -> Json:
+async def list_templates(operations: CloudOperations, query: Values) -> Json:
     fields, paging = Fields(query), read_paging(query)
     # Some clients send several channels joined by commas, some send none.
     channels = tuple(filter(None, fields.text("channel").split(",")))
-    templates, total = await desk.templates(TemplateQuery(paging, fields.text("name"), channels))
+    templates, total = await operations.templates(TemplateQuery(paging, fields.text("name"), channels))
     return {
         "template": [template_shape(template) for template in templates],
         "pageSize": paging.size,
@@ -23,29 +23,29 @@ async def list_templates(desk: FrontDesk, query: Values) -> Json:
     }
 
 
-async def get_template(desk: FrontDesk, query: Values) -> Json:
-    return {"template": template_shape(await desk.template(Fields(query).text("templateId")))}
+async def get_template(operations: CloudOperations, query: Values) -> Json:
+    return {"template": template_shape(await operations.template(Fields(query).text("templateId")))}
 
 
-async def create_template(desk: FrontDesk, body: Values) -> Json:
-    return {"templateId": await desk.create_template(Fields(body).item("template"))}
+async def create_template(operations: CloudOperations, body: Values) -> Json:
+    return {"templateId": await operations.create_template(Fields(body).item("template"))}
 
 
-async def update_template(desk: FrontDesk, body: Values) -> Json:
-    return {"templateId": await desk.update_template(Fields(body).item("template"))}
+async def update_template(operations: CloudOperations, body: Values) -> Json:
+    return {"templateId": await operations.update_template(Fields(body).item("template"))}
 
 
-async def delete_template(desk: FrontDesk, body: Values) -> Json:
-    return {"templateId": await desk.delete_template(Fields(body).text("templateId"))}
+async def delete_template(operations: CloudOperations, body: Values) -> Json:
+    return {"templateId": await operations.delete_template(Fields(body).text("templateId"))}
 
 
-async def list_registry_auths(desk: FrontDesk, _: Values) -> Json:
-    return {"data": [registry_auth_shape(auth) for auth in await desk.registry_auths()]}
+async def list_registry_auths(operations: CloudOperations, _: Values) -> Json:
+    return {"data": [registry_auth_shape(auth) for auth in await operations.registry_auths()]}
 
 
-async def save_registry_auth(desk: FrontDesk, body: Values) -> Json:
+async def save_registry_auth(operations: CloudOperations, body: Values) -> Json:
     fields = Fields(body)
-    auth_id = await desk.save_registry_auth(
+    auth_id = await operations.save_registry_auth(
         fields.text("name", shortest=1),
         fields.text("username", shortest=1, longest=511),
         fields.text("password", shortest=1, longest=1024),
@@ -53,18 +53,18 @@ async def save_registry_auth(desk: FrontDesk, body: Values) -> Json:
     return {"id": auth_id}
 
 
-async def delete_registry_auth(desk: FrontDesk, body: Values) -> Json:
-    await desk.delete_registry_auth(Fields(body).text("id", shortest=1))
+async def delete_registry_auth(operations: CloudOperations, body: Values) -> Json:
+    await operations.delete_registry_auth(Fields(body).text("id", shortest=1))
     return {}
 
 
-async def list_jobs(desk: FrontDesk, query: Values) -> Json:
+async def list_jobs(operations: CloudOperations, query: Values) -> Json:
     fields, paging = Fields(query), read_paging(query)
     job_id, state, kind = fields.text("jobId"), fields.text("state"), fields.text("type")
-    now = desk.world.now()
+    now = operations.world.now()
     jobs = [
         job
-        for job in await desk.jobs()
+        for job in await operations.jobs()
         if (not job_id or job.id == job_id)
         and (not state or job.state(now) == state)
         and (not kind or job.kind == kind)
@@ -73,13 +73,13 @@ async def list_jobs(desk: FrontDesk, query: Values) -> Json:
     return {"jobs": [job_shape(job, now) for job in page], "total": len(jobs)}
 
 
-async def list_network_storages(desk: FrontDesk, _: Values) -> Json:
-    await desk.nothing(Endpoint.NETWORK_STORAGES)
+async def list_network_storages(operations: CloudOperations, _: Values) -> Json:
+    await operations.nothing(ApiEndpoint.NETWORK_STORAGES)
     return {"data": [], "total": 0}
 
 
-async def list_networks(desk: FrontDesk, _: Values) -> Json:
-    await desk.nothing(Endpoint.NETWORKS)
+async def list_networks(operations: CloudOperations, _: Values) -> Json:
+    await operations.nothing(ApiEndpoint.NETWORKS)
     return {"networks": [], "total": 0}
 
 

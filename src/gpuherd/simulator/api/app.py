@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gpuherd.simulator.account_api import ACCOUNT_ROUTES
+from gpuherd.simulator.api.account import ACCOUNT_ROUTES
+from gpuherd.simulator.api.instances import INSTANCE_ROUTES
+from gpuherd.simulator.api.replies import cut, error_reply, garbage_reply, json_reply
+from gpuherd.simulator.api.routes import Answer, Route, Values
+from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.instance_api import INSTANCE_ROUTES
-from gpuherd.simulator.replies import cut, error_reply, garbage_reply, json_reply
-from gpuherd.simulator.routes import Answer, Route, Values
-from gpuherd.simulator.shapes import Json, cluster_shape, cpu_product_shape, product_shape
-from gpuherd.simulator.shop import read_cpu_query, read_product_query
+from gpuherd.simulator.operations import CloudOperations
+from gpuherd.simulator.world.product_list import read_cpu_query, read_product_query
 
 BASE_PATH = "/gpu-instance/openapi/v1"
 KEY_PREFIX = "sk_"
@@ -22,17 +22,17 @@ KEY_PREFIX = "sk_"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def list_clusters(desk: FrontDesk, _: Values) -> Json:
-    return {"data": [cluster_shape(cluster, gpu_names) for cluster, gpu_names in await desk.clusters()]}
+async def list_clusters(operations: CloudOperations, _: Values) -> Json:
+    return {"data": [cluster_shape(cluster, gpu_names) for cluster, gpu_names in await operations.clusters()]}
 
 
-async def list_products(desk: FrontDesk, query: Values) -> Json:
-    on_sale = await desk.products(read_product_query(query))
-    return {"data": [product_shape(each, desk.world.catalogue) for each in on_sale]}
+async def list_products(operations: CloudOperations, query: Values) -> Json:
+    on_sale = await operations.products(read_product_query(query))
+    return {"data": [product_shape(each, operations.world.catalogue) for each in on_sale]}
 
 
-async def list_cpu_products(desk: FrontDesk, query: Values) -> Json:
-    products = await desk.cpu_products(read_cpu_query(query))
+async def list_cpu_products(operations: CloudOperations, query: Values) -> Json:
+    products = await operations.cpu_products(read_cpu_query(query))
     return {"data": [cpu_product_shape(product) for product in products]}
 
 
@@ -43,17 +43,17 @@ CATALOGUE_ROUTES = (
 )
 
 
-def add_api(app: web.Application, desk: FrontDesk) -> None:
-    """Let `app` answer Novita's paths from `desk`."""
+def add_api(app: web.Application, operations: CloudOperations) -> None:
+    """Let `app` answer Novita's paths from `operations`."""
     for method, path, answer in (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES):
-        app.router.add_route(method, BASE_PATH + path, _handler(desk, answer))
+        app.router.add_route(method, BASE_PATH + path, _handler(operations, answer))
 
 
-def _handler(desk: FrontDesk, answer: Answer) -> Handler:
+def _handler(operations: CloudOperations, answer: Answer) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             _check_key(request)
-            return json_reply(await answer(desk, await _read_values(request)))
+            return json_reply(await answer(operations, await _read_values(request)))
         except SimulatedError as error:
             return error_reply(error)
         except ConnectionCut:

@@ -9,18 +9,18 @@ from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 
+from gpuherd.simulator.api.replies import json_reply
+from gpuherd.simulator.api.shapes import Json
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.fault_json import fault_from_json, fault_to_json, kinds_to_json
+from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json, kinds_to_json
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.replies import json_reply
-from gpuherd.simulator.scenarios import play, scenario_names
-from gpuherd.simulator.shapes import Json
-from gpuherd.simulator.world import World
+from gpuherd.simulator.scenarios import apply_scenario, scenario_names
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.world import World
 
 Command = Callable[[World, Fields], Awaitable[Json]]
 
-DAYS_10_S = 864_000.0
+TEN_DAYS_S = 864_000.0
 FAULTS_MAX = 1000
 
 
@@ -42,7 +42,7 @@ async def see_state(world: World, _: Fields) -> Json:
         "bill": {"gpuSeconds": round(world.billed_gpu_s(), 3), "costUsd": str(world.cost_usd())},
         "stock": [
             {"productId": product_id, "clusterId": cluster_id, "units": units}
-            for product_id, cluster_id, units in world.shelf
+            for product_id, cluster_id, units in world.stock_levels
         ],
         "faults": _armed(world),
     }
@@ -68,7 +68,7 @@ async def add_faults(world: World, fields: Fields) -> Json:
 
 
 async def clear_faults(world: World, _: Fields) -> Json:
-    play(world, "calm")
+    apply_scenario(world, "calm")
     return {"faults": []}
 
 
@@ -77,7 +77,7 @@ async def see_scenarios(world: World, _: Fields) -> Json:
 
 
 async def play_scenario(world: World, fields: Fields) -> Json:
-    play(world, fields.text("name", shortest=1))
+    apply_scenario(world, fields.text("name", shortest=1))
     return {"scenario": world.scenario, "faults": _armed(world)}
 
 
@@ -92,7 +92,7 @@ async def set_stock(world: World, fields: Fields) -> Json:
 
 
 async def reclaim(world: World, fields: Fields) -> Json:
-    notice_s = fields.number("noticeSeconds", low=0, high=DAYS_10_S)
+    notice_s = fields.number("noticeSeconds", low=0, high=TEN_DAYS_S)
     machine = world.reclaim(fields.text("instanceId", shortest=1), notice_s)
     return _machine_shape(machine, world.now())
 
@@ -102,7 +102,7 @@ async def advance(world: World, fields: Fields) -> Json:
         raise SimulatedError(
             400, "REQUEST", "this simulator runs on the real clock: it cannot be set forward"
         )
-    seconds = fields.number("seconds", low=0, high=DAYS_10_S)
+    seconds = fields.number("seconds", low=0, high=TEN_DAYS_S)
     if seconds is None:
         raise ValueError("say how many seconds")
     await world.clock.advance(seconds)
@@ -157,7 +157,7 @@ def _armed(world: World) -> list[Json]:
     return [{**fault_to_json(armed.fault), "strikes": armed.strikes} for armed in world.faults.armed]
 
 
-def _machine_shape(machine: Machine, now: float) -> Json:
+def _machine_shape(machine: SimulatedMachine, now: float) -> Json:
     return {
         "id": machine.id,
         "name": machine.name,

@@ -6,13 +6,13 @@ from html import escape
 
 from aiohttp import web
 
-from gpuherd.simulator.calls import Endpoint
+from gpuherd.simulator.api.replies import page_reply
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.faults import FaultKind
-from gpuherd.simulator.gate import HANG_S
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.replies import page_reply
-from gpuherd.simulator.world import World
+from gpuherd.simulator.fault_injection import HANG_S
+from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.world import World
 
 # The cloud's own helpers next to the program: web terminal and logs.
 HELPER_PORTS = frozenset({2223, 2224})
@@ -36,7 +36,7 @@ async def _answer(world: World, request: web.Request) -> web.StreamResponse:
         return page_reply(404, "Not Found")
     if port not in _http_ports(machine):
         return page_reply(404, "Not Found")
-    call = world.call_about(Endpoint.APP, machine)
+    call = world.call_about(ApiEndpoint.APP, machine)
     world.record.count(call)
     hang = world.faults.draw(FaultKind.HANG, call)
     if hang is not None:
@@ -48,13 +48,13 @@ async def _answer(world: World, request: web.Request) -> web.StreamResponse:
     return web.Response(text=_welcome(machine, port), content_type="text/html")
 
 
-def _http_ports(machine: Machine) -> set[int]:
+def _http_ports(machine: SimulatedMachine) -> set[int]:
     tools = {tool.port for tool in machine.request.tools if tool.protocol == "http"}
     ports = {port.number for port in machine.request.ports if port.protocol == "http"}
     return tools | ports | HELPER_PORTS
 
 
-def _welcome(machine: Machine, port: int) -> str:
+def _welcome(machine: SimulatedMachine, port: int) -> str:
     name, image = escape(machine.name or machine.id), escape(machine.request.image_url)
     return (
         f"<!doctype html><title>{name}</title><h1>{name} is up</h1>"

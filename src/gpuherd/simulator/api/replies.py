@@ -7,8 +7,8 @@ from functools import partial
 
 from aiohttp import web
 
+from gpuherd.simulator.api.shapes import error_shape
 from gpuherd.simulator.errors import GarbageReply, SimulatedError
-from gpuherd.simulator.shapes import error_shape
 
 _dumps = partial(json.dumps, separators=(",", ":"))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from gpuherd.simulator.front_desk import FrontDesk
-from gpuherd.simulator.shapes import Json
+from gpuherd.simulator.api.shapes import Json
+from gpuherd.simulator.operations import CloudOperations
 
 Values = Mapping[str, object]
 """The query of a GET or the JSON object of a POST."""
 
-Answer = Callable[[FrontDesk, Values], Awaitable[Json]]
+Answer = Callable[[CloudOperations, Values], Awaitable[Json]]
 
 
 class Route(NamedTuple):

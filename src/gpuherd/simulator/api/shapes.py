@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from gpuherd.simulator.account import Job
-from gpuherd.simulator.addresses import Addresses
 from gpuherd.simulator.catalogue import (
     DISK_GB_MAX,
     DISK_GB_MIN,
     FREE_DISK_GB,
-    Catalogue,
+    CloudCatalogue,
     Cluster,
     CpuProduct,
     RegistryAuth,
-    Template,
+    StoredTemplate,
 )
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.listing import Snapshot
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.shelf import inventory_state
-from gpuherd.simulator.shop import ProductOnSale
+from gpuherd.simulator.world.account import AccountJob
+from gpuherd.simulator.world.addresses import Addresses
+from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.product_list import ProductOnSale
+from gpuherd.simulator.world.stock import inventory_state
 
 Json = dict[str, object]
 
@@ -40,7 +40,7 @@ def cluster_shape(cluster: Cluster, gpu_names: list[str]) -> Json:
     }
 
 
-def product_shape(on_sale: ProductOnSale, catalogue: Catalogue) -> Json:
+def product_shape(on_sale: ProductOnSale, catalogue: CloudCatalogue) -> Json:
     product = on_sale.product
     return {
         "id": product.id,
@@ -78,7 +78,7 @@ def cpu_product_shape(product: CpuProduct) -> Json:
 
 
 def instance_shape(
-    snapshot: Snapshot, catalogue: Catalogue, addresses: Addresses, *, with_secrets: bool
+    snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses, *, with_secrets: bool
 ) -> Json:
     """Return an instance; only a get says the passwords."""
     machine, now, request = snapshot.machine, snapshot.at, snapshot.machine.request
@@ -122,7 +122,7 @@ def instance_shape(
     }
 
 
-def template_shape(template: Template) -> Json:
+def template_shape(template: StoredTemplate) -> Json:
     by_protocol: dict[str, list[int]] = {}
     for number, protocol in template.ports:
         by_protocol.setdefault(protocol, []).append(number)
@@ -156,7 +156,7 @@ def registry_auth_shape(auth: RegistryAuth) -> Json:
     return {"id": auth.id, "name": auth.name, "username": auth.username, "password": auth.password}
 
 
-def job_shape(job: Job, now: float) -> Json:
+def job_shape(job: AccountJob, now: float) -> Json:
     return {
         "Id": job.id,
         "user": OWNER,
@@ -169,7 +169,7 @@ def job_shape(job: Job, now: float) -> Json:
     }
 
 
-def _port_mappings(machine: Machine, addresses: Addresses) -> list[Json]:
+def _port_mappings(machine: SimulatedMachine, addresses: Addresses) -> list[Json]:
     tools = [(tool.port, tool.protocol) for tool in machine.request.tools]
     exposed = dict([*tools, *machine.request.ports])
     return [
@@ -178,7 +178,7 @@ def _port_mappings(machine: Machine, addresses: Addresses) -> list[Json]:
     ]
 
 
-def _endpoint(machine: Machine, port: int, protocol: str, addresses: Addresses) -> str:
+def _endpoint(machine: SimulatedMachine, port: int, protocol: str, addresses: Addresses) -> str:
     if protocol == "http":
         return addresses.http(machine.id, machine.cluster_id, port)
     return addresses.tcp(machine.cluster_id, machine.proxy_ports[port])

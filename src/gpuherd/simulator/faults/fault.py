@@ -1,4 +1,7 @@
-"""Bad days on order: which fault may strike which call, how often, for how long, and with what odds."""
+"""Fault kinds, and the faults that are set.
+
+Which calls they strike, how often, for how long, and with what odds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from enum import StrEnum
 from random import Random
 from types import MappingProxyType
 
-from gpuherd.simulator.calls import Call, Endpoint
+from gpuherd.simulator.calls import ApiEndpoint, Call
 
 
 class FaultKind(StrEnum):
@@ -41,69 +44,79 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KindRules:
+class FaultKindSpec:
     """What a kind of fault means, where it strikes unless told otherwise, and its styles, usual one first."""
 
     meaning: str
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[ApiEndpoint, ...] = ()
     styles: tuple[str, ...] = ()
     # Any other word is a style too (a status that the cloud does not have).
     free_style: bool = False
 
 
-NOVITAS = frozenset(Endpoint) - {Endpoint.APP}
-E = Endpoint
-_WRITES = (E.CREATE,)
-RULES: Mapping[FaultKind, KindRules] = MappingProxyType(
+NOVITA_ENDPOINTS = frozenset(ApiEndpoint) - {ApiEndpoint.APP}
+E = ApiEndpoint
+_CREATE_ONLY = (E.CREATE,)
+FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
     {
-        FaultKind.REFUSE: KindRules("answers `status` with `reason` and does nothing"),
-        FaultKind.SOLD_OUT: KindRules("no stock for whatever matches", (E.CREATE, E.START, E.MIGRATE)),
-        FaultKind.RATE_LIMIT: KindRules("answers 429, with `retry_after` if one is given"),
-        FaultKind.OUTAGE: KindRules(
+        FaultKind.REFUSE: FaultKindSpec("answers `status` with `reason` and does nothing"),
+        FaultKind.SOLD_OUT: FaultKindSpec("no stock for whatever matches", (E.CREATE, E.START, E.MIGRATE)),
+        FaultKind.RATE_LIMIT: FaultKindSpec("answers 429, with `retry_after` if one is given"),
+        FaultKind.OUTAGE: FaultKindSpec(
             "nothing works: `status` as JSON or page, or a cut", (), ("json", "html", "cut")
         ),
-        FaultKind.HANG: KindRules("answers `seconds` late", (), ("after_commit", "before_commit")),
-        FaultKind.LOST_REPLY_BEFORE_COMMIT: KindRules("cuts the connection and does nothing", _WRITES),
-        FaultKind.LOST_REPLY_AFTER_COMMIT: KindRules("does the work, then cuts the connection", _WRITES),
-        FaultKind.ERROR_AFTER_COMMIT: KindRules("does the work, then answers `status`", _WRITES),
-        FaultKind.LATE_COMMIT: KindRules("cuts the connection and does the work `seconds` later", _WRITES),
-        FaultKind.GARBAGE: KindRules(
+        FaultKind.HANG: FaultKindSpec("answers `seconds` late", (), ("after_commit", "before_commit")),
+        FaultKind.LOST_REPLY_BEFORE_COMMIT: FaultKindSpec(
+            "cuts the connection and does nothing", _CREATE_ONLY
+        ),
+        FaultKind.LOST_REPLY_AFTER_COMMIT: FaultKindSpec(
+            "does the work, then cuts the connection", _CREATE_ONLY
+        ),
+        FaultKind.ERROR_AFTER_COMMIT: FaultKindSpec("does the work, then answers `status`", _CREATE_ONLY),
+        FaultKind.LATE_COMMIT: FaultKindSpec(
+            "cuts the connection and does the work `seconds` later", _CREATE_ONLY
+        ),
+        FaultKind.GARBAGE: FaultKindSpec(
             "does the work, then answers nonsense",
-            _WRITES,
+            _CREATE_ONLY,
             (
                 *("broken_json", "html", "empty", "empty_id", "number_id", "null_id", "no_id"),
                 *("list", "text", "binary", "cut", "wrong_type"),
             ),
         ),
-        FaultKind.START_WENT_THROUGH: KindRules(
+        FaultKind.START_WENT_THROUGH: FaultKindSpec(
             "starts, and says `invalid state change` all the same", (E.START,)
         ),
-        FaultKind.GET_404_GLITCH: KindRules("denies a machine that exists", (E.GET,)),
-        FaultKind.LIST_LAG: KindRules("lists a new machine only `seconds` after its creation", (E.CREATE,)),
-        FaultKind.EMPTY_LIST: KindRules("lists nothing at all, with status 200", (E.LIST,)),
-        FaultKind.PARTIAL_LIST: KindRules(
+        FaultKind.GET_404_GLITCH: FaultKindSpec("denies a machine that exists", (E.GET,)),
+        FaultKind.LIST_LAG: FaultKindSpec(
+            "lists a new machine only `seconds` after its creation", (E.CREATE,)
+        ),
+        FaultKind.EMPTY_LIST: FaultKindSpec("lists nothing at all, with status 200", (E.LIST,)),
+        FaultKind.PARTIAL_LIST: FaultKindSpec(
             "lists wrongly", (E.LIST,), ("missing_page", "duplicated_page", "wrong_total", "short_page")
         ),
-        FaultKind.STATUS_FLAP: KindRules(
+        FaultKind.STATUS_FLAP: FaultKindSpec(
             "shows a running machine with an earlier status", (E.GET, E.LIST), ("starting",), free_style=True
         ),
-        FaultKind.UNKNOWN_STATUS: KindRules(
+        FaultKind.UNKNOWN_STATUS: FaultKindSpec(
             "shows a status that nobody knows", (E.GET, E.LIST), ("hibernating",), free_style=True
         ),
-        FaultKind.DROP_NAME: KindRules(
+        FaultKind.DROP_NAME: FaultKindSpec(
             "forgets the name that was asked for", (E.CREATE,), ("truncate", "replace", "empty")
         ),
-        FaultKind.SLOW_PULL: KindRules("pulls (or starts) `factor` times as long, or for ever", (E.CREATE,)),
-        FaultKind.PULL_FAILURE: KindRules(
+        FaultKind.SLOW_PULL: FaultKindSpec(
+            "pulls (or starts) `factor` times as long, or for ever", (E.CREATE,)
+        ),
+        FaultKind.PULL_FAILURE: FaultKindSpec(
             "fails to pull the image and says so with `message`", (E.CREATE,), ("exited", "stuck")
         ),
-        FaultKind.RECLAIM: KindRules(
+        FaultKind.RECLAIM: FaultKindSpec(
             "takes a spot machine back: notice `seconds` after it runs, gone `notice_s` later",
             (E.CREATE, E.START),
             ("time_at_reclaim", "time_at_notice"),
         ),
-        FaultKind.APP_DOWN: KindRules("the program on a machine does not answer", (E.APP,)),
-        FaultKind.APP_ERROR_PAGE: KindRules("the program answers 200 with an error page", (E.APP,)),
+        FaultKind.APP_DOWN: FaultKindSpec("the program on a machine does not answer", (E.APP,)),
+        FaultKind.APP_ERROR_PAGE: FaultKindSpec("the program answers 200 with an error page", (E.APP,)),
     }
 )
 
@@ -117,7 +130,7 @@ class Fault:
     probability: float = 1.0
     after_s: float = 0.0
     for_s: float | None = None
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[ApiEndpoint, ...] = ()
     cluster: str = ""
     product: str = ""
     name_contains: str = ""
@@ -131,7 +144,7 @@ class Fault:
     retry_after: str = ""
 
     def __post_init__(self) -> None:
-        rules = RULES[self.kind]
+        rules = FAULT_KIND_SPECS[self.kind]
         if self.style and not rules.free_style and self.style not in rules.styles:
             known = ", ".join(rules.styles) or "none"
             raise ValueError(f"{self.kind} has no style {self.style!r}; its styles: {known}")
@@ -142,16 +155,16 @@ class Fault:
 
     @property
     def chosen_style(self) -> str:
-        return self.style or next(iter(RULES[self.kind].styles), "")
+        return self.style or next(iter(FAULT_KIND_SPECS[self.kind].styles), "")
 
     @property
-    def is_standing(self) -> bool:
+    def is_permanent(self) -> bool:
         """Tell whether it strikes every time, so that a catalogue may show it too."""
         return self.count is None and self.probability >= 1
 
-    def concerns(self, call: Call) -> bool:
+    def matches(self, call: Call) -> bool:
         # A fault for all endpoints means Novita's; the programs on the machines must be named.
-        endpoints = self.endpoints or RULES[self.kind].endpoints or NOVITAS
+        endpoints = self.endpoints or FAULT_KIND_SPECS[self.kind].endpoints or NOVITA_ENDPOINTS
         return (
             call.endpoint in endpoints
             and (not self.cluster or self.cluster == call.cluster_id)
@@ -161,7 +174,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Armed:
+class ArmedFault:
     """A fault that has been set, and how often it has struck since."""
 
     fault: Fault
@@ -181,11 +194,11 @@ class Faults:
     def __init__(self, now: Callable[[], float], chance: Random) -> None:
         self._now = now
         self._chance = chance
-        self.armed: list[Armed] = []
+        self.armed: list[ArmedFault] = []
         self.strikes: Counter[str] = Counter()
 
     def add(self, *faults: Fault) -> None:
-        self.armed.extend(Armed(fault, self._now()) for fault in faults)
+        self.armed.extend(ArmedFault(fault, self._now()) for fault in faults)
 
     def replace(self, faults: Iterable[Fault]) -> None:
         self.armed.clear()
@@ -195,7 +208,7 @@ class Faults:
         """Return the fault of this kind that strikes this call, if one does, and count it."""
         for armed in self.armed:
             fault = armed.fault
-            if fault.kind is not kind or not fault.concerns(call) or not armed.is_live(self._now()):
+            if fault.kind is not kind or not fault.matches(call) or not armed.is_live(self._now()):
                 continue
             if fault.probability >= 1 or self._chance.random() < fault.probability:
                 armed.strikes += 1
@@ -203,12 +216,12 @@ class Faults:
                 return fault
         return None
 
-    def stands(self, kind: FaultKind, call: Call) -> bool:
+    def always_strikes(self, kind: FaultKind, call: Call) -> bool:
         """Tell whether a fault of this kind strikes such a call every time, without striking."""
         return any(
             armed.fault.kind is kind
-            and armed.fault.is_standing
-            and armed.fault.concerns(call)
+            and armed.fault.is_permanent
+            and armed.fault.matches(call)
             and armed.is_live(self._now())
             for armed in self.armed
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import RULES, Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
 from gpuherd.simulator.fields import Fields
 
 _DAY_S = 86_400.0
@@ -52,7 +52,7 @@ def fault_from_json(fields: Fields) -> Fault:
         probability=1.0 if probability is None else probability,
         after_s=fields.number("afterSeconds", low=0, high=_FOREVER_S) or 0.0,
         for_s=fields.number("forSeconds", low=0, high=_FOREVER_S),
-        endpoints=tuple(_read_endpoint(name) for name in fields.texts("endpoints", most=len(Endpoint))),
+        endpoints=tuple(_read_endpoint(name) for name in fields.texts("endpoints", most=len(ApiEndpoint))),
         cluster=fields.text("cluster"),
         product=fields.text("product"),
         name_contains=fields.text("nameContains"),
@@ -75,11 +75,11 @@ def kinds_to_json() -> dict[str, object]:
             "endpoints": [endpoint.value for endpoint in rules.endpoints] or "all",
             "styles": list(rules.styles),
         }
-        for kind, rules in RULES.items()
+        for kind, rules in FAULT_KIND_SPECS.items()
     }
 
 
-def _read_endpoint(name: str) -> Endpoint:
-    if name not in list(Endpoint):
-        raise ValueError(f"there is no endpoint {name!r}; there are {', '.join(Endpoint)}")
-    return Endpoint(name)
+def _read_endpoint(name: str) -> ApiEndpoint:
+    if name not in list(ApiEndpoint):
+        raise ValueError(f"there is no endpoint {name!r}; there are {', '.join(ApiEndpoint)}")
+    return ApiEndpoint(name)

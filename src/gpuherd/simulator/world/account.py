@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from gpuherd.simulator.catalogue import DISK_GB_MAX, Catalogue, RegistryAuth, Template
+from gpuherd.simulator.catalogue import DISK_GB_MAX, CloudCatalogue, RegistryAuth, StoredTemplate
 from gpuherd.simulator.create_request import CreateRequest, read_envs
 from gpuherd.simulator.errors import SimulatedError, invalid, not_found
 from gpuherd.simulator.fields import Fields
@@ -14,7 +14,7 @@ _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class AccountJob:
     """Work in the background that a call left behind."""
 
     id: str
@@ -30,14 +30,14 @@ class Job:
 class Account:
     """Templates and registry logins can be changed; official templates belong to the cloud."""
 
-    def __init__(self, catalogue: Catalogue, chance: Random) -> None:
+    def __init__(self, catalogue: CloudCatalogue, chance: Random) -> None:
         self._chance = chance
         self._private_images = catalogue.private_images
         self.templates = {template.id: template for template in catalogue.templates}
         self.registry_auths = {auth.id: auth for auth in catalogue.registry_auths}
-        self.jobs: list[Job] = []
+        self.jobs: list[AccountJob] = []
 
-    def template(self, template_id: str) -> Template:
+    def template(self, template_id: str) -> StoredTemplate:
         if template_id not in self.templates:
             raise SimulatedError(400, "TEMPLATE_NOT_FOUND", "template not found")
         return self.templates[template_id]
@@ -78,21 +78,21 @@ class Account:
         return True
 
     def add_job(self, kind: str, machine_id: str, now: float, done_at: float) -> str:
-        job = Job(f"job-{len(self.jobs) + 1}", kind, machine_id, now, done_at)
+        job = AccountJob(f"job-{len(self.jobs) + 1}", kind, machine_id, now, done_at)
         self.jobs.append(job)
         return job.id
 
-    def _own_template(self, template_id: str) -> Template:
+    def _own_template(self, template_id: str) -> StoredTemplate:
         template = self.template(template_id)
         if template.channel == "official":
             raise SimulatedError(403, "FORBIDDEN", "an official template cannot be changed")
         return template
 
-    def _read_template(self, fields: Fields, template_id: str, now: float) -> Template:
+    def _read_template(self, fields: Fields, template_id: str, now: float) -> StoredTemplate:
         auth_id = fields.text("imageAuth")
         if auth_id and auth_id not in self.registry_auths:
             raise not_found("repository auth")
-        plain = Template(
+        plain = StoredTemplate(
             id=template_id,
             name=fields.text("name", shortest=1),
             image=fields.text("image", shortest=1, longest=500),

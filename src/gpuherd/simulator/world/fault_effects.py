@@ -1,15 +1,15 @@
-"""The faults that shape a machine's own life: its name, its pull, its start and its eviction."""
+"""The effects of faults on a machine: its name, its pull, its start and its eviction."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-from gpuherd.simulator import lifecycle
 from gpuherd.simulator.calls import Call
-from gpuherd.simulator.faults import FaultKind, Faults
-from gpuherd.simulator.lifecycle import Times
-from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.faults.fault import FaultKind, Faults
+from gpuherd.simulator.world import lifecycle
+from gpuherd.simulator.world.lifecycle import Times
+from gpuherd.simulator.world.machine import SimulatedMachine
 
 TRUNCATED_NAME_LENGTH = 32
 PULL_ACCESS_DENIED = "failed to pull image: pull access denied or the repository does not exist"
@@ -42,7 +42,7 @@ def unlisted_s(faults: Faults, call: Call) -> float:
     return 0.0 if fault is None else fault.seconds or 10.0
 
 
-def stretched(faults: Faults, call: Call, seconds: float) -> float:
+def slowed_s(faults: Faults, call: Call, seconds: float) -> float:
     """Return how long a pull or a start takes today; infinity if it never ends."""
     fault = faults.draw(FaultKind.SLOW_PULL, call)
     if fault is None:
@@ -59,7 +59,7 @@ def failed_pull(faults: Faults, call: Call, *, allowed: bool) -> FailedPull | No
 
 
 def plan_reclaim(
-    faults: Faults, call: Call, machine: Machine, running_at: float, times: Times, speed: float
+    faults: Faults, call: Call, machine: SimulatedMachine, running_at: float, times: Times, speed: float
 ) -> float | None:
     """Announce an eviction if a fault says so; return when it will be over."""
     if machine.request.billing_mode != "spot" or not math.isfinite(running_at) or machine.failure is not None:

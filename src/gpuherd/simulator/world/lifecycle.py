@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from gpuherd.simulator.machine import Failure, Machine, Reclaim, Turn
+from gpuherd.simulator.world.machine import Reclaim, SimulatedMachine, StatusChange, StatusError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Times:
         return Times(**{each.name: getattr(self, each.name) / speed for each in fields(self)})
 
 
-def boot(machine: Machine, now: float, times: Times, pull_s: float) -> float:
+def boot(machine: SimulatedMachine, now: float, times: Times, pull_s: float) -> float:
     """Plan a first start and return when the machine will run; an endless pull never gets there."""
     return _plan(
         machine,
@@ -55,7 +55,7 @@ def boot(machine: Machine, now: float, times: Times, pull_s: float) -> float:
     )
 
 
-def start(machine: Machine, now: float, times: Times, start_s: float) -> float:
+def start(machine: SimulatedMachine, now: float, times: Times, start_s: float) -> float:
     """Plan a start from `exited` and return when the machine will run."""
     machine.failure = None
     machine.reclaim = None
@@ -63,56 +63,66 @@ def start(machine: Machine, now: float, times: Times, start_s: float) -> float:
     return _plan(machine, now, *steps)
 
 
-def restart(machine: Machine, now: float, times: Times) -> float:
+def restart(machine: SimulatedMachine, now: float, times: Times) -> float:
     """Plan a restart; a reclaim that was announced stays announced."""
     steps = (("toRestart", times.to_restart), ("restarting", times.restarting), ("running", times.app))
     return _plan(machine, now, *steps)
 
 
-def reset(machine: Machine, now: float, times: Times) -> float:
+def reset(machine: SimulatedMachine, now: float, times: Times) -> float:
     """Plan the exchange of the image."""
     steps = (("toReset", times.to_reset), ("resetting", times.resetting), ("running", times.app))
     return _plan(machine, now, *steps)
 
 
-def migrate(machine: Machine, now: float, times: Times) -> float:
+def migrate(machine: SimulatedMachine, now: float, times: Times) -> float:
     """Plan a move to another host, which ends in `running` there."""
     machine.failure = None
     machine.reclaim = None
     return _plan(machine, now, ("migrating", times.migrating), ("running", times.app))
 
 
-def stop(machine: Machine, now: float, times: Times) -> float:
+def stop(machine: SimulatedMachine, now: float, times: Times) -> float:
     """Plan a stop and return when the GPU is free."""
     machine.reclaim = None
     stopping_at = now + times.to_stop
     exited_at = stopping_at + times.stopping
-    machine.replan(now, Turn(now, "toStop"), Turn(stopping_at, "stopping"), Turn(exited_at, "exited"))
+    machine.replan(
+        now,
+        StatusChange(now, "toStop"),
+        StatusChange(stopping_at, "stopping"),
+        StatusChange(exited_at, "exited"),
+    )
     return exited_at
 
 
-def remove(machine: Machine, now: float, times: Times) -> float:
+def remove(machine: SimulatedMachine, now: float, times: Times) -> float:
     """Plan a removal and return when the GPU is free; the machine is listed a little longer."""
     removing_at = now + times.to_remove
     removed_at = removing_at + times.removing
-    machine.replan(now, Turn(now, "toRemove"), Turn(removing_at, "removing"), Turn(removed_at, "removed"))
+    machine.replan(
+        now,
+        StatusChange(now, "toRemove"),
+        StatusChange(removing_at, "removing"),
+        StatusChange(removed_at, "removed"),
+    )
     machine.gone_at = removed_at + times.removed
     return removing_at
 
 
-def fail_pull(machine: Machine, message: str, *, stuck: bool) -> float | None:
+def fail_pull(machine: SimulatedMachine, message: str, *, stuck: bool) -> float | None:
     """Let the planned boot fail where it would have run; return when the GPU is free, if it ever is."""
     running = machine.turns.pop()
-    machine.failure = Failure(running.at, "pulling", message)
+    machine.failure = StatusError(running.at, "pulling", message)
     machine.app_up_at = None
     if stuck:
         return None
-    machine.turns.append(Turn(running.at, "exited"))
+    machine.turns.append(StatusChange(running.at, "exited"))
     return running.at
 
 
 def announce_reclaim(
-    machine: Machine, notice_at: float, notice_s: float, times: Times, *, show_time_at_notice: bool
+    machine: SimulatedMachine, notice_at: float, notice_s: float, times: Times, *, show_time_at_notice: bool
 ) -> float:
     """Plan the eviction of a spot machine and return when it is over."""
     begin_at = notice_at + notice_s
@@ -121,12 +131,14 @@ def announce_reclaim(
     return end_at
 
 
-def _plan(machine: Machine, now: float, *steps: tuple[str, float]) -> float:
+def _plan(machine: SimulatedMachine, now: float, *steps: tuple[str, float]) -> float:
     """Plan steps that end in `running`, whose own length is the time until the program answers."""
     ends = [now]
     for _, seconds in steps:
         ends.append(ends[-1] + seconds)
-    turns = [Turn(begin, status) for (status, _), (begin, _) in zip(steps, pairwise(ends), strict=True)]
+    turns = [
+        StatusChange(begin, status) for (status, _), (begin, _) in zip(steps, pairwise(ends), strict=True)
+    ]
     machine.replan(now, *(turn for turn in turns if math.isfinite(turn.at)))
     running_at, app_up_at = ends[-2:]
     machine.app_up_at = app_up_at if math.isfinite(app_up_at) else None

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from gpuherd.simulator.calls import Call, Endpoint
-from gpuherd.simulator.faults import FaultKind
+from gpuherd.simulator.calls import ApiEndpoint, Call
+from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.ground import Ground
-from gpuherd.simulator.machine import Machine
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.state import WorldState
 
 PAGE_SIZE = 10
 PAGE_SIZE_MAX = 10_000
@@ -49,13 +49,13 @@ class ListQuery:
 class Snapshot:
     """One machine as it was shown at one moment; `status` is what was shown, true or not."""
 
-    machine: Machine
+    machine: SimulatedMachine
     at: float
     status: str
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MachinePage:
     """One page of the list and how many rows all pages are said to have."""
 
     rows: tuple[Snapshot, ...]
@@ -78,23 +78,23 @@ def read_list_query(query: Mapping[str, object]) -> ListQuery:
     )
 
 
-def look_at(ground: Ground, machine_id: str) -> Snapshot:
+def show_machine(state: WorldState, machine_id: str) -> Snapshot:
     """Return one machine as a get shows it."""
-    machine = ground.find(machine_id)
-    return _snapshot(ground, machine, Endpoint.GET)
+    machine = state.find(machine_id)
+    return _snapshot(state, machine, ApiEndpoint.GET)
 
 
-def list_machines(ground: Ground, query: ListQuery) -> Page:
+def list_machines(state: WorldState, query: ListQuery) -> MachinePage:
     """Return a page, newest first; only the rows of this page are looked at closely."""
-    call = Call(Endpoint.LIST, name=query.name)
-    if ground.faults.draw(FaultKind.EMPTY_LIST, call):
-        return Page((), 0)
+    call = Call(ApiEndpoint.LIST, name=query.name)
+    if state.faults.draw(FaultKind.EMPTY_LIST, call):
+        return MachinePage((), 0)
     offset, size = query.paging.offset, query.paging.size
-    fault = ground.faults.draw(FaultKind.PARTIAL_LIST, call)
+    fault = state.faults.draw(FaultKind.PARTIAL_LIST, call)
     style = fault.chosen_style if fault else ""
     if style == "duplicated_page":
         offset = max(0, offset - size)
-    matching, total = _matching(ground, query)
+    matching, total = _matching(state, query)
     rows = list(islice(matching, offset, offset + size))
     match style:
         case "missing_page":
@@ -103,15 +103,15 @@ def list_machines(ground: Ground, query: ListQuery) -> Page:
             total += 1
         case "short_page":
             rows = rows[: len(rows) // 2]
-    return Page(tuple(_snapshot(ground, machine, Endpoint.LIST) for machine in rows), total)
+    return MachinePage(tuple(_snapshot(state, machine, ApiEndpoint.LIST) for machine in rows), total)
 
 
-def _matching(ground: Ground, query: ListQuery) -> tuple[Iterable[Machine], int]:
+def _matching(state: WorldState, query: ListQuery) -> tuple[Iterable[SimulatedMachine], int]:
     """Return what the query wants, newest first, and how many that are."""
-    everything, now = ground.newest_first(), ground.now()
-    if query.wants_all and ground.all_listed_at <= now:
+    everything, now = state.newest_first(), state.now()
+    if query.wants_all and state.all_listed_at <= now:
         # The usual case, and with ten thousand machines it matters: nothing needs to be looked at.
-        return everything, len(ground.listed)
+        return everything, len(state.listed)
     name, product_name = query.name.casefold(), query.product_name.casefold()
     matching = [
         machine
@@ -124,13 +124,13 @@ def _matching(ground: Ground, query: ListQuery) -> tuple[Iterable[Machine], int]
     return matching, len(matching)
 
 
-def _snapshot(ground: Ground, machine: Machine, endpoint: Endpoint) -> Snapshot:
-    now = ground.now()
+def _snapshot(state: WorldState, machine: SimulatedMachine, endpoint: ApiEndpoint) -> Snapshot:
+    now = state.now()
     status = machine.status(now)
-    if ground.faults.armed:
-        call = ground.call_about(endpoint, machine)
-        fault = ground.faults.draw(FaultKind.UNKNOWN_STATUS, call)
+    if state.faults.armed:
+        call = state.call_about(endpoint, machine)
+        fault = state.faults.draw(FaultKind.UNKNOWN_STATUS, call)
         if fault is None and status == "running":
-            fault = ground.faults.draw(FaultKind.STATUS_FLAP, call)
+            fault = state.faults.draw(FaultKind.STATUS_FLAP, call)
         status = fault.chosen_style if fault else status
     return Snapshot(machine, now, status)

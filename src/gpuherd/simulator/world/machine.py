@@ -10,25 +10,25 @@ from typing import NamedTuple
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.create_request import CreateRequest
 
-BILLED = frozenset(
+BILLED_STATUSES = frozenset(
     {
         *("pulling", "running"),
         *("toStart", "starting", "toRestart", "restarting"),
         *("toReset", "resetting", "toStop", "stopping"),
     }
 )
-LEAVING = frozenset({"toRemove", "removing", "removed"})
+REMOVAL_STATUSES = frozenset({"toRemove", "removing", "removed"})
 SECONDS_PER_HOUR = 3600
 
 
-class Turn(NamedTuple):
+class StatusChange(NamedTuple):
     """From this moment on (Unix seconds) the machine has this status."""
 
     at: float
     status: str
 
 
-class Failure(NamedTuple):
+class StatusError(NamedTuple):
     """What `statusError` says, from this moment on."""
 
     at: float
@@ -47,7 +47,7 @@ class Reclaim(NamedTuple):
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedMachine:
     """A machine and all that ever happened to it; times are the world's Unix seconds."""
 
     id: str
@@ -62,11 +62,11 @@ class Machine:
     memory_gb: int
     gpu_ids: list[int]
     ssh_password: str = field(repr=False)
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[StatusChange] = field(default_factory=list)
     # Container port to the proxy's port; drawn anew on every start.
     proxy_ports: dict[int, int] = field(default_factory=dict)
     app_up_at: float | None = None
-    failure: Failure | None = None
+    failure: StatusError | None = None
     reclaim: Reclaim | None = None
     gone_at: float | None = None
     unlisted_until: float = 0.0
@@ -85,7 +85,7 @@ class Machine:
 
     def is_alive(self, now: float) -> bool:
         """Tell whether the machine exists and nobody has asked for its removal."""
-        return not self.is_gone(now) and self.status(now) not in LEAVING
+        return not self.is_gone(now) and self.status(now) not in REMOVAL_STATUSES
 
     def last(self, status: str, now: float) -> float | None:
         """Return when the machine last came into `status`."""
@@ -93,7 +93,7 @@ class Machine:
             (turn.at for turn in reversed(self.turns) if turn.status == status and turn.at <= now), None
         )
 
-    def replan(self, now: float, *turns: Turn) -> None:
+    def replan(self, now: float, *turns: StatusChange) -> None:
         """Give up what was planned and plan this instead; the past stays."""
         self.turns = [turn for turn in self.turns if turn.at <= now]
         self.turns.extend(turns)
@@ -116,7 +116,7 @@ class Machine:
             if now >= self.reclaim.end_at:
                 return "terminated"
             return "reclaiming" if now >= self.reclaim.begin_at else "notified"
-        return "running" if self.status(now) in BILLED else ""
+        return "running" if self.status(now) in BILLED_STATUSES else ""
 
     def spot_reclaim_time(self, now: float) -> int:
         """Return the Unix second of the reclaim, 0 while there is none to tell of."""
@@ -130,7 +130,7 @@ class Machine:
         seconds = sum(
             max(0.0, min(until, now) - turn.at)
             for turn, until in zip(self.turns, ends, strict=True)
-            if turn.status in BILLED
+            if turn.status in BILLED_STATUSES
         )
         return seconds * max(1, self.request.gpu_num)
 

@@ -5,66 +5,66 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from gpuherd.simulator.account import Job
-from gpuherd.simulator.agenda import Due, Event
-from gpuherd.simulator.catalogue import RegistryAuth, Template
-from gpuherd.simulator.create_request import CreateRequest, NetworkStorage, Port, Tool
-from gpuherd.simulator.fault_json import fault_from_json, fault_to_json
-from gpuherd.simulator.faults import Armed
+from gpuherd.simulator.catalogue import RegistryAuth, StoredTemplate
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort, NetworkStorage, Tool
+from gpuherd.simulator.faults.fault import ArmedFault
+from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.ground import Ground
-from gpuherd.simulator.machine import Failure, Machine, Reclaim, Turn
+from gpuherd.simulator.world.account import AccountJob
+from gpuherd.simulator.world.machine import Reclaim, SimulatedMachine, StatusChange, StatusError
+from gpuherd.simulator.world.state import WorldState
+from gpuherd.simulator.world.timeline import Due, TimelineEvent
 
 VERSION = 1
 
 Json = dict[str, Any]
 
 
-def dump_ground(ground: Ground) -> Json:
+def dump_state(state: WorldState) -> Json:
     """Return all that exists; it holds the simulated passwords, so keep it where you keep passwords."""
-    ground.tick()
+    state.tick()
     return {
         "version": VERSION,
-        "now": ground.now(),
-        "scenario": ground.scenario,
-        "machines": [_machine_to_json(machine) for machine in ground.machines.values()],
-        "listed": list(ground.listed),
-        "agenda": [_event_to_json(event) for event in sorted(ground.agenda.events)],
-        "stock": [list(row) for row in ground.shelf],
-        "templates": [_flat(template) for template in ground.account.templates.values()],
-        "registry_auths": [_flat(auth) for auth in ground.account.registry_auths.values()],
-        "jobs": [_flat(job) for job in ground.account.jobs],
+        "now": state.now(),
+        "scenario": state.scenario,
+        "machines": [_machine_to_json(machine) for machine in state.machines.values()],
+        "listed": list(state.listed),
+        "agenda": [_event_to_json(event) for event in sorted(state.timeline.events)],
+        "stock": [list(row) for row in state.stock_levels],
+        "templates": [_flat(template) for template in state.account.templates.values()],
+        "registry_auths": [_flat(auth) for auth in state.account.registry_auths.values()],
+        "jobs": [_flat(job) for job in state.account.jobs],
         "faults": [
             {"fault": fault_to_json(armed.fault), "since": armed.since, "strikes": armed.strikes}
-            for armed in ground.faults.armed
+            for armed in state.faults.armed
         ],
-        "calls": dict(ground.calls),
+        "calls": dict(state.calls),
     }
 
 
-def restore_ground(ground: Ground, data: Json) -> None:
+def restore_state(state: WorldState, data: Json) -> None:
     """Put what was dumped into a fresh world; time has passed meanwhile, and never goes back."""
     if data.get("version") != VERSION:
         raise ValueError(f"this is not a world of version {VERSION}")
-    ground.not_before(data["now"])
-    ground.scenario = data["scenario"]
-    ground.machines = {each["id"]: _machine(each) for each in data["machines"]}
-    ground.listed = {machine_id: ground.machines[machine_id] for machine_id in data["listed"]}
-    ground.all_listed_at = max((each.unlisted_until for each in ground.listed.values()), default=0.0)
-    ground.agenda.restore([_event(each) for each in data["agenda"]])
+    state.fast_forward_to(data["now"])
+    state.scenario = data["scenario"]
+    state.machines = {each["id"]: _machine(each) for each in data["machines"]}
+    state.listed = {machine_id: state.machines[machine_id] for machine_id in data["listed"]}
+    state.all_listed_at = max((each.unlisted_until for each in state.listed.values()), default=0.0)
+    state.timeline.restore([_event(each) for each in data["agenda"]])
     for product_id, cluster_id, units in data["stock"]:
         # The catalogue may have changed since; what is no longer sold has no shelf.
-        if ground.shelf.sells(product_id, cluster_id):
-            ground.shelf.put(product_id, cluster_id, units)
-    account = ground.account
+        if state.stock_levels.sells(product_id, cluster_id):
+            state.stock_levels.set_units(product_id, cluster_id, units)
+    account = state.account
     account.templates = {each["id"]: _template(each) for each in data["templates"]}
     account.registry_auths = {each["id"]: RegistryAuth(**each) for each in data["registry_auths"]}
-    account.jobs = [Job(**each) for each in data["jobs"]]
-    ground.faults.armed = [
-        Armed(fault_from_json(Fields(each["fault"])), each["since"], each["strikes"])
+    account.jobs = [AccountJob(**each) for each in data["jobs"]]
+    state.faults.armed = [
+        ArmedFault(fault_from_json(Fields(each["fault"])), each["since"], each["strikes"])
         for each in data["faults"]
     ]
-    ground.record.counts.update(data["calls"])
+    state.record.counts.update(data["calls"])
 
 
 def _flat(item: Any) -> Json:
@@ -72,23 +72,23 @@ def _flat(item: Any) -> Json:
     return {field.name: getattr(item, field.name) for field in fields(item)}
 
 
-def _machine_to_json(machine: Machine) -> Json:
+def _machine_to_json(machine: SimulatedMachine) -> Json:
     # Its lists need no copies: a machine's turns and ports are replaced, never changed in place.
     return {**_flat(machine), "request": _flat(machine.request)}
 
 
-def _event_to_json(event: Event) -> Json:
+def _event_to_json(event: TimelineEvent) -> Json:
     return {**_flat(event), "due": event.due.value, "request": event.request and _flat(event.request)}
 
 
-def _machine(data: Json) -> Machine:
-    return Machine(
+def _machine(data: Json) -> SimulatedMachine:
+    return SimulatedMachine(
         **{
             **data,
             "request": _request(data["request"]),
-            "turns": [Turn(*turn) for turn in data["turns"]],
+            "turns": [StatusChange(*turn) for turn in data["turns"]],
             "proxy_ports": {int(port): proxy for port, proxy in data["proxy_ports"].items()},
-            "failure": Failure(*data["failure"]) if data["failure"] else None,
+            "failure": StatusError(*data["failure"]) if data["failure"] else None,
             "reclaim": Reclaim(*data["reclaim"]) if data["reclaim"] else None,
         }
     )
@@ -98,7 +98,7 @@ def _request(data: Json) -> CreateRequest:
     return CreateRequest(
         **{
             **data,
-            "ports": tuple(Port(*port) for port in data["ports"]),
+            "ports": tuple(ExposedPort(*port) for port in data["ports"]),
             "tools": tuple(Tool(*tool) for tool in data["tools"]),
             "envs": tuple((key, value) for key, value in data["envs"]),
             "network_storages": tuple(NetworkStorage(*each) for each in data["network_storages"]),
@@ -106,11 +106,11 @@ def _request(data: Json) -> CreateRequest:
     )
 
 
-def _event(data: Json) -> Event:
+def _event(data: Json) -> TimelineEvent:
     request = _request(data["request"]) if data["request"] else None
-    return Event(**{**data, "due": Due(data["due"]), "request": request})
+    return TimelineEvent(**{**data, "due": Due(data["due"]), "request": request})
 
 
-def _template(data: Json) -> Template:
+def _template(data: Json) -> StoredTemplate:
     pairs = {name: tuple(tuple(each) for each in data[name]) for name in ("ports", "envs", "tools")}
-    return Template(**{**data, **pairs})
+    return StoredTemplate(**{**data, **pairs})

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from gpuherd.simulator.catalogue import Catalogue, Product
-from gpuherd.simulator.create_request import CreateRequest, Port
+from gpuherd.simulator.catalogue import CloudCatalogue, Product
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.errors import SimulatedError, insufficient_resource, not_found
 
 SSH_PORT = 22
@@ -17,7 +17,7 @@ FreeUnits = Callable[[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """A cluster, the price units that one GPU (or a machine without) costs an hour, and what one gets."""
 
     cluster_id: str
@@ -27,7 +27,9 @@ class Place:
     memory_gb: int
 
 
-def place(request: CreateRequest, catalogue: Catalogue, free_units: FreeUnits, chance: Random) -> Place:
+def place(
+    request: CreateRequest, catalogue: CloudCatalogue, free_units: FreeUnits, chance: Random
+) -> Placement:
     """Choose a cluster as the cloud does: the one asked for, or any that has enough."""
     if request.cluster_id and catalogue.cluster(request.cluster_id) is None:
         raise not_found("cluster")
@@ -38,11 +40,13 @@ def place(request: CreateRequest, catalogue: Catalogue, free_units: FreeUnits, c
         raise not_found("product")
     price = _price(request, product)
     wanted = (request.cluster_id,) if request.cluster_id else product.cluster_ids
-    roomy = [cluster_id for cluster_id in wanted if free_units(product.id, cluster_id) >= request.gpu_num]
-    if not roomy:
+    candidates = [
+        cluster_id for cluster_id in wanted if free_units(product.id, cluster_id) >= request.gpu_num
+    ]
+    if not candidates:
         raise insufficient_resource(product.id)
-    return Place(
-        chance.choice(roomy),
+    return Placement(
+        chance.choice(candidates),
         price,
         product.name,
         product.cpu_per_gpu * request.gpu_num,
@@ -59,7 +63,7 @@ def new_id(taken: Container[str], chance: Random) -> str:
 
 def proxy_ports(request: CreateRequest, before: Mapping[int, int], chance: Random) -> dict[int, int]:
     """Give SSH and every TCP port a new place at the proxy, none of those that were used before."""
-    exposed = [*request.ports, *(Port(tool.port, tool.protocol) for tool in request.tools)]
+    exposed = [*request.ports, *(ExposedPort(tool.port, tool.protocol) for tool in request.tools)]
     numbers = {SSH_PORT, *(port.number for port in exposed if port.protocol == "tcp")}
     enough = len(numbers) + len(before)
     drawn = [port for port in chance.sample(PROXY_PORTS, enough) if port not in before.values()]
@@ -74,7 +78,7 @@ def _price(request: CreateRequest, product: Product) -> int:
     return product.spot_price if request.billing_mode == "spot" else product.price
 
 
-def _place_cpu(request: CreateRequest, catalogue: Catalogue, chance: Random) -> Place:
+def _place_cpu(request: CreateRequest, catalogue: CloudCatalogue, chance: Random) -> Placement:
     product = catalogue.cpu_product(request.product_id)
     if product is None:
         raise not_found("product")
@@ -83,4 +87,4 @@ def _place_cpu(request: CreateRequest, catalogue: Catalogue, chance: Random) -> 
     if request.cluster_id and request.cluster_id not in product.cluster_ids:
         raise insufficient_resource(product.id)
     cluster_id = request.cluster_id or chance.choice(product.cluster_ids)
-    return Place(cluster_id, product.price, product.name, product.cpu_num, product.memory_gb)
+    return Placement(cluster_id, product.price, product.name, product.cpu_num, product.memory_gb)

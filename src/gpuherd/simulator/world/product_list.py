@@ -1,4 +1,4 @@
-"""The catalogue as a customer sees it today: with stock, and filtered by what the query asks for."""
+"""The products as a customer sees them today: with stock, and filtered by the query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuherd.simulator.catalogue import DISK_GB_MAX, Cluster, CpuProduct, Product
 from gpuherd.simulator.create_request import BILLING_MODES
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.ground import Ground
+from gpuherd.simulator.world.state import WorldState
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +59,28 @@ def read_cpu_query(query: Mapping[str, object]) -> CpuQuery:
     return CpuQuery(fields.text("clusterId"), fields.text("productName"))
 
 
-def list_products(ground: Ground, query: ProductQuery) -> list[ProductOnSale]:
+def list_products(state: WorldState, query: ProductQuery) -> list[ProductOnSale]:
     """Return what matches, sold out or not."""
-    return [
-        _on_sale(ground, product, query) for product in ground.catalogue.products if _fits(product, query)
-    ]
+    return [_on_sale(state, product, query) for product in state.catalogue.products if _fits(product, query)]
 
 
-def list_cpu_products(ground: Ground, query: CpuQuery) -> list[CpuProduct]:
+def list_cpu_products(state: WorldState, query: CpuQuery) -> list[CpuProduct]:
     return [
         product
-        for product in ground.catalogue.cpu_products
+        for product in state.catalogue.cpu_products
         if (not query.cluster_id or query.cluster_id in product.cluster_ids)
         and query.product_name.casefold() in product.name.casefold()
     ]
 
 
-def gpu_names(ground: Ground, cluster: Cluster) -> list[str]:
+def gpu_names(state: WorldState, cluster: Cluster) -> list[str]:
     """Return the names of the GPUs that a cluster has."""
-    return sorted(
-        {product.name for product in ground.catalogue.products if cluster.id in product.cluster_ids}
-    )
+    return sorted({product.name for product in state.catalogue.products if cluster.id in product.cluster_ids})
 
 
-def _on_sale(ground: Ground, product: Product, query: ProductQuery) -> ProductOnSale:
+def _on_sale(state: WorldState, product: Product, query: ProductQuery) -> ProductOnSale:
     clusters = (query.cluster_id,) if query.cluster_id else product.cluster_ids
-    free = [ground.free_units(product.id, cluster_id) for cluster_id in clusters]
+    free = [state.free_units(product.id, cluster_id) for cluster_id in clusters]
     enough = any(units >= max(1, query.gpu_num) for units in free)
     return ProductOnSale(product, sum(free), enough)
 

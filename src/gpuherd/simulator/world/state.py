@@ -1,4 +1,4 @@
-"""What the simulated world stands on: time, stock, machines, and the truth about them for tests."""
+"""The state of the simulated world: time, stock, machines, and the truth about them for tests."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from decimal import Decimal
 from random import Random
 
 from gpuherd.clock import Clock
-from gpuherd.simulator.account import Account
-from gpuherd.simulator.addresses import Addresses, NovitaAddresses
-from gpuherd.simulator.agenda import Agenda, Event
-from gpuherd.simulator.calls import Call, CallLog, Endpoint, LoggedCall
-from gpuherd.simulator.catalogue import Catalogue, default_catalogue
+from gpuherd.simulator.calls import ApiEndpoint, Call, CallLog, LoggedCall
+from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
 from gpuherd.simulator.errors import instance_not_found
-from gpuherd.simulator.faults import FaultKind, Faults
-from gpuherd.simulator.lifecycle import Times
-from gpuherd.simulator.machine import Machine
-from gpuherd.simulator.shelf import Shelf
+from gpuherd.simulator.faults.fault import FaultKind, Faults
+from gpuherd.simulator.world.account import Account
+from gpuherd.simulator.world.addresses import Addresses, NovitaAddresses
+from gpuherd.simulator.world.lifecycle import Times
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.stock import Stock
+from gpuherd.simulator.world.timeline import Timeline, TimelineEvent
 
-UNITS_BY_DEFAULT = 50
+DEFAULT_UNITS = 50
 
 
-class Ground(ABC):
+class WorldState(ABC):
     """All state; nothing here changes a machine by itself, see `World`.
 
     Time is anchored to the wall clock once and then follows the monotonic one: a cloud does not travel when
@@ -34,10 +34,10 @@ class Ground(ABC):
         self,
         clock: Clock,
         chance: Random,
-        catalogue: Catalogue | None = None,
+        catalogue: CloudCatalogue | None = None,
         speed: float = 1.0,
         *,
-        units: int = UNITS_BY_DEFAULT,
+        units: int = DEFAULT_UNITS,
     ) -> None:
         self.clock = clock
         self.chance = chance
@@ -46,15 +46,15 @@ class Ground(ABC):
         self.times = Times().at_speed(speed)
         self.faults = Faults(self.now, chance)
         self.scenario = "calm"
-        self.shelf = Shelf(self.catalogue, units)
+        self.stock_levels = Stock(self.catalogue, units)
         self.account = Account(self.catalogue, chance)
         self.addresses: Addresses = NovitaAddresses()
-        self.machines: dict[str, Machine] = {}
-        self.listed: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
+        self.listed: dict[str, SimulatedMachine] = {}
         # When the last machine whose listing lags will be listed.
         self.all_listed_at = 0.0
         self.record = CallLog()
-        self.agenda = Agenda()
+        self.timeline = Timeline()
         self._origin = clock.now().timestamp() - clock.monotonic()
         self._replaying_at: float | None = None
 
@@ -64,7 +64,7 @@ class Ground(ABC):
             return self._replaying_at
         return self._origin + self.clock.monotonic()
 
-    def not_before(self, moment: float) -> None:
+    def fast_forward_to(self, moment: float) -> None:
         """Set the time forward to `moment` if it is behind: a world that was kept never goes back."""
         self._origin += max(0.0, moment - self.now())
 
@@ -72,20 +72,20 @@ class Ground(ABC):
         """Do what has fallen due since somebody last looked."""
         if self._replaying_at is not None:
             return
-        for event in self.agenda.pop_due(self.now()):
+        for event in self.timeline.pop_due(self.now()):
             self._replaying_at = event.at
             try:
-                self.happen(event)
+                self.handle_event(event)
             finally:
                 self._replaying_at = None
 
     @abstractmethod
-    def happen(self, event: Event) -> None:
+    def handle_event(self, event: TimelineEvent) -> None:
         """Carry out an entry of the agenda."""
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each endpoint was called, by the names of `Endpoint`."""
+        """How often each endpoint was called, by the names of `ApiEndpoint`."""
         return self.record.counts
 
     @property
@@ -93,7 +93,7 @@ class Ground(ABC):
         """The latest calls with their outcomes, oldest first."""
         return list(self.record.lines)
 
-    def find(self, machine_id: str) -> Machine:
+    def find(self, machine_id: str) -> SimulatedMachine:
         """Return a machine that the cloud still admits to."""
         self.tick()
         machine = self.listed.get(machine_id)
@@ -101,12 +101,12 @@ class Ground(ABC):
             raise instance_not_found(machine_id)
         return machine
 
-    def newest_first(self) -> Iterator[Machine]:
+    def newest_first(self) -> Iterator[SimulatedMachine]:
         """Return what exists, in the order of the list."""
         self.tick()
         return reversed(self.listed.values())
 
-    def alive(self) -> list[Machine]:
+    def alive(self) -> list[SimulatedMachine]:
         """Return the machines that exist and that nobody has asked to remove, stopped ones included."""
         self.tick()
         now = self.now()
@@ -131,14 +131,18 @@ class Ground(ABC):
     def stock(self, product_id: str, cluster_id: str, units: int) -> None:
         """Set how many GPUs are free there."""
         self.tick()
-        self.shelf.put(product_id, cluster_id, units)
+        self.stock_levels.set_units(product_id, cluster_id, units)
 
     def free_units(self, product_id: str, cluster_id: str) -> int:
         """Return how many GPUs can be rented there now."""
         self.tick()
-        call = Call(Endpoint.CREATE, product_id=product_id, cluster_id=cluster_id)
-        return 0 if self.faults.stands(FaultKind.SOLD_OUT, call) else self.shelf.free(product_id, cluster_id)
+        call = Call(ApiEndpoint.CREATE, product_id=product_id, cluster_id=cluster_id)
+        return (
+            0
+            if self.faults.always_strikes(FaultKind.SOLD_OUT, call)
+            else self.stock_levels.free(product_id, cluster_id)
+        )
 
-    def call_about(self, endpoint: Endpoint, machine: Machine) -> Call:
+    def call_about(self, endpoint: ApiEndpoint, machine: SimulatedMachine) -> Call:
         """Describe a call about a machine, for faults and logs."""
         return Call(endpoint, machine.name, machine.request.product_id, machine.cluster_id, machine.id)

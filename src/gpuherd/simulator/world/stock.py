@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuherd.simulator.catalogue import Catalogue
+from gpuherd.simulator.catalogue import CloudCatalogue
 
 LOW_UNITS = 5
 HIGH_UNITS = 40
 
 
-class Shelf:
+class Stock:
     """Free units per product and cluster; a unit is one GPU."""
 
-    def __init__(self, catalogue: Catalogue, units: int) -> None:
+    def __init__(self, catalogue: CloudCatalogue, units: int) -> None:
         self._free = {
             (product.id, cluster_id): units
             for product in catalogue.products
@@ -23,7 +23,7 @@ class Shelf:
     def sells(self, product_id: str, cluster_id: str) -> bool:
         return (product_id, cluster_id) in self._free
 
-    def put(self, product_id: str, cluster_id: str, units: int) -> None:
+    def set_units(self, product_id: str, cluster_id: str, units: int) -> None:
         if not self.sells(product_id, cluster_id):
             raise ValueError(f"{product_id!r} is not sold in {cluster_id!r}")
         if units < 0:
@@ -36,7 +36,7 @@ class Shelf:
     def take(self, product_id: str, cluster_id: str, units: int) -> None:
         self._free[product_id, cluster_id] -= units
 
-    def give_back(self, product_id: str, cluster_id: str, units: int) -> None:
+    def release(self, product_id: str, cluster_id: str, units: int) -> None:
         self._free[product_id, cluster_id] += units
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:

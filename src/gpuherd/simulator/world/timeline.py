@@ -21,7 +21,7 @@ class Due(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Event:
+class TimelineEvent:
     """One entry; those of the same moment happen in the order in which they were planned."""
 
     at: float
@@ -32,20 +32,20 @@ class Event:
     request: CreateRequest | None = field(default=None, compare=False)
 
 
-class Agenda:
+class Timeline:
     """A heap of events."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[TimelineEvent] = []
         self._number = 0
 
     def add(self, at: float, due: Due, machine_id: str) -> None:
         self._number += 1
-        heapq.heappush(self.events, Event(at, self._number, due, machine_id))
+        heapq.heappush(self.events, TimelineEvent(at, self._number, due, machine_id))
 
     def add_commit(self, at: float, call: Call) -> None:
         self._number += 1
-        event = Event(
+        event = TimelineEvent(
             at,
             self._number,
             Due.COMMIT,
@@ -55,10 +55,10 @@ class Agenda:
         )
         heapq.heappush(self.events, event)
 
-    def pop_due(self, now: float) -> Iterator[Event]:
+    def pop_due(self, now: float) -> Iterator[TimelineEvent]:
         while self.events and self.events[0].at <= now:
             yield heapq.heappop(self.events)
 
-    def restore(self, events: list[Event]) -> None:
+    def restore(self, events: list[TimelineEvent]) -> None:
         self.events = sorted(events)
         self._number = max((event.number for event in events), default=0)

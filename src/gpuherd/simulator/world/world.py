@@ -9,11 +9,9 @@ from random import Random
 from typing import Any
 
 from gpuherd.clock import Clock
-from gpuherd.simulator import lifecycle, misfortune
-from gpuherd.simulator.agenda import Due, Event
-from gpuherd.simulator.calls import Call, Endpoint
-from gpuherd.simulator.catalogue import DISK_GB_MAX, Catalogue
-from gpuherd.simulator.create_request import CreateRequest, Port, check_ports
+from gpuherd.simulator.calls import ApiEndpoint, Call
+from gpuherd.simulator.catalogue import DISK_GB_MAX, CloudCatalogue
+from gpuherd.simulator.create_request import CreateRequest, ExposedPort, check_ports
 from gpuherd.simulator.errors import (
     SimulatedError,
     insufficient_resource,
@@ -21,15 +19,17 @@ from gpuherd.simulator.errors import (
     invalid_state,
     not_found,
 )
-from gpuherd.simulator.ground import Ground
-from gpuherd.simulator.machine import LEAVING, Machine, Turn
-from gpuherd.simulator.persistence import dump_ground, restore_ground
-from gpuherd.simulator.placement import new_id, place, proxy_ports
+from gpuherd.simulator.world import fault_effects, lifecycle
+from gpuherd.simulator.world.machine import REMOVAL_STATUSES, SimulatedMachine, StatusChange
+from gpuherd.simulator.world.persistence import dump_state, restore_state
+from gpuherd.simulator.world.placement import new_id, place, proxy_ports
+from gpuherd.simulator.world.state import WorldState
+from gpuherd.simulator.world.timeline import Due, TimelineEvent
 
 PULL_JITTER = 0.3
 
 
-class World(Ground):
+class World(WorldState):
     """Commands raise `SimulatedError` as the cloud would; what becomes of the calls is up to `Gate`."""
 
     @classmethod
@@ -38,17 +38,17 @@ class World(Ground):
         data: dict[str, Any],
         clock: Clock,
         chance: Random,
-        catalogue: Catalogue | None = None,
+        catalogue: CloudCatalogue | None = None,
         speed: float = 1.0,
     ) -> World:
         """Return the world that was dumped, as it is now that time has passed."""
         world = cls(clock, chance, catalogue, speed)
-        restore_ground(world, data)
+        restore_state(world, data)
         return world
 
     def dump(self) -> dict[str, Any]:
         """Return everything as plain JSON; it holds the simulated passwords."""
-        return dump_ground(self)
+        return dump_state(self)
 
     def create(self, request: CreateRequest) -> str:
         """Rent a machine and return its id."""
@@ -56,11 +56,11 @@ class World(Ground):
         self._check_references(request)
         where = place(request, self.catalogue, self.free_units, self.chance)
         machine_id = new_id(self.machines, self.chance)
-        call = Call(Endpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
-        machine = Machine(
+        call = Call(ApiEndpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
+        machine = SimulatedMachine(
             id=machine_id,
             request=request,
-            name=misfortune.kept_name(self.faults, call),
+            name=fault_effects.kept_name(self.faults, call),
             cluster_id=where.cluster_id,
             created_at=self.now(),
             price=where.price,
@@ -69,7 +69,7 @@ class World(Ground):
             memory_gb=where.memory_gb,
             gpu_ids=sorted(self.chance.sample(range(8), request.gpu_num)),
             ssh_password=f"{self.chance.getrandbits(64):016x}",
-            unlisted_until=self.now() + misfortune.unlisted_s(self.faults, call),
+            unlisted_until=self.now() + fault_effects.unlisted_s(self.faults, call),
         )
         self.all_listed_at = max(self.all_listed_at, machine.unlisted_until)
         self._take_units(machine, insufficient_resource(request.product_id))
@@ -77,28 +77,28 @@ class World(Ground):
         self.machines[machine_id] = self.listed[machine_id] = machine
         return machine_id
 
-    def start(self, machine_id: str) -> Machine:
+    def start(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "start", "exited")
-        call = self.call_about(Endpoint.START, machine)
+        call = self.call_about(ApiEndpoint.START, machine)
         self._take_units(machine, insufficient_resource(machine.request.product_id))
-        start_s = misfortune.stretched(self.faults, call, self._jittered(self.times.starting))
+        start_s = fault_effects.slowed_s(self.faults, call, self._jittered(self.times.starting))
         running_at = lifecycle.start(machine, self.now(), self.times, start_s)
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
         self._plan_reclaim(machine, call, running_at)
         return machine
 
-    def stop(self, machine_id: str) -> Machine:
+    def stop(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "stop", "running")
         self._free_at(lifecycle.stop(machine, self.now(), self.times), machine)
         return machine
 
-    def restart(self, machine_id: str) -> Machine:
+    def restart(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "restart", "running")
         lifecycle.restart(machine, self.now(), self.times)
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
         return machine
 
-    def delete(self, machine_id: str) -> Machine:
+    def delete(self, machine_id: str) -> SimulatedMachine:
         """Remove a machine in whatever state; asking twice is quiet until it is gone."""
         machine = self.find(machine_id)
         if machine.request.billing_mode == "monthly":
@@ -107,12 +107,14 @@ class World(Ground):
                 "PREPAID_INSTANCE_NOT_SUPPORT_RELEASE",
                 "a subscription cannot be released before its end",
             )
-        if machine.status(self.now()) not in LEAVING:
+        if machine.status(self.now()) not in REMOVAL_STATUSES:
             self._free_at(lifecycle.remove(machine, self.now(), self.times), machine)
-            self.agenda.add(machine.gone_at or self.now(), Due.VANISH, machine.id)
+            self.timeline.add(machine.gone_at or self.now(), Due.VANISH, machine.id)
         return machine
 
-    def edit(self, machine_id: str, ports: Sequence[Port] | None, add_disk_gb: int) -> Machine:
+    def edit(
+        self, machine_id: str, ports: Sequence[ExposedPort] | None, add_disk_gb: int
+    ) -> SimulatedMachine:
         """Change the exposed ports and let the root disk grow."""
         machine = self.find(machine_id)
         request = machine.request
@@ -127,7 +129,7 @@ class World(Ground):
         )
         return machine
 
-    def upgrade(self, machine_id: str, change: Callable[[CreateRequest], CreateRequest]) -> Machine:
+    def upgrade(self, machine_id: str, change: Callable[[CreateRequest], CreateRequest]) -> SimulatedMachine:
         """Exchange image, variables and command, which resets the machine."""
         machine = self._find_in(machine_id, "upgrade", "running")
         machine.request = change(machine.request)
@@ -143,13 +145,13 @@ class World(Ground):
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
         return self.account.add_job("instanceMigrate", machine.id, self.now(), running_at)
 
-    def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> Machine:
+    def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> SimulatedMachine:
         """Say whether the machine shall move by itself when it is evicted."""
         machine = self.find(machine_id)
         machine.auto_migrate = is_open
         return machine
 
-    def reclaim(self, machine_id: str, notice_s: float | None = None) -> Machine:
+    def reclaim(self, machine_id: str, notice_s: float | None = None) -> SimulatedMachine:
         """Announce the eviction of a spot machine now; the notice is an hour unless told otherwise."""
         machine = self._find_in(machine_id, "reclaim", "running")
         if machine.request.billing_mode != "spot":
@@ -158,14 +160,14 @@ class World(Ground):
         end_at = lifecycle.announce_reclaim(
             machine, self.now(), notice_s, self.times, show_time_at_notice=False
         )
-        self.agenda.add(end_at, Due.RECLAIM, machine.id)
+        self.timeline.add(end_at, Due.RECLAIM, machine.id)
         return machine
 
     def commit_later(self, seconds: float, call: Call) -> None:
         """Let a call whose reply is lost take effect after a while."""
-        self.agenda.add_commit(self.now() + seconds, call)
+        self.timeline.add_commit(self.now() + seconds, call)
 
-    def happen(self, event: Event) -> None:
+    def handle_event(self, event: TimelineEvent) -> None:
         if event.due is Due.COMMIT:
             self._commit(event)
             return
@@ -174,13 +176,13 @@ class World(Ground):
             case Due.RECLAIM:
                 self._evict(machine, event.at)
             case Due.FREE:
-                self._give_units_back(machine)
+                self._release_units(machine)
             case _:
                 del self.listed[machine.id]
 
-    def _commit(self, event: Event) -> None:
+    def _commit(self, event: TimelineEvent) -> None:
         commands = {"start": self.start, "stop": self.stop, "restart": self.restart, "delete": self.delete}
-        call = Call(Endpoint(event.endpoint), machine_id=event.machine_id)
+        call = Call(ApiEndpoint(event.endpoint), machine_id=event.machine_id)
         try:
             if event.request is not None:
                 call = replace(call, name=event.request.name, machine_id=self.create(event.request))
@@ -192,23 +194,23 @@ class World(Ground):
         else:
             self.record.note(event.at, call, "committed late")
 
-    def _evict(self, machine: Machine, at: float) -> None:
+    def _evict(self, machine: SimulatedMachine, at: float) -> None:
         called_off = machine.reclaim is None or machine.reclaim.end_at != at
-        if called_off or machine.status(at) in LEAVING:
+        if called_off or machine.status(at) in REMOVAL_STATUSES:
             return
-        machine.replan(at, Turn(at, "exited"))
-        self._give_units_back(machine)
+        machine.replan(at, StatusChange(at, "exited"))
+        self._release_units(machine)
         if machine.auto_migrate:
             # Without room elsewhere it stays where it was thrown out.
             with suppress(SimulatedError):
                 self.migrate(machine.id)
 
-    def _boot(self, machine: Machine, call: Call) -> None:
+    def _boot(self, machine: SimulatedMachine, call: Call) -> None:
         pull_s = self._jittered(self.times.pulling)
         allowed = self.account.may_pull(machine.request)
-        failed = misfortune.failed_pull(self.faults, call, allowed=allowed)
+        failed = fault_effects.failed_pull(self.faults, call, allowed=allowed)
         if failed is None:
-            pull_s = misfortune.stretched(self.faults, call, pull_s)
+            pull_s = fault_effects.slowed_s(self.faults, call, pull_s)
         running_at = lifecycle.boot(machine, self.now(), self.times, pull_s)
         if failed is not None:
             freed_at = lifecycle.fail_pull(machine, failed.message, stuck=failed.stuck)
@@ -217,32 +219,32 @@ class World(Ground):
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
         self._plan_reclaim(machine, call, running_at)
 
-    def _plan_reclaim(self, machine: Machine, call: Call, running_at: float) -> None:
-        end_at = misfortune.plan_reclaim(self.faults, call, machine, running_at, self.times, self.speed)
+    def _plan_reclaim(self, machine: SimulatedMachine, call: Call, running_at: float) -> None:
+        end_at = fault_effects.plan_reclaim(self.faults, call, machine, running_at, self.times, self.speed)
         if end_at is not None:
-            self.agenda.add(end_at, Due.RECLAIM, machine.id)
+            self.timeline.add(end_at, Due.RECLAIM, machine.id)
 
-    def _take_units(self, machine: Machine, refusal: SimulatedError) -> None:
+    def _take_units(self, machine: SimulatedMachine, refusal: SimulatedError) -> None:
         """Reserve GPUs, unless the machine has them; a stopped one does not."""
         request = machine.request
         if machine.holds_units or request.kind == "cpu":
             return
         if self.free_units(request.product_id, machine.cluster_id) < request.gpu_num:
             raise refusal
-        self.shelf.take(request.product_id, machine.cluster_id, request.gpu_num)
+        self.stock_levels.take(request.product_id, machine.cluster_id, request.gpu_num)
         machine.holds_units = True
 
-    def _free_at(self, at: float, machine: Machine) -> None:
-        self.agenda.add(at, Due.FREE, machine.id)
+    def _free_at(self, at: float, machine: SimulatedMachine) -> None:
+        self.timeline.add(at, Due.FREE, machine.id)
 
-    def _give_units_back(self, machine: Machine) -> None:
+    def _release_units(self, machine: SimulatedMachine) -> None:
         # A machine that is deleted while it stops gets here twice.
         if machine.holds_units:
             request = machine.request
-            self.shelf.give_back(request.product_id, machine.cluster_id, request.gpu_num)
+            self.stock_levels.release(request.product_id, machine.cluster_id, request.gpu_num)
             machine.holds_units = False
 
-    def _find_in(self, machine_id: str, action: str, *statuses: str) -> Machine:
+    def _find_in(self, machine_id: str, action: str, *statuses: str) -> SimulatedMachine:
         machine = self.find(machine_id)
         status = machine.status(self.now())
         if status not in statuses:

@@ -1,4 +1,7 @@
-"""The keys by heart: whether a key opens the door is known without asking the database."""
+"""The API keys in memory.
+
+A request is authenticated, and its rate limit checked, without asking the database.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +11,56 @@ from datetime import datetime
 from functools import partial
 
 from gpuherd.clock import Clock
-from gpuherd.domain.api_key import ADMIN_ID, ID_CHARS, PREFIX, ApiKey, digest_of
-from gpuherd.domain.caller import ADMIN, Caller
-from gpuherd.domain.secret import Secret
-from gpuherd.ports.budgets import Budgets
-from gpuherd.ports.keys import ApiKeys
-from gpuherd.resilience.drawn_tokens import DrawnTokens
-from gpuherd.resilience.lending_bucket import Limit
+from gpuherd.domain.access.api_key import ADMIN_ID, ID_CHARS, PREFIX, ApiKey, digest_of
+from gpuherd.domain.access.caller import ADMIN, Caller
+from gpuherd.domain.access.secret import Secret
+from gpuherd.ports.access import ApiKeys
+from gpuherd.ports.shared_limits import SharedLimits
+from gpuherd.resilience.leased_tokens import LeasedTokens
 from gpuherd.resilience.token_bucket import TokenBucket
+from gpuherd.resilience.token_lease_bucket import Limit
 
 _ID = slice(len(PREFIX), len(PREFIX) + ID_CHARS)
 # No key has this digest: it is compared where the id is unknown, so that both take equally long.
-NOBODY = bytes(32)
+DUMMY_DIGEST = bytes(32)
 KEY_MAX_BYTES = 4096
 # The part of its minute that one replica borrows for a key before it is asked for.
-BATCHES_A_MINUTE = 20
+BATCHES_PER_MINUTE = 20
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedKey:
     """A key in the form in which it is needed at each request."""
 
     key: ApiKey
     digest: bytes
     caller: Caller
-    bucket: TokenBucket | DrawnTokens | None
+    bucket: TokenBucket | LeasedTokens | None
 
 
-class KeyRegistry:
+class ApiKeyCache:
     """Knows the keys as they were at the last refresh: at once after a change here, soon after one of another
     replica. With `shared`, requests of a key are counted for all replicas together, without it only here."""
 
-    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock, shared: Budgets | None = None):
+    def __init__(self, keys: ApiKeys, admin_key: Secret, clock: Clock, shared: SharedLimits | None = None):
         self._keys = keys
         self._shared = shared
         self._clock = clock
         # Environment variables that are not UTF-8 arrive with lone surrogates.
         self._admin_digest = digest_of(admin_key.reveal().encode("utf-8", "surrogatepass"))
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _CachedKey] = {}
         self._used: dict[str, datetime] = {}
 
     async def refresh(self) -> None:
         """Learn the keys anew; what was known stays known while the store is away."""
-        self._known = {key.id.encode(): self._learn(key) for key in await self._keys.everyone()}
+        self._known = {key.id.encode(): self._cache_entry(key) for key in await self._keys.list_all()}
 
-    def caller_with(self, key: bytes) -> Caller | None:
+    def authenticate(self, key: bytes) -> Caller | None:
         """Return who has this key, or None if it opens nothing (any more)."""
         digest = digest_of(key[:KEY_MAX_BYTES])
         known = self._known.get(key[_ID])
         is_admin = hmac.compare_digest(digest, self._admin_digest)
-        is_known = hmac.compare_digest(digest, NOBODY if known is None else known.digest)
+        is_known = hmac.compare_digest(digest, DUMMY_DIGEST if known is None else known.digest)
         if is_admin:
             return ADMIN
         if known is None or not is_known:
@@ -68,7 +71,7 @@ class KeyRegistry:
         self._used[known.key.id] = now
         return known.caller
 
-    def caller_by_id(self, key_id: str) -> Caller | None:
+    def caller_by_key_id(self, key_id: str) -> Caller | None:
         """Return who has the key of this id, for somebody who has proved it before; None if it is over."""
         if key_id == ADMIN_ID:
             return ADMIN
@@ -89,18 +92,18 @@ class KeyRegistry:
         known = self._known.get(caller.key_id.encode())
         if known is None or known.bucket is None:
             return 0.0
-        if isinstance(known.bucket, DrawnTokens):
-            return await known.bucket.turn_s()
+        if isinstance(known.bucket, LeasedTokens):
+            return await known.bucket.try_acquire_s()
         now_s = self._clock.monotonic()
         return 0.0 if known.bucket.take(now_s) else known.bucket.wait_s(now_s)
 
-    async def write_down_use(self) -> None:
+    async def flush_last_used(self) -> None:
         """Store when keys were last used, all at once and after the fact."""
         used, self._used = self._used, {}
         if used:
             await self._keys.used(used)
 
-    def _learn(self, key: ApiKey) -> _Known:
+    def _cache_entry(self, key: ApiKey) -> _CachedKey:
         before = self._known.get(key.id.encode())
         if before is not None and before.key.limits == key.limits:
             # A key that has used up its minute must not get a new one with each refresh.
@@ -108,12 +111,12 @@ class KeyRegistry:
         else:
             bucket = self._new_bucket(key.id, key.limits.requests_per_minute)
         caller = Caller(key.id, key.scope, key.limits)
-        return _Known(key, bytes.fromhex(key.digest), caller, bucket)
+        return _CachedKey(key, bytes.fromhex(key.digest), caller, bucket)
 
-    def _new_bucket(self, key_id: str, per_minute: int | None) -> TokenBucket | DrawnTokens | None:
+    def _new_bucket(self, key_id: str, per_minute: int | None) -> TokenBucket | LeasedTokens | None:
         if per_minute is None:
             return None
         if self._shared is None:
             return TokenBucket(per_minute / 60, per_minute, self._clock.monotonic())
-        limit = Limit(per_minute, per_minute, batch=max(1, per_minute // BATCHES_A_MINUTE))
-        return DrawnTokens(self._clock, limit, partial(self._shared.draw, f"key:{key_id}", limit))
+        limit = Limit(per_minute, per_minute, batch=max(1, per_minute // BATCHES_PER_MINUTE))
+        return LeasedTokens(self._clock, limit, partial(self._shared.lease, f"key:{key_id}", limit))

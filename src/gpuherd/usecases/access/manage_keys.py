@@ -7,8 +7,8 @@ from datetime import datetime
 
 import structlog
 
-from gpuherd.clock import Chance, Clock
-from gpuherd.domain.api_key import (
+from gpuherd.clock import Clock, Random
+from gpuherd.domain.access.api_key import (
     ADMIN_ID,
     ID_CHARS,
     NO_LIMITS,
@@ -20,18 +20,18 @@ from gpuherd.domain.api_key import (
     new_key,
     new_key_id,
 )
-from gpuherd.domain.caller import Caller
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.secret import Secret
-from gpuherd.ports.keys import ApiKeys
-from gpuherd.usecases.describe_key import told_key
-from gpuherd.usecases.key_registry import KeyRegistry
+from gpuherd.ports.access import ApiKeys
+from gpuherd.usecases.access.key_cache import ApiKeyCache
+from gpuherd.usecases.describe.key import key_audit_text
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class NewKey:
+class KeyRequest:
     """A key as somebody wants it."""
 
     scopes: tuple[Scope, ...]
@@ -41,7 +41,7 @@ class NewKey:
 
 
 @dataclass(frozen=True)
-class MadeKey:
+class IssuedKey:
     """What is remembered of a new key, and the key itself, which is shown at this moment and never again."""
 
     key: ApiKey
@@ -53,11 +53,11 @@ class ManageKeys:
     """Each change is known in this process before it is answered. `chance` must be one nobody can foresee."""
 
     keys: ApiKeys
-    registry: KeyRegistry
+    key_cache: ApiKeyCache
     clock: Clock
-    chance: Chance
+    chance: Random
 
-    async def add(self, wanted: NewKey, caller: Caller) -> MadeKey:
+    async def add(self, wanted: KeyRequest, caller: Caller) -> IssuedKey:
         """Make a key."""
         key_id = new_key_id(self.chance.getrandbits(5 * ID_CHARS))
         secret = new_key(key_id, self.chance.getrandbits(SECRET_BITS))
@@ -70,10 +70,12 @@ class ManageKeys:
             limits=wanted.limits,
             expires_at=wanted.expires_at,
         )
-        await self.keys.add(key, caller.does("key.create", key_id, key.created_at, after=told_key(key)))
-        await self.registry.refresh()
+        await self.keys.add(
+            key, caller.audit_record("key.create", key_id, key.created_at, after=key_audit_text(key))
+        )
+        await self.key_cache.refresh()
         log.info("key.created", key_id=key_id, by=caller.key_id)
-        return MadeKey(key, secret)
+        return IssuedKey(key, secret)
 
     async def revoke(self, key_id: str, caller: Caller) -> ApiKey:
         """Make a key worthless at once; its instances go on, and belong to whoever is admin."""
@@ -82,15 +84,15 @@ class ManageKeys:
                 "the admin key is not stored here; change GPUHERD_ADMIN_KEY or remove admin.key, and restart",
                 code="ADMIN_KEY_NOT_REVOCABLE",
             )
-        deed = caller.does("key.revoke", key_id, self.clock.now(), "valid", "revoked")
-        key = await self.keys.revoke(key_id, deed)
-        await self.registry.refresh()
+        audit_record = caller.audit_record("key.revoke", key_id, self.clock.now(), "valid", "revoked")
+        key = await self.keys.revoke(key_id, audit_record)
+        await self.key_cache.refresh()
         log.info("key.revoked", key_id=key_id, by=caller.key_id)
         return key
 
-    async def everyone(self) -> tuple[ApiKey, ...]:
+    async def list_all(self) -> tuple[ApiKey, ...]:
         """Return all, oldest first."""
-        return await self.keys.everyone()
+        return await self.keys.list_all()
 
     async def get(self, key_id: str) -> ApiKey:
         """Return one; `NotFound` if there is none."""

@@ -1,15 +1,20 @@
-"""What the cloud sells, remembered for a few minutes: offers, regions, templates."""
+"""What the cloud sells, cached for a few minutes: offers, regions, templates, and today's prices."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import structlog
+
 from gpuherd.clock import Clock
-from gpuherd.domain.errors import CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
-from gpuherd.domain.offer import BillingMode, Offer, Region, Template, check_template
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, check_template
+from gpuherd.domain.errors import CloudError, CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
@@ -19,10 +24,10 @@ TEMPLATES_TTL_S = 600.0
 PRICES_TTL_S = 30.0
 
 T = TypeVar("T")
-AtHand = tuple[tuple[Region, ...], tuple[Offer, ...]]
+CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...]]
 
 
-class Catalogue:
+class CatalogueCache:
     """The cloud's catalogue behind caches; many askers at once make one call."""
 
     def __init__(self, cloud: Cloud, clock: Clock):
@@ -68,7 +73,7 @@ class Catalogue:
         (found,) = await self._templates.get_or_load(template_id, load)
         return found
 
-    def at_hand(self, mode: BillingMode, template_id: str) -> AtHand | None:
+    def from_cache(self, mode: BillingMode, template_id: str) -> CachedCatalogue | None:
         """Return what a create asks for, if all of it can be had without waiting."""
         regions = self._regions.peek("all")
         offers = regions and self._offers.peek(mode)
@@ -78,12 +83,12 @@ class Catalogue:
         check_template(template[0])
         return regions, offers
 
-    def forget_offers(self) -> None:
+    def invalidate_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""
         self._offers.clear()
 
 
-async def within(budget_s: float, question: Awaitable[T]) -> T | None:
+async def within_budget(budget_s: float, question: Awaitable[T]) -> T | None:
     """Return the answer if it comes in time, None if it does not or if the cloud cannot be asked."""
     try:
         async with asyncio.timeout(budget_s):
@@ -115,3 +120,44 @@ def region_codes(words: Iterable[str], regions: Iterable[Region], field: str) ->
     if problems:
         raise InvalidRequest(problems)
     return tuple(codes)
+
+
+log = structlog.get_logger()
+
+PriceKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of one GPU for one hour."""
+
+    prices: Mapping[PriceKey, Decimal] = field(default_factory=dict)
+
+    def gpu_hourly_usd(self, machine: Machine) -> Decimal | None:
+        """Return the price of one GPU of this machine, or None where it is not known."""
+        return self.prices.get((machine.billing_mode, machine.product_id, machine.cluster_id))
+
+    def hourly_usd(self, machine: Machine) -> Decimal | None:
+        """Return the price of the whole machine while it runs."""
+        price = self.gpu_hourly_usd(machine)
+        return None if price is None else price * max(machine.gpu_num, 1)
+
+
+async def price_list(catalogue: CatalogueCache) -> PriceList:
+    """Return today's prices, as far as the cloud tells them."""
+    prices: dict[PriceKey, Decimal] = {}
+    for mode in BillingMode:
+        for offer in await _offers(catalogue, mode):
+            price = offer.gpu_hourly_usd(mode)
+            if price is not None:
+                prices[mode.value, offer.product_id, offer.cluster_id] = price
+    return PriceList(prices)
+
+
+async def _offers(catalogue: CatalogueCache, mode: BillingMode) -> tuple[Offer, ...]:
+    try:
+        return await catalogue.offers(mode)
+    except CloudError as error:
+        # A price is good to know, but nothing waits for it.
+        log.info("prices.unknown", mode=mode.value, code=error.code)
+        return ()

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.domain.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
-from gpuherd.usecases.describe import usd
+from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
+from gpuherd.usecases.describe.instance import usd
 
 
 def describe_products(offers: Iterable[Offer], mode: BillingMode) -> list[dict[str, Any]]:

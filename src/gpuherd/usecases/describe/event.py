@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.domain.events import ACCOUNT
+from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.ports.events import LoggedEvent
-from gpuherd.usecases.describe import compact, describe_event
+from gpuherd.usecases.describe.instance import compact, describe_event
 
 
 def describe_logged(it: LoggedEvent) -> dict[str, Any]:

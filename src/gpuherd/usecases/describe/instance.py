@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.events import Event
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.health import describe_health
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.operation import Operation
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.health import describe_health
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.operation import Operation
 from gpuherd.jobs.job import Job
 
 

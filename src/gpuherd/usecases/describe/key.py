@@ -1,4 +1,4 @@
-"""Keys and the audit log as the world sees them. Nothing here could open a door."""
+"""Keys and the audit log as the world sees them. No secret is in here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from datetime import datetime
 from typing import Any
 
-from gpuherd.domain.api_key import ApiKey
-from gpuherd.domain.audit import AuditEntry
-from gpuherd.usecases.describe import iso, usd
+from gpuherd.domain.access.api_key import ApiKey
+from gpuherd.domain.access.audit import AuditEntry
+from gpuherd.usecases.describe.instance import iso, usd
 
 
 def describe_key(it: ApiKey, now: datetime) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def describe_key(it: ApiKey, now: datetime) -> dict[str, Any]:
     }
 
 
-def told_key(it: ApiKey) -> str:
+def key_audit_text(it: ApiKey) -> str:
     """Return what the audit log says of a new key."""
     shown = describe_key(it, it.created_at)
     return json.dumps({name: shown[name] for name in ("label", "scopes", "limits", "expiresAt")})
@@ -39,15 +39,15 @@ def told_key(it: ApiKey) -> str:
 
 def describe_entry(it: AuditEntry) -> dict[str, Any]:
     """Return one entry of the audit log, with everything that its hash was made of."""
-    deed = it.deed
+    audit_record = it.audit_record
     return {
         "n": it.n,
-        "at": iso(deed.at),
-        "actor": deed.actor,
-        "action": deed.action,
-        "target": deed.target,
-        "before": deed.before,
-        "after": deed.after,
-        "requestId": deed.request_id,
+        "at": iso(audit_record.at),
+        "actor": audit_record.actor,
+        "action": audit_record.action,
+        "target": audit_record.target,
+        "before": audit_record.before,
+        "after": audit_record.after,
+        "requestId": audit_record.request_id,
         "hash": it.hash,
     }

@@ -7,10 +7,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.domain.consistency import cloud_status
-from gpuherd.domain.orphan import Orphan, OrphanVerdict
-from gpuherd.domain.tag import plain_name
-from gpuherd.usecases.describe import iso, usd
+from gpuherd.domain.cloud.tag import plain_name
+from gpuherd.domain.instance.consistency import cloud_status
+from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.usecases.describe.instance import iso, usd
 
 # What we can do something about comes first.
 _ORDER = list(OrphanVerdict)

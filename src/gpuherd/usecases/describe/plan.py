@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.instance import Wish
-from gpuherd.domain.offer import Offer
-from gpuherd.usecases.describe import usd
-from gpuherd.usecases.plan_launch import Plan
+from gpuherd.domain.instance.instance import Wish
+from gpuherd.usecases.describe.instance import usd
+from gpuherd.usecases.instances.plan import Plan
 
 HISTORY, FIRST_GUESS = "history", "first_guess"
 

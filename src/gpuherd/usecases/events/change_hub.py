@@ -1,7 +1,6 @@
-"""The hub: tells everybody in this process who waits for an instance, or remembers it, that it has changed.
+"""Publish/subscribe of changed instances within this process.
 
-On PostgreSQL, changes of other processes are brought here too, but not for certain: whoever waits must look
-for himself from time to time.
+Changes of other processes arrive through PostgreSQL, but not for certain, so a subscriber also polls.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ class Subscription:
 
     def __init__(self, clock: Clock):
         self._clock = clock
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def ring(self) -> None:
-        self._news.set()
+    def notify(self) -> None:
+        self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
         """Return True as soon as there was a change since the last wait, or False after `timeout_s`.
 
         The first wait counts from the subscription: subscribe, then read, then wait, and nothing is missed.
         """
-        if not self._news.is_set():
-            news = asyncio.ensure_future(self._news.wait())
+        if not self._changed.is_set():
+            news = asyncio.ensure_future(self._changed.wait())
             alarm = asyncio.ensure_future(self._clock.sleep(timeout_s))
             try:
                 await asyncio.wait((news, alarm), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 news.cancel()
                 alarm.cancel()
-        rang = self._news.is_set()
-        self._news.clear()
-        return rang
+        was_notified = self._changed.is_set()
+        self._changed.clear()
+        return was_notified
 
 
 class ChangeHub:
@@ -70,7 +69,7 @@ class ChangeHub:
             listener(instance_ids)
         for instance_id in instance_ids:
             for subscription in self._waiting.get(instance_id, ()):
-                subscription.ring()
+                subscription.notify()
 
     def everything_changed(self) -> None:
         """Call this when changes of other processes may have been missed."""
@@ -78,7 +77,7 @@ class ChangeHub:
             listener()
         for waiting in self._waiting.values():
             for subscription in waiting:
-                subscription.ring()
+                subscription.notify()
 
     @asynccontextmanager
     async def subscribe(self, instance_id: str) -> AsyncIterator[Subscription]:

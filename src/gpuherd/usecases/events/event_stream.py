@@ -1,20 +1,29 @@
-"""One open stream of events: first what it missed, page by page, then what the feed hands out."""
+"""Server-sent events.
+
+One feed a process reads the event log once and pushes to every open stream; a stream first catches up page by
+page. Without streams it does nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuherd.domain.errors import StoreUnavailable
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import GpuherdError, StoreUnavailable
 from gpuherd.ports.events import EventFilter, EventLog, LoggedEvent
-from gpuherd.usecases.describe_events import event_frame
+from gpuherd.usecases.describe.event import event_frame
+from gpuherd.usecases.events.change_hub import ChangeHub, Subscription
 
 # Of one stream whose reader is slow; after that it is ended, and its reader comes back for the rest.
 PENDING_MAX = 2000
-PAGE = 200
+CATCH_UP_PAGE_SIZE = 200
 HEARTBEAT = b": still here\n\n"
 
 
@@ -33,7 +42,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Told:
+class EncodedEvent:
     """An event that was handed out, with its bytes."""
 
     it: LoggedEvent
@@ -66,7 +75,7 @@ class EventStream:
         self._joined = False
         self._pending: deque[bytes] = deque()
         self._idle = False
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def next(self) -> bytes | None:
         """Return the bytes to send next, as soon as there are some; None when the stream has ended."""
@@ -88,14 +97,14 @@ class EventStream:
             if self._idle:
                 self._idle = False
                 return HEARTBEAT
-            self._news.clear()
-            await self._news.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return None
 
-    def offer(self, told: Iterable[Told], now_s: float) -> None:
+    def push(self, encoded: Iterable[EncodedEvent], now_s: float) -> None:
         """Take what has just happened; end if that is more than may wait."""
         wants, position = self.reader.wanted.wants, self.position or 0
-        fresh = [one.frame for one in told if one.it.position > position and wants(one.it)]
+        fresh = [one.frame for one in encoded if one.it.position > position and wants(one.it)]
         if not fresh:
             return
         self.active_s = now_s
@@ -104,18 +113,18 @@ class EventStream:
             # The client has what was sent, and asks for the rest by the last id that it got.
             self._pending.clear()
             self.end()
-        self._news.set()
+        self._wakeup.set()
 
-    def beat(self, now_s: float) -> None:
+    def heartbeat(self, now_s: float) -> None:
         """Send a sign of life, if there is nothing else."""
         self.active_s = now_s
         self._idle = True
-        self._news.set()
+        self._wakeup.set()
 
     def end(self) -> None:
         """End after what is being sent now."""
         self.ended = True
-        self._news.set()
+        self._wakeup.set()
 
     async def _catch_up(self) -> bytes:
         if self.position is None:
@@ -123,7 +132,7 @@ class EventStream:
         if self._feed.join(self):
             self._joined = True
             return b""
-        page = await self._log.after(self.position, PAGE, self.reader.wanted)
+        page = await self._log.after(self.position, CATCH_UP_PAGE_SIZE, self.reader.wanted)
         self.position = page.position
         return b"".join(map(event_frame, page.events))
 
@@ -133,3 +142,190 @@ class EventStream:
             return handed_out
         # A higher one than there is was told before a backup was put in place, or has been forgotten.
         return min(self.reader.last, await self._log.highest())
+
+
+log = structlog.get_logger()
+
+STREAMS_MAX = 500
+STREAMS_OF_A_KEY_MAX = 250
+RETRY_AFTER_S = 5.0
+# How much of the past a stream can join without reading it from the store.
+RECENT_EVENTS_MAX = 1000
+READ_BATCH = 500
+# Changes that come together are read together.
+DEBOUNCE_S = 0.02
+# The hub tells of every change; this is for what it might not have heard of.
+POLL_INTERVAL_S = 1.0
+# After a failure of the store, and while an event is held up by another that is just being written.
+GAP_RETRY_S = 0.05
+STORE_RETRY_S = 1.0
+STREAM_CHECK_S = 1.0
+HEARTBEAT_S = 15.0
+
+
+class TooManyStreams(GpuherdError):
+    """This server has as many streams open as it will."""
+
+    code = "TOO_MANY_STREAMS"
+    retry_after_s = RETRY_AFTER_S
+
+
+class TooManyStreamsOfKey(GpuherdError):
+    """This key has as many streams open as it may."""
+
+    code = "TOO_MANY_STREAMS"
+    retry_after_s = RETRY_AFTER_S
+
+
+class EventFeed:
+    """One for each process."""
+
+    def __init__(self, events: EventLog, hub: ChangeHub, clock: Clock):
+        self._log = events
+        self._clock = clock
+        self._streams: set[EventStream] = set()
+        self._streams_by_key: Counter[str] = Counter()
+        self._streams_by_session: dict[str, set[EventStream]] = {}
+        self._joined: set[EventStream] = set()
+        self._recent: deque[EncodedEvent] = deque(maxlen=RECENT_EVENTS_MAX)
+        # Handed out is everything up to `position`; kept is everything behind `floor`.
+        self._position = self._floor = 0
+        self._ready = asyncio.Event()
+        self._wakeup = Subscription(clock)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+        hub.add_listener(self._on_change, self._on_missed_changes)
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
+    @asynccontextmanager
+    async def open(self, reader: Reader) -> AsyncIterator[EventStream]:
+        """Have a stream for as long as the context lasts."""
+        self._check_room(reader.key_id)
+        stream = EventStream(reader, self._log, self, self._clock.monotonic())
+        self._streams.add(stream)
+        self._streams_by_key[reader.key_id] += 1
+        if reader.session_id is not None:
+            self._streams_by_session.setdefault(reader.session_id, set()).add(stream)
+        if not self._tasks:
+            self._start()
+        try:
+            yield stream
+        finally:
+            self._streams.discard(stream)
+            self._joined.discard(stream)
+            self._streams_by_key -= Counter({reader.key_id: 1})
+            self._leave_session(stream)
+            if not self._streams:
+                self._stop()
+
+    def close(self) -> None:
+        """End every stream and open none any more."""
+        self._closed = True
+        for stream in self._streams:
+            stream.end()
+
+    async def ready(self) -> int:
+        await self._ready.wait()
+        return self._position
+
+    def join(self, stream: EventStream) -> bool:
+        position = stream.position
+        if not self._ready.is_set() or position is None or position < self._floor:
+            return False
+        stream.push(self._recent, self._clock.monotonic())
+        self._joined.add(stream)
+        return True
+
+    def _check_room(self, key_id: str) -> None:
+        if self._closed:
+            raise TooManyStreams("gpuherd is about to end here; come back in a moment")
+        if len(self._streams) >= STREAMS_MAX:
+            raise TooManyStreams(f"no more than {STREAMS_MAX} streams of events can be open here at once")
+        if self._streams_by_key[key_id] >= STREAMS_OF_A_KEY_MAX:
+            raise TooManyStreamsOfKey(f"a key can have {STREAMS_OF_A_KEY_MAX} streams of events open at once")
+
+    def _start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._dispatch_loop(), name="event-feed"),
+            asyncio.create_task(self._check_streams(), name="event-streams"),
+        ]
+
+    def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        self._ready.clear()
+        self._recent.clear()
+
+    def _leave_session(self, stream: EventStream) -> None:
+        session_id = stream.reader.session_id
+        if session_id is not None:
+            self._streams_by_session[session_id].discard(stream)
+            if not self._streams_by_session[session_id]:
+                del self._streams_by_session[session_id]
+
+    def _on_change(self, changed: Sequence[str]) -> None:
+        for word in changed:
+            if word in self._streams_by_session:
+                self._end_session(word)
+        if changed:
+            self._wake()
+
+    def _on_missed_changes(self) -> None:
+        # Nobody has told us which are over; whoever may still read comes back, and is asked again.
+        for session_id in self._streams_by_session:
+            self._end_session(session_id)
+        self._wake()
+
+    def _end_session(self, session_id: str) -> None:
+        for stream in self._streams_by_session[session_id]:
+            stream.end()
+
+    def _wake(self) -> None:
+        if self._tasks:
+            self._wakeup.notify()
+
+    async def _dispatch_loop(self) -> None:
+        while True:
+            try:
+                wait_s = await self._dispatch_new()
+            except Exception as error:
+                # Whatever it is, the streams are open, and must not wait for ever for events that come.
+                log.warning("events.read_failed", error=str(error))
+                wait_s = STORE_RETRY_S
+            if wait_s and await self._wakeup.wait(wait_s):
+                await self._clock.sleep(DEBOUNCE_S)
+
+    async def _dispatch_new(self) -> float:
+        """Hand out what is new; return how long to wait for more if nobody rings."""
+        if not self._ready.is_set():
+            self._position = self._floor = await self._log.newest()
+            self._ready.set()
+        page = await self._log.after(self._position, READ_BATCH)
+        now_s = self._clock.monotonic()
+        encoded = [EncodedEvent(it, event_frame(it)) for it in page.events]
+        for one in encoded:
+            if len(self._recent) == RECENT_EVENTS_MAX:
+                self._floor = self._recent[0].it.position
+            self._recent.append(one)
+        self._position = page.position
+        if encoded:
+            for stream in self._joined:
+                stream.push(encoded, now_s)
+        if page.more:
+            return 0.0
+        return GAP_RETRY_S if page.held_up else POLL_INTERVAL_S
+
+    async def _check_streams(self) -> None:
+        while True:
+            await self._clock.sleep(STREAM_CHECK_S)
+            now_s = self._clock.monotonic()
+            for stream in self._streams:
+                if not stream.reader.may_read():
+                    stream.end()
+                elif now_s - stream.active_s >= HEARTBEAT_S:
+                    stream.heartbeat(now_s)

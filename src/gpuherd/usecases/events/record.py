@@ -1,4 +1,8 @@
-"""Writes history: numbers the events, makes the webhooks that tell of them, and the jobs that send those."""
+"""Records events.
+
+Numbers them, and makes the outbox entries (deliveries and their jobs) that go out with them in one
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,27 @@ from datetime import datetime
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, WEBHOOK_TYPES, Event, is_told
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.operation import Operation, progress
-from gpuherd.domain.redaction import without_query
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
-from gpuherd.ports.store import Change, Told
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.describe import describe, iso
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import (
+    ACCOUNT,
+    ORPHAN_DETECTED,
+    WEBHOOK_TYPES,
+    Event,
+    goes_to_instance_webhook,
+)
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.operation import Operation, progress
+from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.usecases.describe.instance import describe, iso
+from gpuherd.usecases.jobs.kinds import JobFactory
 
 
 @dataclass(frozen=True)
-class News:
+class NewEvent:
     """Something that happened, before it has a number."""
 
     type: str
@@ -33,26 +43,26 @@ class News:
     after: str = ""
 
 
-class Chronicle:
+class EventRecorder:
     """Turns "this happened" into a change that is written in one transaction with it.
 
-    `endpoints` is asked at each event, so it must know its answer by heart.
+    `endpoints` is asked at each event, so it must answer from memory.
     """
 
     def __init__(
         self,
         clock: Clock,
         ids: Ids,
-        activities: Activities,
+        job_factory: JobFactory,
         endpoints: Callable[[], Sequence[WebhookEndpoint]] = tuple,
     ):
         self._clock = clock
         self._ids = ids
-        self._activities = activities
+        self._job_factory = job_factory
         self._endpoints = endpoints
 
     def change(
-        self, instance: Instance, *news: News, attempt: Attempt | None = None, actor: str = "gpuherd"
+        self, instance: Instance, *news: NewEvent, attempt: Attempt | None = None, actor: str = "gpuherd"
     ) -> Change:
         """Return the change that makes `instance` true and tells `news` of it."""
         now = self._clock.now()
@@ -63,31 +73,37 @@ class Chronicle:
             Event(instance.id, first + i, it.type, now, actor, it.reason, it.before, it.after, it.details)
             for i, it in enumerate(news)
         )
-        told = self._told([it for event in events for it in self._of_instance(event, instance)])
+        outbox = self._outbox_entries(
+            [it for event in events for it in self._instance_deliveries(event, instance)]
+        )
         return Change(
             instance=instance,
             events=events,
             attempt=attempt,
-            deliveries=told.deliveries,
-            jobs=told.jobs,
+            deliveries=outbox.deliveries,
+            jobs=outbox.jobs,
             operations=operations,
         )
 
-    def tell_account(self, event: Event) -> Told:
+    def account_outbox_entries(self, event: Event) -> OutboxEntries:
         """Return the webhooks of an event that belongs to no instance; endpoints alone hear of it.
 
         Its details are the data. It must have its number already, so ask in the transaction that numbers it.
         """
         event = replace(event, instance_id=ACCOUNT)
         body = _body(event, {"instanceId": None, "reason": event.reason, **event.details})
-        return self._told([self._delivery(event, it.url, body, it.id) for it in self._wanted(event)])
+        return self._outbox_entries(
+            [self._delivery(event, it.url, body, it.id) for it in self._subscribed_endpoints(event)]
+        )
 
-    def _told(self, deliveries: Sequence[Delivery]) -> Told:
-        return Told(tuple(deliveries), tuple(self._activities.sending(it) for it in deliveries))
+    def _outbox_entries(self, deliveries: Sequence[Delivery]) -> OutboxEntries:
+        return OutboxEntries(
+            tuple(deliveries), tuple(self._job_factory.delivery_job(it) for it in deliveries)
+        )
 
-    def _of_instance(self, event: Event, instance: Instance) -> list[Delivery]:
-        url, wanted = instance.webhook_url, self._wanted(event)
-        own = is_told(event, instance)
+    def _instance_deliveries(self, event: Event, instance: Instance) -> list[Delivery]:
+        url, wanted = instance.webhook_url, self._subscribed_endpoints(event)
+        own = goes_to_instance_webhook(event, instance)
         if not own and not wanted:
             return []
         data = describe(instance)
@@ -97,11 +113,11 @@ class Chronicle:
         deliveries = [self._delivery(event, url or "", _body(event, data))] if own else []
         if wanted:
             # The query of an address may be a secret between that address and its instance.
-            body = _body(event, {**data, "webhookUrl": url and without_query(url)})
+            body = _body(event, {**data, "webhookUrl": url and redact_query(url)})
             deliveries += [self._delivery(event, it.url, body, it.id) for it in wanted]
         return deliveries
 
-    def _wanted(self, event: Event) -> list[WebhookEndpoint]:
+    def _subscribed_endpoints(self, event: Event) -> list[WebhookEndpoint]:
         if event.type not in WEBHOOK_TYPES:
             return []
         return [it for it in self._endpoints() if it.wants(event.type)]

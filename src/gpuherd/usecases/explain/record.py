@@ -1,4 +1,4 @@
-"""What is put on record of a choice: which offers were ranked and which refused, or what is waited for."""
+"""What is put on record of a ranking of offers, and of a wait; and what an instance waits for."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.instance import Wish
-from gpuherd.domain.offer import Offer
-from gpuherd.domain.selection import Ranking
-from gpuherd.usecases.describe import usd
+from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.usecases.describe.instance import usd
 
 # Of each kind; an event is kept for days and read by people.
 OFFERS_MAX = 20
 
-Record = Mapping[str, Any]
+EventDetails = Mapping[str, Any]
 
 
-class Awaited(StrEnum):
+class WaitingFor(StrEnum):
     """What has to change before the work can go on."""
 
     CLOUD = "cloud"
@@ -28,19 +28,19 @@ class Awaited(StrEnum):
 
 
 # How the reason of an instance begins that waits for it.
-WORDS = {
-    Awaited.CLOUD: "waiting for the cloud",
-    Awaited.CAPACITY: "waiting for capacity",
-    Awaited.CREATES: "creates are blocked",
+REASON_PREFIXES = {
+    WaitingFor.CLOUD: "waiting for the cloud",
+    WaitingFor.CAPACITY: "waiting for capacity",
+    WaitingFor.CREATES: "creates are blocked",
 }
 
 
-def awaited_in(reason: str) -> Awaited | None:
+def waiting_for_in_reason(reason: str) -> WaitingFor | None:
     """Return what an instance with this reason waits for, if it is one of these."""
-    return next((what for what, words in WORDS.items() if reason.startswith(words)), None)
+    return next((what for what, words in REASON_PREFIXES.items() if reason.startswith(words)), None)
 
 
-def planned(ranking: Ranking, wish: Wish, attempt: int) -> dict[str, Any]:
+def plan_record(ranking: Ranking, wish: Wish, attempt: int) -> dict[str, Any]:
     """Return the record of a ranking, whose best offer is tried with this attempt."""
     return {
         "attempt": attempt,
@@ -51,13 +51,13 @@ def planned(ranking: Ranking, wish: Wish, attempt: int) -> dict[str, Any]:
     }
 
 
-def awaiting(what: Awaited, error: GpuherdError | None = None) -> Record:
+def wait_record(what: WaitingFor, error: GpuherdError | None = None) -> EventDetails:
     """Return the record of a wait, with the offers that do not fit where that is the reason."""
     record: dict[str, Any] = {"for": what.value}
     if error is not None:
         record["code"] = error.code
         regions = error.details.get("regions", ())
-        record |= _refused(regions) if what is Awaited.CAPACITY else {}
+        record |= _refused(regions) if what is WaitingFor.CAPACITY else {}
     return record
 
 

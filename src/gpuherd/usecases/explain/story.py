@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuherd.domain import events as kinds
-from gpuherd.domain.api_key import ADMIN_ID
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.api_key import ADMIN_ID
+from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import (
     CircuitOpen,
     CloudTimeout,
@@ -20,20 +18,24 @@ from gpuherd.domain.errors import (
     OutOfStock,
     RateLimited,
 )
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, OnFailure, Status
-from gpuherd.domain.offer import BillingMode
-from gpuherd.usecases.describe import usd
-from gpuherd.usecases.planning_record import Awaited
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events as kinds
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.usecases.describe.instance import usd
+from gpuherd.usecases.explain.record import WaitingFor
 
-REGIONS_MAX = 5
+REGIONS_SHOWN_MAX = 5
 CENT = Decimal("0.01")
 # After these the same order is given again.
-PASSING = frozenset(it.code for it in (CloudUnavailable, CircuitOpen, RateLimited, CloudTimeout, KeyRefused))
+TRANSIENT_CODES = frozenset(
+    it.code for it in (CloudUnavailable, CircuitOpen, RateLimited, CloudTimeout, KeyRefused)
+)
 # FAILED and EXITED tell the same, and more.
-UNTOLD = frozenset({kinds.TIMEOUT, kinds.START_REFUSED})
+OMITTED_EVENT_TYPES = frozenset({kinds.TIMEOUT, kinds.START_REFUSED})
 # Somebody asked for it; the cloud's own "starting" has another reason.
-ASKED = {"asked to start": "start", "asked to stop": "stop", "asked to delete": "delete"}
+REQUESTED_GOALS = {"asked to start": "start", "asked to stop": "stop", "asked to delete": "delete"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def story_of(
     instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
 ) -> tuple[Sentence, ...]:
     """Return all that happened; what went the same way several times in a row is told once."""
-    return tuple(_folded(list(_sentences(instance, events, attempts))))
+    return tuple(_deduplicated(list(_sentences(instance, events, attempts))))
 
 
 def _sentences(
@@ -60,16 +62,20 @@ def _sentences(
     found = {it.details.get("attempt") for it in events if it.type == kinds.MACHINE_FOUND}
     # What became of an order is told when its choice was.
     untold = {it.details.get("attempt") for it in events if it.type == kinds.PLANNED}
-    ends = [it for it in attempts if it.state in _ENDS and it.n not in found and it.closed_at is not None]
+    ends = [
+        it
+        for it in attempts
+        if it.state in _ATTEMPT_END_TEXTS and it.n not in found and it.closed_at is not None
+    ]
     for event in events:
         due = [it for it in ends if it.n not in untold and _ended_by(it, event.at)]
         yield from (_end_of(it, instance) for it in due)
         ends = [it for it in ends if it not in due]
         if event.type == kinds.PLANNED:
             untold.discard(event.details.get("attempt"))
-        if event.type == kinds.ADOPTED or event.reason in ASKED:
+        if event.type == kinds.ADOPTED or event.reason in REQUESTED_GOALS:
             begun_at = event.at
-        if event.type not in UNTOLD:
+        if event.type not in OMITTED_EVENT_TYPES:
             yield Sentence(event.at, _text(event, instance, event.at - begun_at))
     yield from (_end_of(it, instance) for it in ends)
 
@@ -79,7 +85,9 @@ def _ended_by(attempt: Attempt, at: datetime) -> bool:
 
 
 def _end_of(attempt: Attempt, instance: Instance) -> Sentence:
-    return Sentence(attempt.closed_at or attempt.sent_at, _ENDS[attempt.state](attempt, instance))
+    return Sentence(
+        attempt.closed_at or attempt.sent_at, _ATTEMPT_END_TEXTS[attempt.state](attempt, instance)
+    )
 
 
 def _rented(attempt: Attempt, instance: Instance) -> str:
@@ -91,15 +99,15 @@ def _had_no_effect(_attempt: Attempt, _instance: Instance) -> str:
     return "The order without an answer had no effect: the cloud's lists never showed its machine."
 
 
-_ENDS: dict[AttemptState, Callable[[Attempt, Instance], str]] = {
+_ATTEMPT_END_TEXTS: dict[AttemptState, Callable[[Attempt, Instance], str]] = {
     AttemptState.BOUND: _rented,
     AttemptState.ABANDONED: _had_no_effect,
 }
 
 
 def _text(event: Event, instance: Instance, took: timedelta) -> str:
-    if event.reason in ASKED:
-        return f"A {ASKED[event.reason]} was asked for by {_who(event.actor)}."
+    if event.reason in REQUESTED_GOALS:
+        return f"A {REQUESTED_GOALS[event.reason]} was asked for by {_actor_text(event.actor)}."
     match event.type:
         case kinds.CREATED:
             return _accepted(instance)
@@ -139,7 +147,7 @@ def _accepted(instance: Instance) -> str:
     wish = instance.wish
     mode = "spot" if wish.billing_mode is BillingMode.SPOT else "on demand"
     most = "" if wish.hourly_usd_max is None else f", for at most {_money(wish.hourly_usd_max)}"
-    shown = [*wish.regions[:REGIONS_MAX], *(["…"] if len(wish.regions) > REGIONS_MAX else [])]
+    shown = [*wish.regions[:REGIONS_SHOWN_MAX], *(["…"] if len(wish.regions) > REGIONS_SHOWN_MAX else [])]
     where = f"in {', then '.join(shown)}" if shown else "in any region"
     return f"Accepted: {wish.gpu_num} × {wish.product_name}, {mode}, {where}{most}."
 
@@ -158,18 +166,19 @@ def _chosen(details: Mapping[str, Any]) -> str:
 
 def _waiting(event: Event, instance: Instance) -> str:
     match event.details.get("for"):
-        case Awaited.CLOUD:
-            return (
-                f"The cloud cannot be asked ({why_in(event.reason)}); gpuherd goes on as soon as it answers."
-            )
-        case Awaited.CAPACITY:
+        case WaitingFor.CLOUD:
+            detail = reason_detail(event.reason)
+            return f"The cloud cannot be asked ({detail}); gpuherd goes on as soon as it answers."
+        case WaitingFor.CAPACITY:
             until = instance.created_at + timedelta(seconds=instance.wish.capacity_wait_s)
-            return f"{sentence(why_in(event.reason))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
+            return (
+                f"{sentence(reason_detail(event.reason))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
+            )
         case _:
             return sentence(event.reason)
 
 
-def why_in(reason: str) -> str:
+def reason_detail(reason: str) -> str:
     """Return the part of a reason that tells why, without what is waited for."""
     return reason.partition(": ")[2] or reason
 
@@ -178,7 +187,7 @@ def _rejected(event: Event) -> str:
     code = event.details.get("code")
     if code == OutOfStock.code:
         return f"Sold out in {event.details.get('region')}: {sentence(event.reason)}"
-    if code in PASSING:
+    if code in TRANSIENT_CODES:
         return f"The cloud took no order ({event.reason}); surely nothing was rented, so it is tried again."
     return f"The cloud refused the order: {sentence(event.reason)}"
 
@@ -186,7 +195,9 @@ def _rejected(event: Event) -> str:
 def _usable(instance: Instance, took: timedelta) -> str:
     ready = "It can be used" if instance.health_check is None else "The application answers: it can be used"
     return (
-        f"{ready}, {lasting(took)} after it was asked for." if took >= timedelta(seconds=1) else f"{ready}."
+        f"{ready}, {duration_text(took)} after it was asked for."
+        if took >= timedelta(seconds=1)
+        else f"{ready}."
     )
 
 
@@ -206,7 +217,7 @@ def _released(instance: Instance) -> str:
     return "The machine is gone and costs nothing any more."
 
 
-def _who(actor: str) -> str:
+def _actor_text(actor: str) -> str:
     return {ADMIN_ID: "the admin key", "gpuherd": "gpuherd"}.get(actor, f"the key {actor}")
 
 
@@ -221,7 +232,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def lasting(span: timedelta) -> str:
+def duration_text(span: timedelta) -> str:
     """Say how long, to the second where that matters."""
     minutes, seconds = divmod(max(0, int(span.total_seconds())), 60)
     hours, minutes = divmod(minutes, 60)
@@ -230,16 +241,16 @@ def lasting(span: timedelta) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _folded(sentences: Iterable[Sentence]) -> list[Sentence]:
+def _deduplicated(sentences: Iterable[Sentence]) -> list[Sentence]:
     """Return the sentences with each pair of choice and refusal told once that comes again and again."""
     told: list[Sentence] = []
     for one in sentences:
         told.append(one)
         if len(told) >= 4 and [it.text for it in told[-2:]] == [it.text for it in told[-4:-2]]:
             *_, first, second = told[:-2]
-            told[-4:] = [_again(first, told[-2]), _again(second, told[-1])]
+            told[-4:] = [_repeated(first, told[-2]), _repeated(second, told[-1])]
     return told
 
 
-def _again(first: Sentence, last: Sentence) -> Sentence:
+def _repeated(first: Sentence, last: Sentence) -> Sentence:
     return replace(first, times=first.times + 1, last_at=last.at)

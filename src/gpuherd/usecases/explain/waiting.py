@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpuherd.domain.attempt import Attempt
 from gpuherd.domain.errors import NoCapacity, OutcomeUnknown, OutOfStock
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.lifecycle import VANISHED, is_followed
-from gpuherd.usecases.explain import sentence, why_in
-from gpuherd.usecases.planning_record import Awaited, awaited_in
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import VANISHED, was_started_externally
+from gpuherd.usecases.explain.record import WaitingFor, waiting_for_in_reason
+from gpuherd.usecases.explain.story import reason_detail, sentence
 
-# Beside what keeps us from ordering (`Awaited`), what an order is followed through.
+# Beside what keeps us from ordering (`WaitingFor`), what an order is followed through.
 ORDER, OUTCOME, MACHINE, APPLICATION, MOVE = "order", "outcome", "machine", "application", "move"
 STOP, REMOVAL = "stop", "removal"
 
 _BY_ITSELF = "Nothing: it goes on by itself."
 ADVICE = {
-    Awaited.CLOUD: "Nothing: it goes on by itself when the cloud answers; /health says how the cloud is.",
-    Awaited.CAPACITY: (
+    WaitingFor.CLOUD: "Nothing: it goes on by itself when the cloud answers; /health says how the cloud is.",
+    WaitingFor.CAPACITY: (
         "Wait, or delete it and allow more: other regions, a higher price, on demand, fewer GPUs."
     ),
-    Awaited.CREATES: "An admin must look why, and then let creates go on.",
+    WaitingFor.CREATES: "An admin must look why, and then let creates go on.",
     ORDER: _BY_ITSELF,
     OUTCOME: "Nothing: to order again before the first order is cleared up could rent a second machine.",
     MACHINE: "Nothing, unless it takes longer than usual: then its image may be too large, or not there.",
@@ -52,7 +52,7 @@ AFTER_FAILURE = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitExplanation:
     """What is waited for: in a word, in a sentence, since and until when, and what to do."""
 
     what: str
@@ -62,22 +62,24 @@ class Waiting:
     until: datetime | None
 
 
-def wait_of(instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]) -> Waiting | None:
+def explain_waiting(
+    instance: Instance, events: Sequence[Event], attempts: Sequence[Attempt]
+) -> WaitExplanation | None:
     """Return what the instance waits for, or None when nobody works on it."""
     what = _awaited(instance, attempts)
     if what is None:
         return None
     since = events[-1].at if events else instance.created_at
-    return Waiting(what, _sentence(instance, what), since, _until(instance, what))
+    return WaitExplanation(what, _sentence(instance, what), since, _until(instance, what))
 
 
 def _sentence(it: Instance, what: str) -> str:
     # `until` says the rest.
-    words = f"waiting for capacity: {why_in(it.reason)}" if what == Awaited.CAPACITY else it.reason
+    words = f"waiting for capacity: {reason_detail(it.reason)}" if what == WaitingFor.CAPACITY else it.reason
     return sentence(words or f"waiting for the {what}")
 
 
-def advice_for(instance: Instance, waiting: Waiting | None) -> str | None:
+def advice_for(instance: Instance, waiting: WaitExplanation | None) -> str | None:
     """Return what a person can do now; None where there is nothing to be done about."""
     if waiting is not None:
         return ADVICE[waiting.what]
@@ -88,11 +90,11 @@ def advice_for(instance: Instance, waiting: Waiting | None) -> str | None:
 
 
 def _awaited(it: Instance, attempts: Sequence[Attempt]) -> str | None:
-    if _is_at_rest(it):
+    if _is_settled(it):
         return None
     if any(attempt.is_open for attempt in attempts):
         return OUTCOME
-    if (kept_from := awaited_in(it.reason)) is not None:
+    if (kept_from := waiting_for_in_reason(it.reason)) is not None:
         return kept_from
     if it.goal is Goal.DELETED or it.releasing:
         return REMOVAL
@@ -107,24 +109,24 @@ def _awaited(it: Instance, attempts: Sequence[Attempt]) -> str | None:
     }.get(it.status, MACHINE)
 
 
-def _is_at_rest(it: Instance) -> bool:
+def _is_settled(it: Instance) -> bool:
     match it.goal:
         case Goal.DELETED:
             return it.status is Status.DELETED
         case Goal.STOPPED:
             return it.status in (Status.EXITED, Status.FAILED) and not it.releasing
         case Goal.RUNNING:
-            return it.usable or (it.status in _RESTING and not it.releasing)
+            return it.usable or (it.status in _SETTLED_STATUSES and not it.releasing)
 
 
-_RESTING = (Status.EXITED, Status.FAILED, Status.DELETED)
+_SETTLED_STATUSES = (Status.EXITED, Status.FAILED, Status.DELETED)
 
 
 def _until(it: Instance, what: str) -> datetime | None:
-    if what == Awaited.CAPACITY:
+    if what == WaitingFor.CAPACITY:
         return it.created_at + timedelta(seconds=it.wish.capacity_wait_s)
     if what == APPLICATION and it.health_check and it.health and it.health.started_at:
         return it.health.started_at + timedelta(milliseconds=it.health_check.max_wait_ms)
-    if it.goal is not Goal.RUNNING or it.releasing or is_followed(it):
+    if it.goal is not Goal.RUNNING or it.releasing or was_started_externally(it):
         return None
     return it.deadline

@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpuherd.domain import events as kinds
-from gpuherd.domain.events import Event
-from gpuherd.domain.health import describe_health
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.instance import events as kinds
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.health import describe_health
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.job_book import JobBook, JobQuery
-from gpuherd.ports.store import Instances
-from gpuherd.usecases.activity import turn_kind
-from gpuherd.usecases.describe import describe_attempt, describe_failure, iso
-from gpuherd.usecases.explain import Sentence, story_of
-from gpuherd.usecases.explain_wait import Waiting, advice_for, wait_of
-from gpuherd.usecases.planning_record import Awaited
+from gpuherd.ports.instances import Instances
+from gpuherd.ports.jobs import JobQuery, Jobs
+from gpuherd.usecases.describe.instance import describe_attempt, describe_failure, iso
+from gpuherd.usecases.explain.record import WaitingFor
+from gpuherd.usecases.explain.story import Sentence, story_of
+from gpuherd.usecases.explain.waiting import WaitExplanation, advice_for, explain_waiting
+from gpuherd.usecases.jobs.kinds import reconcile_job_kind
 
 
 @dataclass(frozen=True)
-class TellWhy:
+class ExplainInstance:
     """The use case."""
 
     instances: Instances
-    jobs: JobBook
+    jobs: Jobs
 
     async def __call__(self, it: Instance) -> dict[str, Any]:
         """Return everything that was considered, tried and waited for, and the story of it."""
         events = await self.instances.events(it.id)
         attempts = await self.instances.attempts(it.id)
-        waiting = wait_of(it, events, attempts)
+        waiting = explain_waiting(it, events, attempts)
         next_try_at = None if waiting is None else await self._next_try_at(it)
         return {
             "instanceId": it.id,
@@ -53,7 +53,7 @@ class TellWhy:
     async def _next_try_at(self, it: Instance) -> datetime | None:
         """Return when the instance's next turn is; None while one is under way."""
         # By its kind: there may be more webhooks waiting than a page holds.
-        turns = JobQuery(kind=turn_kind(it), instance_id=it.id, status=JobStatus.PENDING, limit=1)
+        turns = JobQuery(kind=reconcile_job_kind(it), instance_id=it.id, status=JobStatus.PENDING, limit=1)
         return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
 
 
@@ -86,7 +86,7 @@ def considered(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _is_round(event: Event) -> bool:
-    waits = event.type == kinds.WAITING and event.details.get("for") == Awaited.CAPACITY
+    waits = event.type == kinds.WAITING and event.details.get("for") == WaitingFor.CAPACITY
     return event.type == kinds.PLANNED or waits
 
 
@@ -105,7 +105,7 @@ def _describe_sentence(it: Sentence) -> dict[str, Any]:
     return {"at": iso(it.at), "text": it.text, "times": it.times, "lastAt": iso(it.last_at)}
 
 
-def _describe_wait(it: Waiting, instance: Instance, next_try_at: datetime | None) -> dict[str, Any]:
+def _describe_wait(it: WaitExplanation, instance: Instance, next_try_at: datetime | None) -> dict[str, Any]:
     return {
         "for": it.what,
         "sentence": it.sentence,

@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain import events, goals
-from gpuherd.domain.api_key import Limits
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.caller import HOUSE, Caller
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.api_key import Limits
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
-from gpuherd.domain.estimate import time_to_ready
-from gpuherd.domain.goals import StartOrder
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.operation import Operation
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.store import Claim, Instances
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.find_instance import FindInstance
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events, goals
+from gpuherd.domain.instance.estimate import time_to_ready
+from gpuherd.domain.instance.goals import StartOrder
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.ports.instances import IdempotencyClaim, Instances
+from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.usecases.jobs.kinds import JobFactory
 
 # Each try loses only against somebody else's success, so a handful is plenty.
-TRIES = 20
+WRITE_TRIES_MAX = 20
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedGoal:
     """A goal that is written down: the instance, the operation that it is, and whether it was before."""
 
     instance: Instance
@@ -42,10 +42,10 @@ class ChangeGoal:
     """The use case. The last goal that was accepted wins; an earlier one under way ends as superseded."""
 
     instances: Instances
-    jobs: JobBook
+    jobs: Jobs
     find: FindInstance
-    chronicle: Chronicle
-    activities: Activities
+    event_recorder: EventRecorder
+    job_factory: JobFactory
     clock: Clock
     ids: Ids
     max_wait: timedelta
@@ -58,9 +58,9 @@ class ChangeGoal:
         health_check: HealthCheck | None = None,
         webhook_url: str | None = None,
         by_name: bool = False,
-        caller: Caller = HOUSE,
-        claim: Claim | None = None,
-    ) -> Accepted:
+        caller: Caller = SYSTEM_CALLER,
+        claim: IdempotencyClaim | None = None,
+    ) -> AcceptedGoal:
         """Start what has exited; `Conflict` otherwise. Known at once to be in vain: `CircuitOpen`."""
         if (known := await self._claimed(claim)) is not None:
             return known
@@ -77,8 +77,13 @@ class ChangeGoal:
         return await self._change(instance.id, wanted, caller, claim, limits=caller.limits)
 
     async def stop(
-        self, word: str, *, by_name: bool = False, caller: Caller = HOUSE, claim: Claim | None = None
-    ) -> Accepted:
+        self,
+        word: str,
+        *,
+        by_name: bool = False,
+        caller: Caller = SYSTEM_CALLER,
+        claim: IdempotencyClaim | None = None,
+    ) -> AcceptedGoal:
         """Stop what runs."""
         if (known := await self._claimed(claim)) is not None:
             return known
@@ -88,8 +93,13 @@ class ChangeGoal:
         )
 
     async def delete(
-        self, word: str, *, by_name: bool = False, caller: Caller = HOUSE, claim: Claim | None = None
-    ) -> Accepted:
+        self,
+        word: str,
+        *,
+        by_name: bool = False,
+        caller: Caller = SYSTEM_CALLER,
+        claim: IdempotencyClaim | None = None,
+    ) -> AcceptedGoal:
         """Delete, whatever the state: a create under way is resolved first, then its machine removed."""
         if (known := await self._claimed(claim)) is not None:
             return known
@@ -101,20 +111,20 @@ class ChangeGoal:
     async def _found(self, word: str, by_name: bool, caller: Caller) -> Instance:
         return await (self.find.named(word, caller) if by_name else self.find(word, caller))
 
-    async def _claimed(self, claim: Claim | None) -> Accepted | None:
+    async def _claimed(self, claim: IdempotencyClaim | None) -> AcceptedGoal | None:
         """Return what an earlier, equal request has got."""
         found = None if claim is None else await self.instances.claimed_operation(claim)
-        return None if found is None else Accepted(*found, replayed=True)
+        return None if found is None else AcceptedGoal(*found, replayed=True)
 
     async def _change(
         self,
         instance_id: str,
         wanted: Callable[[Instance], Instance],
         caller: Caller,
-        claim: Claim | None,
+        claim: IdempotencyClaim | None,
         limits: Limits | None = None,
-    ) -> Accepted:
-        for _ in range(TRIES):
+    ) -> AcceptedGoal:
+        for _ in range(WRITE_TRIES_MAX):
             before = await self.instances.get(instance_id)
             try:
                 after = wanted(before)
@@ -129,27 +139,27 @@ class ChangeGoal:
                 return await self._claimed(claim) or _accepted(before)
             put_aside = goals.superseded(before, self.clock.now())
             type_ = events.GOAL_EVENTS[after.status]
-            news = News(type_, after.reason, {}, before.status.value, after.status.value)
-            change = self.chronicle.change(after, news, actor=caller.key_id)
+            news = NewEvent(type_, after.reason, {}, before.status.value, after.status.value)
+            change = self.event_recorder.change(after, news, actor=caller.key_id)
             if put_aside is not None:
                 change = replace(change, operations=(put_aside, *change.operations))
-            change = replace(change, deed=self._deed(caller, before, after), limits=limits)
+            change = replace(change, audit_record=self._audit_record(caller, before, after), limits=limits)
             try:
                 saved = await self.instances.update(change, claim)
             except StaleWrite:
                 if (known := await self._claimed(claim)) is not None:
                     return known
                 continue
-            await self.jobs.ring([self.activities.turn(saved)])
+            await self.jobs.wake_or_enqueue([self.job_factory.turn(saved)])
             return _accepted(saved)
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
 
-    def _deed(self, caller: Caller, before: Instance, after: Instance) -> Deed:
+    def _audit_record(self, caller: Caller, before: Instance, after: Instance) -> AuditRecord:
         operation = _accepted(after).operation
         was, now_is = before.status.value, f"{after.status.value} ({operation.id})"
-        return caller.does(f"instance.{operation.kind}", after.id, self.clock.now(), was, now_is)
+        return caller.audit_record(f"instance.{operation.kind}", after.id, self.clock.now(), was, now_is)
 
 
-def _accepted(instance: Instance) -> Accepted:
+def _accepted(instance: Instance) -> AcceptedGoal:
     assert instance.operation is not None, "every change of goal is an operation"
-    return Accepted(instance, instance.operation)
+    return AcceptedGoal(instance, instance.operation)

@@ -1,53 +1,76 @@
-"""Merge: our instances and the cloud's machines as one list; of what the cloud shows, its word counts."""
+"""The comprehensive list.
+
+Our instances and the cloud's machines merged, encoded and cached for 30 s. A sync invalidates it, changes of
+instances do not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from gpuherd.domain.consistency import Consistency, Verdict, cloud_status, judge_alone, judge_pair
-from gpuherd.domain.machine import Listing, Machine, Phase
-from gpuherd.domain.tag import owner_tag, plain_name, tag_on
-from gpuherd.ports.store import Live
-from gpuherd.usecases.describe import describe, iso
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.tag import machine_tag, owner_tag, plain_name
+from gpuherd.domain.errors import CloudError
+from gpuherd.domain.instance.consistency import (
+    Consistency,
+    ConsistencyVerdict,
+    cloud_status,
+    judge_with_machine,
+    judge_without_machine,
+)
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.instances import Instances, LiveInstance
+from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.describe.instance import compact, describe, iso
 
 Entry = dict[str, Any]
 
-NOT_ASKED = Verdict(Consistency.LOCAL_NEWER, "the cloud could not be asked")
+CLOUD_NOT_ASKED = ConsistencyVerdict(Consistency.LOCAL_NEWER, "the cloud could not be asked")
 
 
-def merge_machines(local: Sequence[Live], listing: Listing, installation: str) -> Iterator[Entry]:
+def merge_machines(local: Sequence[LiveInstance], listing: Listing, installation: str) -> Iterator[Entry]:
     """Yield every instance with its machine, then the machines that no instance has; linear in both."""
     shown = [machine for machine in listing.machines if machine.phase is not Phase.ABSENT]
     by_id = {machine.cloud_id: machine for machine in shown}
-    by_tag = {tag: machine for machine in shown if (tag := tag_on(machine))}
+    by_tag = {tag: machine for machine in shown if (tag := machine_tag(machine))}
     for live in local:
         machine = _machine_of(live, by_id, by_tag)
         if machine is None:
             awaited = live.open_tag is not None
-            verdict = judge_alone(live.instance, awaited=awaited, list_complete=listing.complete)
-            yield _alone(live, verdict)
+            verdict = judge_without_machine(live.instance, awaited=awaited, list_complete=listing.complete)
+            yield _local_entry(live, verdict)
         else:
             by_id.pop(machine.cloud_id, None)
-            yield _merged(live, machine)
+            yield _merged_entry(live, machine)
     for machine in by_id.values():
-        yield _unclaimed(machine, installation)
+        yield _unclaimed_entry(machine, installation)
 
 
-def local_only(local: Sequence[Live]) -> Iterator[Entry]:
+def local_only(local: Sequence[LiveInstance]) -> Iterator[Entry]:
     """Yield every instance as we remember it, for want of a list."""
     for live in local:
-        yield _alone(live, NOT_ASKED)
+        yield _local_entry(live, CLOUD_NOT_ASKED)
 
 
-def _machine_of(live: Live, by_id: Mapping[str, Machine], by_tag: Mapping[str, Machine]) -> Machine | None:
+def _machine_of(
+    live: LiveInstance, by_id: Mapping[str, Machine], by_tag: Mapping[str, Machine]
+) -> Machine | None:
     if live.instance.cloud_id is not None:
         return by_id.get(live.instance.cloud_id)
     # Its create call has no outcome yet, but the machine gives itself away.
     return by_tag.get(live.open_tag) if live.open_tag else None
 
 
-def _alone(live: Live, verdict: Verdict) -> Entry:
+def _local_entry(live: LiveInstance, verdict: ConsistencyVerdict) -> Entry:
     it = live.instance
     return {
         **describe(it),
@@ -59,7 +82,7 @@ def _alone(live: Live, verdict: Verdict) -> Entry:
     }
 
 
-def _merged(live: Live, machine: Machine) -> Entry:
+def _merged_entry(live: LiveInstance, machine: Machine) -> Entry:
     it = live.instance
     return {
         **describe(it),
@@ -69,19 +92,21 @@ def _merged(live: Live, machine: Machine) -> Entry:
         "source": "merged",
         "ownership": "ours",
         "localStatus": it.status.value,
-        **_verdict(judge_pair(it, machine)),
+        **_verdict(judge_with_machine(it, machine)),
         **_cloud_side(machine),
     }
 
 
-def _unclaimed(machine: Machine, installation: str) -> Entry:
+def _unclaimed_entry(machine: Machine, installation: str) -> Entry:
     """Return a machine that belongs to no instance: somebody else's, or one of ours that nobody wants."""
     tag = owner_tag(machine)
     is_ours = tag is not None and tag.installation == installation
     if is_ours:
-        verdict = Verdict(Consistency.CONFLICTED, "it carries our tag, but no instance of ours has it")
+        verdict = ConsistencyVerdict(
+            Consistency.CONFLICTED, "it carries our tag, but no instance of ours has it"
+        )
     else:
-        verdict = Verdict(Consistency.NOVITA_NEWER, "only the cloud knows of it")
+        verdict = ConsistencyVerdict(Consistency.NOVITA_NEWER, "only the cloud knows of it")
     status = cloud_status(machine)
     return {
         "id": None,
@@ -113,7 +138,7 @@ def _unclaimed(machine: Machine, installation: str) -> Entry:
     }
 
 
-def _verdict(verdict: Verdict) -> Entry:
+def _verdict(verdict: ConsistencyVerdict) -> Entry:
     return {"consistency": verdict.consistency.value, "consistencyReason": verdict.reason}
 
 
@@ -124,3 +149,161 @@ def _cloud_side(machine: Machine | None) -> Entry:
         "spotStatus": (machine.spot_status or None) if machine else None,
         "spotReclaimTime": iso(machine.spot_reclaim_at) if machine else None,
     }
+
+
+log = structlog.get_logger()
+
+COMPREHENSIVE_TTL_S = 30.0
+# Two for all who see everything, two for each other caller of the last seconds.
+REPLIES_MAX = 64
+# So many entries are encoded at a stretch (some milliseconds) before others get their turn.
+ENCODE_BATCH = 100
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long the parts of one reply took."""
+
+    cloud_s: float = 0.0
+    local_s: float = 0.0
+    merge_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class _CachedReply:
+    """An encoded reply that still lacks its last member, `performance`, and its closing brace."""
+
+    head: bytes
+    timing: Timing
+    is_stale: bool
+
+
+class ListComprehensive:
+    """The use case, with its cache."""
+
+    def __init__(
+        self, instances: Instances, cloud: Cloud, observer: ObserveCloud, installation: str, clock: Clock
+    ):
+        self._instances = instances
+        self._cloud = cloud
+        self._observer = observer
+        self._installation = installation
+        self._clock = clock
+        self._replies: Cache[str, _CachedReply] = Cache(
+            clock, COMPREHENSIVE_TTL_S, REPLIES_MAX, "comprehensive"
+        )
+
+    @property
+    def caches(self) -> tuple[Cache[Any, Any], ...]:
+        return (self._replies,)
+
+    def forget(self) -> None:
+        """Make the next reply a new one."""
+        self._replies.clear()
+
+    async def __call__(
+        self,
+        *,
+        include_novita_only: bool = True,
+        sync_local_state: bool = False,
+        caller: Caller = SYSTEM_CALLER,
+    ) -> bytes:
+        """Return the list as JSON; a sync always asks the cloud, and lets our memory follow what it shows."""
+        started_s = self._clock.monotonic()
+        if sync_local_state:
+            reply = await self._make(include_novita_only, caller.owner, sync=True)
+            self.forget()
+            hit = False
+        else:
+            reply, hit = await self._cached(include_novita_only, caller.owner)
+        return reply.head + self._performance(started_s, reply.timing, hit=hit)
+
+    async def _cached(self, include_novita_only: bool, owner: str | None) -> tuple[_CachedReply, bool]:
+        # Nobody gets the reply that was made for somebody else.
+        key = f"includeNovitaOnly={str(include_novita_only).lower()}"
+        key += "" if owner is None else f" owner={owner}"
+        made: list[_CachedReply] = []
+
+        async def make() -> _CachedReply:
+            made.append(await self._make(include_novita_only, owner, sync=False))
+            return made[0]
+
+        reply = await self._replies.get_or_load(key, make)
+        if reply.is_stale:
+            # Whoever asks next shall see that the cloud is back.
+            self._replies.invalidate(key)
+        return reply, not made
+
+    async def _make(self, include_novita_only: bool, owner: str | None, *, sync: bool) -> _CachedReply:
+        (local, local_s), (listing, cloud_s) = await asyncio.gather(
+            self._timed(self._instances.all_live(owner)), self._timed(self._list(sync))
+        )
+        started_s = self._clock.monotonic()
+        # A machine that none of the caller's instances has is somebody else's.
+        others = include_novita_only and owner is None
+        head = await self._encode(local, listing, others, synced=sync and listing is not None)
+        timing = Timing(cloud_s, local_s, self._clock.monotonic() - started_s)
+        return _CachedReply(head, timing, is_stale=listing is None)
+
+    async def _list(self, sync: bool) -> Listing | None:
+        """Return what the cloud shows, or None if it cannot be asked."""
+        try:
+            return (await self._observer.sync()).listing if sync else await self._cloud.list_machines()
+        except CloudError as error:
+            log.warning("comprehensive.cannot_list", code=error.code, reason=error.message)
+            return None
+
+    async def _encode(
+        self,
+        local: Sequence[LiveInstance],
+        listing: Listing | None,
+        include_novita_only: bool,
+        *,
+        synced: bool,
+    ) -> bytes:
+        entries = local_only(local) if listing is None else merge_machines(local, listing, self._installation)
+        sources: Counter[str] = Counter(local=0, novita=0, merged=0)
+        parts: list[bytes] = []
+        for entry in entries:
+            if entry["source"] == "novita" and not include_novita_only:
+                continue
+            sources[entry["source"]] += 1
+            parts.append(compact(entry))
+            if len(parts) % ENCODE_BATCH == 0:
+                await self._clock.sleep(0)
+        summary: Entry = {
+            "total": len(parts),
+            "sources": dict(sources),
+            "stale": listing is None,
+            "note": _note(listing),
+            "synced": synced,
+        }
+        return b'{"instances":[' + b",".join(parts) + b"]," + compact(summary)[1:-1]
+
+    def _performance(self, started_s: float, timing: Timing, *, hit: bool) -> bytes:
+        spent = Timing() if hit else timing
+        performance = {
+            "totalRequestTimeMs": _ms(self._clock.monotonic() - started_s),
+            "novitaApiTimeMs": _ms(spent.cloud_s),
+            "localDataTimeMs": _ms(spent.local_s),
+            "mergeProcessingTimeMs": _ms(spent.merge_s),
+            "cacheHit": hit,
+        }
+        return b',"performance":' + compact(performance) + b"}"
+
+    async def _timed(self, work: Awaitable[T]) -> tuple[T, float]:
+        started_s = self._clock.monotonic()
+        result = await work
+        return result, self._clock.monotonic() - started_s
+
+
+def _note(listing: Listing | None) -> str | None:
+    if listing is None:
+        return "the cloud cannot be asked now; this is what gpuherd remembers"
+    return None if listing.complete else "the cloud's list was incomplete; some machines may be missing"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

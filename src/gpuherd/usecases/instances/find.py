@@ -1,14 +1,18 @@
-"""Find: the instance that a person means by an id or by a name."""
+"""Find an instance by id or name, and what belongs to one, as far as the caller may see it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import Conflict, NotFound
-from gpuherd.domain.instance import ID_PREFIX, Instance
-from gpuherd.ports.store import Instances
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.jobs.job import Job
+from gpuherd.ports.instances import Instances, Outbox
+from gpuherd.ports.jobs import Jobs
 
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-z]{{26}}")
 
@@ -39,12 +43,12 @@ class FindInstance:
 
     instances: Instances
 
-    async def __call__(self, word: str, caller: Caller = HOUSE) -> Instance:
+    async def __call__(self, word: str, caller: Caller = SYSTEM_CALLER) -> Instance:
         if is_id(word):
             return visible(await self.instances.get(word), caller)
         return await self.named(word, caller)
 
-    async def named(self, name: str, caller: Caller = HOUSE) -> Instance:
+    async def named(self, name: str, caller: Caller = SYSTEM_CALLER) -> Instance:
         """Return the one instance with this name; `Conflict` with the candidates if there are several."""
         found = await self.instances.find_named(name, caller.owner)
         if not found:
@@ -56,3 +60,42 @@ class FindInstance:
                 details={"candidates": [{"id": it.id, "status": it.status.value} for it in found]},
             )
         return found[0]
+
+
+@dataclass(frozen=True)
+class AuthorizedLookup:
+    """To a caller who may not know of a thing, it is as if it were not there, word for word."""
+
+    instances: Instances
+    jobs: Jobs
+    outbox: Outbox
+
+    async def operation(self, operation_id: str, caller: Caller) -> tuple[Operation, str]:
+        """Return an operation and the id of its instance; `NotFound` if none."""
+        operation, instance_id = await self.instances.operation(operation_id)
+        if not await self._sees(caller, instance_id):
+            raise NotFound(f"there is no operation {operation_id!r}", code="OPERATION_NOT_FOUND")
+        return operation, instance_id
+
+    async def job(self, job_id: str, caller: Caller) -> Job:
+        """Return a job; `NotFound` if there is none."""
+        job = await self.jobs.get(job_id)
+        if not await self._sees(caller, job.instance_id):
+            raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
+        return job
+
+    async def delivery(self, delivery_id: str, caller: Caller) -> Delivery:
+        """Return a delivery; `NotFound` if there is none. Those to endpoints are for admins only."""
+        delivery = await self.outbox.get(delivery_id)
+        instance_id = delivery.instance_id if delivery.endpoint_id is None else None
+        if not await self._sees(caller, instance_id):
+            raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
+        return delivery
+
+    async def _sees(self, caller: Caller, instance_id: str | None) -> bool:
+        if caller.sees_all or instance_id is None:
+            return caller.sees_all
+        try:
+            return caller.may_see((await self.instances.get(instance_id)).owner)
+        except NotFound:
+            return False

@@ -9,30 +9,30 @@ from datetime import timedelta
 from decimal import Decimal
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain import events
-from gpuherd.domain.caller import HOUSE, Caller
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.cloud.offer import Offer, Region
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.estimate import time_to_ready
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
-from gpuherd.domain.offer import Offer, Region
-from gpuherd.domain.selection import no_capacity, rank_offers, require_offers
-from gpuherd.ports.store import Claim, Instances
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.estimate import time_to_ready
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
+from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
+from gpuherd.ports.instances import IdempotencyClaim, Instances
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.catalogue import Catalogue, within
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.region_rules import RegionRules
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.jobs.kinds import JobFactory
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
 LOOKUP_BUDGET_S = 0.3
 # An estimate does not get better by asking for every create of a burst how long the others took.
 HISTORY_TTL_S = 5.0
 # A burst wishes for the same thing over and over.
-POSSIBLE_MAX = 256
-LAUNCHED = "instance.create"
-UNPRICED = (
+SATISFIABLE_MAX = 256
+AUDIT_ACTION = "instance.create"
+PRICE_UNKNOWN = (
     "what this costs is not known now, and this key may only spend so much; "
     "try again, or say a maxHourlyPrice"
 )
@@ -51,8 +51,8 @@ class LaunchRequest:
     on_failure: OnFailure = OnFailure.DELETE
     health_check: HealthCheck | None = None
     # The caller's own word for this very request: said twice, it is still one request.
-    claim: Claim | None = None
-    caller: Caller = HOUSE
+    claim: IdempotencyClaim | None = None
+    caller: Caller = SYSTEM_CALLER
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,18 @@ class LaunchInstance:
     """The use case."""
 
     instances: Instances
-    catalogue: Catalogue
-    chronicle: Chronicle
-    activities: Activities
+    catalogue: CatalogueCache
+    event_recorder: EventRecorder
+    job_factory: JobFactory
     rules: RegionRules
     clock: Clock
     ids: Ids
     max_wait: timedelta
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
-    _possible: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(default_factory=dict, init=False)
+    _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
+        default_factory=dict, init=False
+    )
 
     def __post_init__(self) -> None:
         histories: Cache[str, Sequence[float]] = Cache(self.clock, HISTORY_TTL_S, 1000, "ready_times")
@@ -111,12 +113,12 @@ class LaunchInstance:
             on_failure=request.on_failure,
             health_check=request.health_check,
         )
-        news = News(events.CREATED, "accepted", after=Status.CREATING.value)
-        change = self.chronicle.change(instance, news, actor=caller.key_id)
+        news = NewEvent(events.CREATED, "accepted", after=Status.CREATING.value)
+        change = self.event_recorder.change(instance, news, actor=caller.key_id)
         change = replace(
             change,
-            jobs=(self.activities.turn(change.instance), *change.jobs),
-            deed=caller.does(LAUNCHED, instance.id, now, after=_told(instance)),
+            jobs=(self.job_factory.turn(change.instance), *change.jobs),
+            audit_record=caller.audit_record(AUDIT_ACTION, instance.id, now, after=_audit_text(instance)),
             limits=caller.limits if caller.limits.on_rentals else None,
         )
         accepted = await self.instances.add(change, request.claim)
@@ -138,7 +140,7 @@ class LaunchInstance:
         if offers is None or regions is None:
             _refuse_unpriced(request)
             return wish, None
-        known = self._possible.get(wish)
+        known = self._satisfiable.get(wish)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted and wish.capacity_wait_s:
@@ -146,20 +148,20 @@ class LaunchInstance:
                 return wish, None
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
-            if len(self._possible) >= POSSIBLE_MAX:
-                self._possible.clear()
+            if len(self._satisfiable) >= SATISFIABLE_MAX:
+                self._satisfiable.clear()
             price = ranking.accepted[0].gpu_hourly_usd(wish.billing_mode)
-            known = self._possible[wish] = (offers, None if price is None else price * wish.gpu_num)
+            known = self._satisfiable[wish] = (offers, None if price is None else price * wish.gpu_num)
         return wish, known[1]
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
         """Return regions and offers as far as they are known in time; a template that is not there raises."""
-        if at_hand := self.catalogue.at_hand(wish.billing_mode, wish.template_id):
-            return at_hand
+        if from_cache := self.catalogue.from_cache(wish.billing_mode, wish.template_id):
+            return from_cache
         regions, offers, _ = await asyncio.gather(
-            within(LOOKUP_BUDGET_S, self.catalogue.regions()),
-            within(LOOKUP_BUDGET_S, self.catalogue.offers(wish.billing_mode)),
-            within(LOOKUP_BUDGET_S, self.catalogue.template(wish.template_id)),
+            within_budget(LOOKUP_BUDGET_S, self.catalogue.regions()),
+            within_budget(LOOKUP_BUDGET_S, self.catalogue.offers(wish.billing_mode)),
+            within_budget(LOOKUP_BUDGET_S, self.catalogue.template(wish.template_id)),
         )
         return regions, offers
 
@@ -167,7 +169,7 @@ class LaunchInstance:
 def _refuse_unpriced(request: LaunchRequest) -> None:
     """Refuse a wish of unknown price where there is a limit on what may be spent."""
     if must_know_price(request):
-        raise CloudUnavailable(UNPRICED)
+        raise CloudUnavailable(PRICE_UNKNOWN)
 
 
 def must_know_price(request: LaunchRequest) -> bool:
@@ -175,6 +177,6 @@ def must_know_price(request: LaunchRequest) -> bool:
     return request.caller.limits.max_hourly_usd is not None and request.wish.hourly_usd_max is None
 
 
-def _told(instance: Instance) -> str:
+def _audit_text(instance: Instance) -> str:
     wish = instance.wish
     return f"{instance.name}: {wish.gpu_num} x {wish.product_name}, {wish.billing_mode}"

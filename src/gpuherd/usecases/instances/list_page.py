@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from gpuherd.clock import Clock
-from gpuherd.domain.instance import Instance
-from gpuherd.ports.store import InstanceQuery, Instances
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.instances import InstanceQuery, Instances
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.describe import compact, describe
+from gpuherd.usecases.describe.instance import compact, describe
 
-KEPT_MAX = 1000
+CACHED_ENTRIES_MAX = 1000
 
 
 class ListInstances:
@@ -19,7 +19,7 @@ class ListInstances:
     def __init__(self, instances: Instances, clock: Clock):
         self._instances = instances
         # By id: which version, and its bytes. A version never changes, so nothing here is ever out of date.
-        self._kept: Cache[str, tuple[int, bytes]] = Cache(clock, math.inf, KEPT_MAX, "entries")
+        self._encoded: Cache[str, tuple[int, bytes]] = Cache(clock, math.inf, CACHED_ENTRIES_MAX, "entries")
 
     async def __call__(self, query: InstanceQuery) -> bytes:
         """Return the page."""
@@ -29,8 +29,8 @@ class ListInstances:
         return b'{"instances":[' + entries + b"]," + rest[1:]
 
     def _entry(self, it: Instance) -> bytes:
-        kept = self._kept.peek(it.id)
+        kept = self._encoded.peek(it.id)
         if kept is None or kept[0] != it.version:
             kept = (it.version, compact(describe(it)))
-            self._kept.put(it.id, kept)
+            self._encoded.put(it.id, kept)
         return kept[1]

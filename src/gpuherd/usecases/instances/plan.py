@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.caller import Caller
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, GpuherdError, NotFound, QuotaExceeded
-from gpuherd.domain.estimate import rentals_behind, time_to_ready
-from gpuherd.domain.instance import Wish
-from gpuherd.domain.offer import Template
-from gpuherd.domain.quota import NOTHING, Usage, check_quota, usage_of
-from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.estimate import sample_count, time_to_ready
+from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.store import Flags, Instances
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.launch_instance import UNPRICED, LaunchRequest, must_know_price
-from gpuherd.usecases.region_rules import RegionRules
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.ports.instances import Flags, Instances
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
+from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PlanLaunch:
     """The use case. It chooses as a launch and its turns do, but waits for the cloud to answer."""
 
     instances: Instances
-    catalogue: Catalogue
+    catalogue: CatalogueCache
     cloud: Cloud
     flags: Flags
     rules: RegionRules
@@ -88,7 +88,7 @@ class PlanLaunch:
             template=template,
             ranking=rank_offers(require_offers(offers, wish), wish),
             ready_in=time_to_ready(history),
-            rentals=rentals_behind(history),
+            rentals=sample_count(history),
         )
         obstacles = [it async for it in self._obstacles(plan, request)]
         blocked = await self.flags.get(CREATES_BLOCKED)
@@ -99,34 +99,36 @@ class PlanLaunch:
         if not plan.ranking.accepted:
             yield no_capacity(plan.ranking, plan.wish)
             if plan.wish.capacity_wait_s and must_know_price(request):
-                yield CloudUnavailable(UNPRICED)
-        if (auth_id := plan.template.registry_auth_id) and (missing := await self._missing(auth_id)):
+                yield CloudUnavailable(PRICE_UNKNOWN)
+        if (auth_id := plan.template.registry_auth_id) and (
+            missing := await self._registry_auth_error(auth_id)
+        ):
             yield missing
-        if too_much := await self._too_much(plan, request.caller):
-            yield too_much
+        if quota_error := await self._quota_error(plan, request.caller):
+            yield quota_error
 
-    async def _missing(self, auth_id: str) -> NotFound | None:
+    async def _registry_auth_error(self, auth_id: str) -> NotFound | None:
         try:
             await self.cloud.check_registry_auth(auth_id)
         except NotFound as missing:
             return missing
         return None
 
-    async def _too_much(self, plan: Plan, caller: Caller) -> QuotaExceeded | None:
+    async def _quota_error(self, plan: Plan, caller: Caller) -> QuotaExceeded | None:
         """Return why the caller's key may not hold this too; the launch itself decides for good."""
         if not caller.limits.on_rentals:
             return None
         most, best = plan.wish.hourly_usd_max, plan.hourly_usd
-        wanted = Usage(plan.wish.gpu_num, (best if most is None else most) or NOTHING)
+        wanted = Usage(plan.wish.gpu_num, (best if most is None else most) or ZERO_USD)
         try:
             check_quota(caller.limits, await self._used(caller), wanted)
-        except QuotaExceeded as too_much:
-            return too_much
+        except QuotaExceeded as quota_error:
+            return quota_error
         return None
 
     async def _used(self, caller: Caller) -> Usage:
         each = [usage_of(it.instance) for it in await self.instances.all_live(caller.key_id)]
-        return Usage(sum(it.gpus for it in each), sum((it.hourly_usd for it in each), NOTHING))
+        return Usage(sum(it.gpus for it in each), sum((it.hourly_usd for it in each), ZERO_USD))
 
 
 _BLOCKED = "creates are blocked ({}): it would wait until an admin lets them go on"

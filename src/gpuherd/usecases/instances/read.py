@@ -9,21 +9,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuherd.clock import Clock
-from gpuherd.domain.caller import HOUSE, Caller
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.waiting import WaitFor, reached
-from gpuherd.ports.store import Instances
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.wait_condition import WaitFor, wait_result
+from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.change_hub import ChangeHub
-from gpuherd.usecases.describe import compact, describe
-from gpuherd.usecases.find_instance import FindInstance, is_id, unknown, visible
+from gpuherd.usecases.describe.instance import compact, describe
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visible
 
 DETAILS_TTL_S = 30.0
 STATES_TTL_S = 60.0
 ENTRIES_MAX = 10_000
 WAIT_MAX_S = 300.0
 # The hub tells of every change in this process; this finds those that another one made.
-LOOK_AGAIN_S = 5.0
+RECHECK_S = 5.0
 
 
 class ReadInstance:
@@ -51,14 +51,14 @@ class ReadInstance:
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         return (self._details, self._states)
 
-    def kept(self, instance_id: str, caller: Caller = HOUSE) -> bytes | None:
+    def cached_details(self, instance_id: str, caller: Caller = SYSTEM_CALLER) -> bytes | None:
         """Return the details if they can be had without waiting for anything, and by this caller."""
         if self._is_stale() or (found := self._details.peek(instance_id)) is None:
             return None
         owner, body = found
         return body if caller.may_see(owner) else None
 
-    async def details(self, id_or_name: str, caller: Caller = HOUSE) -> bytes:
+    async def details(self, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
         if not is_id(id_or_name):
             return self._encode(await self._find.named(id_or_name, caller))
@@ -70,7 +70,7 @@ class ReadInstance:
         return body
 
     async def wait_for(
-        self, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = HOUSE
+        self, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = SYSTEM_CALLER
     ) -> tuple[bytes, bool]:
         """Return the details as soon as `what` is reached or can no longer be, and whether time ran out."""
         end_s = self._clock.monotonic() + min(timeout_s, WAIT_MAX_S)
@@ -79,12 +79,12 @@ class ReadInstance:
         async with self._hub.subscribe(instance_id) as changes:
             while True:
                 instance = visible(await self._recent_state(instance_id), caller)
-                if reached(instance, what) is not None:
+                if wait_result(instance, what) is not None:
                     return self._encode(instance), False
                 left_s = end_s - self._clock.monotonic()
                 if left_s <= 0:
                     return self._encode(instance), True
-                await changes.wait(min(left_s, LOOK_AGAIN_S))
+                await changes.wait(min(left_s, RECHECK_S))
 
     async def _fresh_details(self, instance_id: str) -> tuple[str, bytes]:
         instance = await self._state(instance_id)
@@ -96,7 +96,7 @@ class ReadInstance:
     async def _recent_state(self, instance_id: str) -> Instance:
         """Return the state as it was a moment ago; of all who wait for one instance, only one reads it."""
         known = self._states.get_stale(instance_id)
-        if known is not None and known[1] >= LOOK_AGAIN_S:
+        if known is not None and known[1] >= RECHECK_S:
             self._forget([instance_id])
         return await self._state(instance_id)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuherd.domain.instance import Optimize
-from gpuherd.domain.offer import Region
-from gpuherd.usecases.catalogue import known_codes, region_codes
+from gpuherd.domain.cloud.offer import Region
+from gpuherd.domain.instance.instance import Optimize
+from gpuherd.usecases.cloud.catalogue import known_codes, region_codes
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,25 @@
-"""Which job an instance or a delivery needs now, under the seeds' names."""
+"""The kinds of jobs, and the factory that makes the job an instance or a delivery needs now."""
 
 from __future__ import annotations
 
 from gpuherd.clock import Ids
-from gpuherd.domain.delivery import Delivery
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.instance import Goal, Instance
-from gpuherd.domain.lifecycle import is_starting_again
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.lifecycle import is_starting_again
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import Job, NewJob, Priority
-from gpuherd.usecases.describe import usd
+from gpuherd.usecases.describe.instance import usd
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
 MONITOR_STARTUP = "monitor_startup"
 SEND_WEBHOOK = "send_webhook"
 
-TURN_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE, MONITOR_STARTUP)
-WEBHOOK_TRIES = 10
+RECONCILE_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE, MONITOR_STARTUP)
+WEBHOOK_TRIES_MAX = 10
 
 
-class Activities:
+class JobFactory:
     """Makes the jobs. A key allows one unfinished job each, so asking twice does no harm."""
 
     def __init__(self, ids: Ids, max_attempts: int):
@@ -28,7 +28,7 @@ class Activities:
 
     def turn(self, instance: Instance) -> NewJob:
         """Return the job that moves this instance."""
-        kind = turn_kind(instance)
+        kind = reconcile_job_kind(instance)
         return NewJob(
             id=self._ids.new("job_"),
             kind=kind,
@@ -39,7 +39,7 @@ class Activities:
             max_attempts=self._max_attempts,
         )
 
-    def same_turn(self, job: Job) -> NewJob:
+    def requeue_of(self, job: Job) -> NewJob:
         """Return a job like this one, for whoever wants to wake it."""
         return NewJob(
             id=self._ids.new("job_"),
@@ -51,7 +51,7 @@ class Activities:
             max_attempts=job.max_attempts,
         )
 
-    def sending(self, delivery: Delivery) -> NewJob:
+    def delivery_job(self, delivery: Delivery) -> NewJob:
         """Return the job that sends this webhook."""
         instance_id = None if delivery.instance_id == ACCOUNT else delivery.instance_id
         return NewJob(
@@ -61,11 +61,11 @@ class Activities:
             payload={"deliveryId": delivery.id, "instanceId": instance_id, "event": delivery.type},
             instance_id=instance_id,
             priority=Priority.NORMAL,
-            max_attempts=WEBHOOK_TRIES,
+            max_attempts=WEBHOOK_TRIES_MAX,
         )
 
 
-def turn_kind(instance: Instance) -> str:
+def reconcile_job_kind(instance: Instance) -> str:
     """Return the name of what the instance's turns are doing: renting, starting again, or watching."""
     if is_starting_again(instance):
         return MONITOR_STARTUP

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict
 from gpuherd.jobs.job import Job, JobStatus
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.store import Outbox
-from gpuherd.usecases.activity import SEND_WEBHOOK
+from gpuherd.ports.instances import Outbox
+from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.jobs.kinds import SEND_WEBHOOK
 
 
 @dataclass(frozen=True)
 class RetryJob:
     """Only what has failed can be retried: the rest is under way, or done."""
 
-    book: JobBook
+    book: Jobs
     outbox: Outbox
     clock: Clock
 
@@ -30,5 +30,5 @@ class RetryJob:
             )
         if job.kind == SEND_WEBHOOK:
             delivery = await self.outbox.get(job.payload["deliveryId"])
-            await self.outbox.save(delivery.again(self.clock.now()))
-        return await self.book.revive(job_id)
+            await self.outbox.save(delivery.reset_for_replay(self.clock.now()))
+        return await self.book.reopen(job_id)

@@ -14,15 +14,15 @@ from gpuherd.domain.errors import GpuherdError, StaleWrite, StoreUnavailable
 from gpuherd.jobs.backoff import exponential_delay
 from gpuherd.jobs.job import Job, JobStatus
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
-from gpuherd.ports.job_book import JobBook
-from gpuherd.ports.meter import Meter, SilentMeter
+from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter, NullMeter
 
 log = structlog.get_logger()
 
 Handler = Callable[[Job], Awaitable[Outcome]]
 
-OVERTAKEN = timedelta(milliseconds=100)
-STORE_AWAY = timedelta(seconds=1)
+STALE_WRITE_RETRY = timedelta(milliseconds=100)
+STORE_UNAVAILABLE_RETRY = timedelta(seconds=1)
 
 # How a run ended, in the log and in the metrics.
 DONE, SNOOZED, RETRIED, FAILED = "done", "snoozed", "retried", "failed"
@@ -34,10 +34,10 @@ INTERRUPTED = "interrupted"
 class RunJob:
     """What the engine calls for each job that is due."""
 
-    book: JobBook
+    book: Jobs
     handlers: Mapping[str, Handler]
     clock: Clock
-    meter: Meter = field(default_factory=SilentMeter)
+    meter: Meter = field(default_factory=NullMeter)
 
     async def __call__(self, job_id: str) -> Done | Snooze:
         try:
@@ -49,7 +49,7 @@ class RunJob:
                 return await self._run(job)
         except StoreUnavailable as error:
             log.error("job.store_unavailable", job_id=job_id, reason=error.message)
-            return Snooze(STORE_AWAY, error.message)
+            return Snooze(STORE_UNAVAILABLE_RETRY, error.message)
 
     async def _run(self, job: Job) -> Done | Snooze:
         started_s, word = self.clock.monotonic(), INTERRUPTED
@@ -57,9 +57,9 @@ class RunJob:
             answer, word = await self._settle(job, await self._handle(job))
             return answer
         finally:
-            self._note(job, word, self.clock.monotonic() - started_s)
+            self._record_run(job, word, self.clock.monotonic() - started_s)
 
-    def _note(self, job: Job, outcome: str, seconds: float) -> None:
+    def _record_run(self, job: Job, outcome: str, seconds: float) -> None:
         self.meter.turn(job.kind, outcome, seconds)
         note = log.debug if outcome == SNOOZED else log.info
         note(
@@ -75,11 +75,11 @@ class RunJob:
         try:
             return await self.handlers[job.kind](job)
         except StaleWrite:
-            return Snooze(OVERTAKEN, "something changed meanwhile; looking again")
+            return Snooze(STALE_WRITE_RETRY, "something changed meanwhile; looking again")
         except StoreUnavailable:
             raise
         except Exception as error:
-            log.exception("job.stumbled", job_id=job.id, kind=job.kind, instance_id=job.instance_id)
+            log.exception("job.attempt_failed", job_id=job.id, kind=job.kind, instance_id=job.instance_id)
             return Retry(timedelta(seconds=exponential_delay(job.attempts + 1)), _words(error))
 
     async def _settle(self, job: Job, outcome: Outcome) -> tuple[Done | Snooze, str]:
@@ -92,11 +92,11 @@ class RunJob:
             case Snooze():
                 return outcome, SNOOZED
             case Retry(delay, error):
-                stumbled = await self.book.stumbled(job.id, error)
-                failed = stumbled.status is JobStatus.FAILED
+                record_failure = await self.book.record_failure(job.id, error)
+                failed = record_failure.status is JobStatus.FAILED
                 return (Done(), FAILED) if failed else (Snooze(delay, error), RETRIED)
             case GiveUp(error):
-                await self.book.gave_up(job.id, error)
+                await self.book.mark_failed(job.id, error)
                 return Done(), FAILED
 
 

@@ -6,25 +6,30 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain import events
-from gpuherd.domain.adoption import Terms, can_take_back, check_adoptable, new_instance, with_machine
-from gpuherd.domain.caller import Caller
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, StaleWrite
-from gpuherd.domain.instance import ID_PREFIX, Instance, Rental, Status
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import Ending, Orphan, Records, is_given_up
-from gpuherd.domain.tag import owner_tag
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.adoption import (
+    AdoptionTerms,
+    can_rebind,
+    check_adoptable,
+    new_instance,
+    with_machine,
+)
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Rental, Status
+from gpuherd.domain.instance.orphan import MachineRecords, Orphan, OrphanEnding, has_given_up_machine
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.job_book import JobBook
+from gpuherd.ports.instances import Instances
+from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Instances
-from gpuherd.usecases.activity import Activities
-from gpuherd.usecases.catalogue import Catalogue
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.find_orphan import FindOrphan, Found
-from gpuherd.usecases.order_orphan import OPERATOR, TRIES
-from gpuherd.usecases.price_list import price_list
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.orphans.find import FindOrphan, FoundOrphan
+from gpuherd.usecases.orphans.order import OPERATOR, WRITE_TRIES_MAX
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,12 @@ class AdoptOrphan:
 
     orphans: Orphans
     instances: Instances
-    jobs: JobBook
+    jobs: Jobs
     find: FindOrphan
     cloud: Cloud
-    catalogue: Catalogue
-    chronicle: Chronicle
-    activities: Activities
+    catalogue: CatalogueCache
+    event_recorder: EventRecorder
+    job_factory: JobFactory
     clock: Clock
     ids: Ids
     max_wait: timedelta
@@ -46,7 +51,7 @@ class AdoptOrphan:
 
     async def __call__(self, cloud_id: str, *, caller: Caller = OPERATOR) -> tuple[Instance, bool]:
         """Return the instance, and whether it was adopted just now; to adopt twice is to adopt once."""
-        for _ in range(TRIES):
+        for _ in range(WRITE_TRIES_MAX):
             if (known := await self._adopted(cloud_id)) is not None:
                 return known, False
             found = await self.find(cloud_id)
@@ -55,40 +60,42 @@ class AdoptOrphan:
             except StaleWrite:
                 # A turn or another caller was faster; what it did decides.
                 continue
-            await self.jobs.ring([self.activities.turn(adopted)])
+            await self.jobs.wake_or_enqueue([self.job_factory.turn(adopted)])
             return adopted, True
         raise StaleWrite(f"machine {cloud_id} is changing too fast; try again")
 
     async def _adopted(self, cloud_id: str) -> Instance | None:
         """Return the instance that this machine has become by an earlier adoption."""
-        line = (await self.orphans.line(cloud_id)).orphan
-        if line is None or line.ending is not Ending.ADOPTED or line.adopted_as is None:
+        entry = (await self.orphans.entry(cloud_id)).orphan
+        if entry is None or entry.ending is not OrphanEnding.ADOPTED or entry.adopted_as is None:
             return None
         try:
-            instance = await self.instances.get(line.adopted_as)
+            instance = await self.instances.get(entry.adopted_as)
         except NotFound:
             return None
-        return instance if instance.cloud_id == cloud_id and not is_given_up(instance) else None
+        return instance if instance.cloud_id == cloud_id and not has_given_up_machine(instance) else None
 
-    async def _adopt(self, found: Found, caller: Caller) -> Instance:
+    async def _adopt(self, found: FoundOrphan, caller: Caller) -> Instance:
         machine = await self._details(found.orphan.machine)
         orphan = replace(found.orphan, machine=machine)
         check_adoptable(orphan)
-        terms = Terms(await self._rental(orphan, found.records), self.clock.now(), self.max_wait)
-        before = await self._own(machine, found.records)
+        terms = AdoptionTerms(await self._rental(orphan, found.records), self.clock.now(), self.max_wait)
+        before = await self._tagged_instance(machine, found.records)
         if before is None:
-            instance = new_instance(self._free_id(machine, found.records), machine, terms)
+            instance = new_instance(self._instance_id(machine, found.records), machine, terms)
         else:
             instance = with_machine(before, machine, terms)
         if before is None:
             instance = replace(instance, owner=caller.key_id)
-        change = self.chronicle.change(instance, *_news(orphan, before, instance), actor=caller.key_id)
-        deed = caller.does("orphan.adopt", orphan.cloud_id, terms.now, orphan.verdict.value, instance.id)
-        change = replace(change, deed=deed)
+        change = self.event_recorder.change(instance, *_news(orphan, before, instance), actor=caller.key_id)
+        audit_record = caller.audit_record(
+            "orphan.adopt", orphan.cloud_id, terms.now, orphan.verdict.value, instance.id
+        )
+        change = replace(change, audit_record=audit_record)
         ended = replace(
             orphan,
             gone_at=terms.now,
-            ending=Ending.ADOPTED,
+            ending=OrphanEnding.ADOPTED,
             adopted_as=instance.id,
             order=None,
             ordered_at=terms.now,
@@ -106,10 +113,10 @@ class AdoptOrphan:
         except CloudError:
             return machine
 
-    async def _own(self, machine: Machine, records: Records) -> Instance | None:
+    async def _tagged_instance(self, machine: Machine, records: MachineRecords) -> Instance | None:
         """Return the instance that the tag names, if it is ours and may have this machine."""
         named = records.named
-        if named is None or not self._is_ours(machine) or not can_take_back(named, machine.cloud_id):
+        if named is None or not self._is_ours(machine) or not can_rebind(named, machine.cloud_id):
             return None
         if any(it.is_open for it in await self.instances.attempts(named.id)):
             raise Conflict(
@@ -118,7 +125,7 @@ class AdoptOrphan:
             )
         return named
 
-    def _free_id(self, machine: Machine, records: Records) -> str:
+    def _instance_id(self, machine: Machine, records: MachineRecords) -> str:
         owner = owner_tag(machine)
         if owner is not None and self._is_ours(machine) and records.named is None:
             return ID_PREFIX + owner.instance_key
@@ -128,7 +135,7 @@ class AdoptOrphan:
         owner = owner_tag(machine)
         return owner is not None and owner.installation == self.installation
 
-    async def _rental(self, orphan: Orphan, records: Records) -> Rental | None:
+    async def _rental(self, orphan: Orphan, records: MachineRecords) -> Rental | None:
         """Return what is rented; None where nobody knows the price: a wrong one is worse than none."""
         machine, attempt = orphan.machine, records.attempt
         price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
@@ -146,12 +153,12 @@ class AdoptOrphan:
         )
 
 
-def _news(orphan: Orphan, before: Instance | None, after: Instance) -> list[News]:
+def _news(orphan: Orphan, before: Instance | None, after: Instance) -> list[NewEvent]:
     details = {"cloudInstanceId": orphan.cloud_id, "verdict": orphan.verdict.value}
     was = before.status.value if before else ""
-    news = [News(events.ADOPTED, after.reason, details, was, after.status.value)]
+    news = [NewEvent(events.ADOPTED, after.reason, details, was, after.status.value)]
     if after.status is Status.RUNNING:
-        news.append(News(events.STATUS_EVENTS[Status.RUNNING], after.reason))
+        news.append(NewEvent(events.STATUS_EVENTS[Status.RUNNING], after.reason))
     if after.usable:
-        news.append(News(events.READY, "usable"))
+        news.append(NewEvent(events.READY, "usable"))
     return news

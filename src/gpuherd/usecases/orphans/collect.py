@@ -9,28 +9,28 @@ from datetime import timedelta
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain.audit import Deed
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.orphan import (
+from gpuherd.domain.instance.orphan import (
     COLLECTOR,
-    LEAVING,
+    LEAVING_PHASES,
     Orphan,
     OrphanOrder,
     OrphanVerdict,
     brake,
-    ordered,
+    with_order,
 )
-from gpuherd.domain.sighting import ListRecord, Patience
+from gpuherd.ports.instances import Flags
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.store import Flags
-from gpuherd.usecases.carry_out import CarryOut
-from gpuherd.usecases.duty import Duty, SoleDuty
-from gpuherd.usecases.keep_ledger import KeepLedger
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
+from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
 
 log = structlog.get_logger()
 
 COLLECTOR_BRAKED = "collector_braked"
-LINES_KEPT = timedelta(days=30)
+CLOSED_LINES_RETENTION = timedelta(days=30)
 
 
 @dataclass
@@ -38,55 +38,62 @@ class CollectOrphans:
     """Runs every few seconds; acts once on each list, and only while the cloud answers well."""
 
     orphans: Orphans
-    keep_ledger: KeepLedger
-    carry_out: CarryOut
+    update_ledger: UpdateOrphanLedger
+    execute_order: ExecuteOrphanOrder
     flags: Flags
     clock: Clock
-    patience: Patience
+    settling: SettlingPolicy
     latest_list: Callable[[], ListRecord | None]
     breaker_state: Callable[[], str]
     # False: surplus machines are reported like all others, and wait for an order.
-    deletes: bool = True
-    duty: Duty = field(default_factory=SoleDuty)
+    auto_delete: bool = True
+    leadership: Leadership = field(default_factory=AlwaysLeader)
     _handled: ListRecord | None = field(default=None, init=False)
 
     async def tick(self) -> bool:
         """Collect if there is a new list to go by; tell whether that was so."""
         record = self.latest_list()
-        if record is None or record is self._handled or not self.duty.is_held():
+        if record is None or record is self._handled or not self.leadership.is_leader():
             return False
         self._handled = record
         if not record.believable or self.breaker_state() != "CLOSED":
             return False
-        lines = await self.keep_ledger(record)
-        await self._act(await self._order_surplus(lines))
+        lines = await self.update_ledger(record)
+        await self._execute_orders(await self._order_surplus(lines))
         return True
 
-    async def resume(self, actor: str, deed: Deed | None = None) -> tuple[Orphan, ...]:
+    async def resume(self, actor: str, audit_record: AuditRecord | None = None) -> tuple[Orphan, ...]:
         """Release the brake; what it held back is now ordered by whoever looked at it, and returned."""
         if await self.flags.get(COLLECTOR_BRAKED) is None:
             return ()
         # Whichever replica was asked: the ledger takes no word from one that is not on duty.
-        async with self.duty.borrowed():
-            ripe = [it for it in await self.orphans.open() if _is_ripe(it)] if self.deletes else []
+        async with self.leadership.acquired():
+            deletable = (
+                [it for it in await self.orphans.open() if _is_ready_to_delete(it)]
+                if self.auto_delete
+                else []
+            )
             now = self.clock.now()
-            orders = [ordered(it, OrphanOrder.DELETE, actor, now) for it in ripe]
-            released = [await self.keep_ledger.write(it) for it in orders]
-            await self.flags.put(COLLECTOR_BRAKED, None, deed)
+            orders = [with_order(it, OrphanOrder.DELETE, actor, now) for it in deletable]
+            released = [await self.update_ledger.write(it) for it in orders]
+            await self.flags.put(COLLECTOR_BRAKED, None, audit_record)
         return tuple(it for it in released if it is not None)
 
     async def forget(self) -> int:
         """Drop lines that ended long ago; return how many."""
-        return await self.orphans.forget(self.clock.now() - LINES_KEPT)
+        return await self.orphans.forget(self.clock.now() - CLOSED_LINES_RETENTION)
 
     async def _order_surplus(self, lines: Sequence[Orphan]) -> Sequence[Orphan]:
         """Order the removal of what is surplus for sure; return the lines whose orders may be carried out."""
         by_people = [it for it in lines if it.order is not None and it.ordered_by != COLLECTOR]
-        ripe = [it for it in lines if _is_ripe(it)]
-        if not self.deletes or await self._is_braked(len(ripe)):
+        deletable = [it for it in lines if _is_ready_to_delete(it)]
+        if not self.auto_delete or await self._is_braked(len(deletable)):
             return by_people
         now = self.clock.now()
-        fresh = [await self.keep_ledger.write(ordered(it, OrphanOrder.DELETE, COLLECTOR, now)) for it in ripe]
+        fresh = [
+            await self.update_ledger.write(with_order(it, OrphanOrder.DELETE, COLLECTOR, now))
+            for it in deletable
+        ]
         going_on = [it for it in lines if it.order is not None and it.ordered_by == COLLECTOR]
         return [*by_people, *going_on, *(it for it in fresh if it is not None)]
 
@@ -96,7 +103,7 @@ class CollectOrphans:
             return True
         if due == 0:
             return False
-        since = self.clock.now() - self.patience.collecting_cycle
+        since = self.clock.now() - self.settling.collection_cycle
         lately = await self.orphans.ordered_since(since, COLLECTOR)
         reason = brake(due, lately, await self.orphans.live_instances())
         if reason is None:
@@ -105,16 +112,16 @@ class CollectOrphans:
         log.error("collector.braked", reason=reason)
         return True
 
-    async def _act(self, lines: Sequence[Orphan]) -> None:
+    async def _execute_orders(self, lines: Sequence[Orphan]) -> None:
         for it in lines:
             try:
-                await self.carry_out(it)
+                await self.execute_order(it)
             except CloudUnavailable as error:
                 log.info("collector.cloud_unavailable", code=error.code, reason=error.message)
                 return
 
 
-def _is_ripe(it: Orphan) -> bool:
+def _is_ready_to_delete(it: Orphan) -> bool:
     """Tell whether a line is of a surplus machine that was seen twice, and that nobody has decided about."""
     surplus = it.verdict is OrphanVerdict.SURPLUS and it.confirmed_at is not None
-    return surplus and it.order is None and it.machine.phase not in LEAVING
+    return surplus and it.order is None and it.machine.phase not in LEAVING_PHASES

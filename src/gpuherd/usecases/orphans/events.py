@@ -1,4 +1,4 @@
-"""Tells of orphans: on the instance that a machine's tag names, else on the account as a whole."""
+"""The event of a detected orphan: on the instance that its tag names, else on the account."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain import events
-from gpuherd.domain.events import ACCOUNT, Event
-from gpuherd.domain.orphan import Orphan, OrphanVerdict, Records
-from gpuherd.ports.orphans import AccountNews, Entry
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.describe import usd
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.events import ACCOUNT, Event
+from gpuherd.domain.instance.orphan import MachineRecords, Orphan, OrphanVerdict
+from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.usecases.describe.instance import usd
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class OrphanNews:
+class OrphanEvents:
     """Makes the entries of new lines."""
 
-    chronicle: Chronicle
+    event_recorder: EventRecorder
     clock: Clock
 
-    def detected(self, orphan: Orphan, records: Records) -> Entry:
+    def detected(self, orphan: Orphan, records: MachineRecords) -> LedgerWrite:
         """Return a new line with the event that tells of it."""
         reason, details = orphan.finding.reason, _details(orphan)
         instance = records.bound or records.named
         if instance is not None and orphan.finding.instance_id == instance.id:
-            news = News(events.ORPHAN_DETECTED, reason, details)
-            return Entry(orphan, change=self.chronicle.change(instance, news))
+            news = NewEvent(events.ORPHAN_DETECTED, reason, details)
+            return LedgerWrite(orphan, change=self.event_recorder.change(instance, news))
         told = Event(ACCOUNT, 0, events.ORPHAN_DETECTED, self.clock.now(), reason=reason, details=details)
-        return Entry(orphan, account=AccountNews(told, self.chronicle.tell_account))
+        return LedgerWrite(orphan, account=AccountEvent(told, self.event_recorder.account_outbox_entries))
 
     def log(self, orphan: Orphan) -> None:
         """Say once that a machine was found that nobody asked for."""

@@ -1,4 +1,7 @@
-"""Carry out: ask the cloud to stop or remove an orphan, politely, until the lists show that it did."""
+"""Executes an order about an orphan.
+
+Asks the cloud to stop or remove it, with backoff, until the lists show that it did.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ from dataclasses import dataclass
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
-from gpuherd.domain.orphan import Orphan, OrphanOrder, is_due
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.orphans import Entry, Orphans
-from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
+from gpuherd.ports.orphans import LedgerWrite, Orphans
+from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class CarryOut:
+class ExecuteOrphanOrder:
     """One request at a time for each machine, whoever else has the same in mind."""
 
     orphans: Orphans
@@ -31,26 +34,26 @@ class CarryOut:
         if not is_due(it, now):
             return it
         # Written first: the ledger refuses when an instance has got the machine meanwhile.
-        asked = await self.orphans.ask(replace(it, asked_at=now, tries=it.tries + 1, error=""))
+        asked = await self.orphans.begin_order(replace(it, asked_at=now, tries=it.tries + 1, error=""))
         if asked is None:
             return it
         call = self.cloud.delete_machine if it.order is OrphanOrder.DELETE else self.cloud.stop_machine
         try:
-            refuse_late(self.clock, decided_s)
+            check_send_deadline(self.clock, decided_s)
             await call(it.cloud_id, decided_s + SEND_WITHIN_S)
         except CloudUnavailable as error:
             # Surely nothing happened, so the wait need not begin anew.
             await self._remember(replace(asked, asked_at=it.asked_at, tries=it.tries, error=error.message))
             raise
         except CloudError as error:
-            log.warning("orphan.not_confirmed", cloud_id=it.cloud_id, order=it.order, code=error.code)
+            log.warning("orphan.order_not_confirmed", cloud_id=it.cloud_id, order=it.order, code=error.code)
             return await self._remember(replace(asked, error=error.message))
         log.info("orphan.asked", cloud_id=it.cloud_id, order=it.order, by=it.ordered_by, tries=asked.tries)
         return asked
 
     async def _remember(self, it: Orphan) -> Orphan:
         try:
-            await self.orphans.note([Entry(it)])
+            await self.orphans.save([LedgerWrite(it)])
         except StaleWrite:
             return it
         return replace(it, version=it.version + 1)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.errors import Conflict, MachineGone, NotFound
-from gpuherd.domain.machine import Machine, Phase
-from gpuherd.domain.orphan import Orphan, Records, claimed, judge
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.orphan import MachineRecords, Orphan, judge_machine, machine_claimed_error
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.orphans import Line, Orphans
+from gpuherd.ports.orphans import LedgerEntry, Orphans
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOrphan:
     """An orphan, in the ledger or not yet, and what we hold about its machine."""
 
     orphan: Orphan
-    records: Records
+    records: MachineRecords
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,27 @@ class FindOrphan:
     clock: Clock
     installation: str
 
-    async def __call__(self, cloud_id: str) -> Found:
+    async def __call__(self, cloud_id: str) -> FoundOrphan:
         """Return the orphan; `NotFound` (ORPHAN_NOT_FOUND), or `Conflict` if it is none."""
-        line = await self.orphans.line(cloud_id)
-        machine = await self._machine(cloud_id, line)
+        entry = await self.orphans.entry(cloud_id)
+        machine = await self._machine(cloud_id, entry)
         records = await self.orphans.records(machine)
-        finding = judge(machine, records, self.installation)
+        finding = judge_machine(machine, records, self.installation)
         if finding is None and records.bound is not None:
-            raise claimed(cloud_id, records.bound.id)
+            raise machine_claimed_error(cloud_id, records.bound.id)
         if finding is None:
             raise Conflict(
                 f"a create call whose outcome is not known yet may have made machine {cloud_id}; wait for it",
                 code="CREATE_UNRESOLVED",
             )
-        known, now = line.orphan, self.clock.now()
+        known, now = entry.orphan, self.clock.now()
         if known is not None and known.is_open:
-            return Found(replace(known, machine=machine, finding=finding), records)
+            return FoundOrphan(replace(known, machine=machine, finding=finding), records)
         new = Orphan(machine, finding, now, now, version=known.version if known else 0)
-        return Found(new, records)
+        return FoundOrphan(new, records)
 
-    async def _machine(self, cloud_id: str, line: Line) -> Machine:
-        seen = line.sighting
+    async def _machine(self, cloud_id: str, entry: LedgerEntry) -> Machine:
+        seen = entry.sighting
         if seen is not None and seen.missing_since is None and seen.machine.phase is not Phase.ABSENT:
             return seen.machine
         try:

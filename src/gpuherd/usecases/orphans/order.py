@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuherd.clock import Clock
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.caller import Caller
-from gpuherd.domain.copying import replace
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import CloudUnavailable, StaleWrite
-from gpuherd.domain.orphan import Orphan, OrphanOrder, ordered
-from gpuherd.ports.orphans import Entry, Orphans
-from gpuherd.usecases.carry_out import CarryOut
-from gpuherd.usecases.find_orphan import FindOrphan
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.orphan import Orphan, OrphanOrder, with_order
+from gpuherd.ports.orphans import LedgerWrite, Orphans
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.orphans.find import FindOrphan
 
 # Each try loses only against somebody else's success, so a handful is plenty.
-TRIES = 20
+WRITE_TRIES_MAX = 20
 # Somebody who gives orders without a key: a program that holds the use case itself.
 OPERATOR = Caller("operator", Scope.ADMIN)
 
@@ -26,7 +26,7 @@ class OrderOrphan:
 
     orphans: Orphans
     find: FindOrphan
-    carry_out: CarryOut
+    execute_order: ExecuteOrphanOrder
     clock: Clock
 
     async def stop(self, cloud_id: str, *, caller: Caller = OPERATOR) -> Orphan:
@@ -40,21 +40,21 @@ class OrderOrphan:
     async def _order(self, cloud_id: str, order: OrphanOrder, caller: Caller) -> Orphan:
         wanted = await self._written(cloud_id, order, caller)
         try:
-            return await self.carry_out(wanted)
+            return await self.execute_order(wanted)
         except CloudUnavailable:
             # The order stands; the collector asks as soon as the cloud can be reached.
             return wanted
 
     async def _written(self, cloud_id: str, order: OrphanOrder, caller: Caller) -> Orphan:
-        for _ in range(TRIES):
+        for _ in range(WRITE_TRIES_MAX):
             known = (await self.find(cloud_id)).orphan
             now = self.clock.now()
-            wanted = ordered(known, order, caller.key_id, now)
+            wanted = with_order(known, order, caller.key_id, now)
             if wanted is known:
                 return known
-            deed = caller.does(f"orphan.{order}", cloud_id, now, known.machine.phase.value)
+            audit_record = caller.audit_record(f"orphan.{order}", cloud_id, now, known.machine.phase.value)
             try:
-                await self.orphans.note([Entry(wanted, deed=deed)])
+                await self.orphans.save([LedgerWrite(wanted, audit_record=audit_record)])
             except StaleWrite:
                 continue
             return replace(wanted, version=wanted.version + 1)

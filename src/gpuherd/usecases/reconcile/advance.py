@@ -1,4 +1,7 @@
-"""Advance: one turn of the loop. Look, decide, act, remember, until there is nothing to do but wait."""
+"""One reconcile pass over an instance under its lease.
+
+Observe, decide, act, record, until there is nothing to do but wait.
+"""
 
 from __future__ import annotations
 
@@ -6,125 +9,132 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gpuherd.clock import Clock
-from gpuherd.domain import events
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
-from gpuherd.domain.instance import Instance
-from gpuherd.domain.lifecycle import next_step
-from gpuherd.domain.sighting import Patience, Sighting, surely_absent
-from gpuherd.domain.steps import Rest, Sight, Wait
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import next_step
+from gpuherd.domain.instance.steps import Observation, Settled, Wait
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.store import Change, Turn, Turns
-from gpuherd.usecases.activity import Activities, turn_kind
-from gpuherd.usecases.chronicle import News
-from gpuherd.usecases.clock_steps import ClockSteps
-from gpuherd.usecases.planning_record import Awaited, awaited_in, awaiting
-from gpuherd.usecases.take_step import Pause, TakeStep
-from gpuherd.usecases.verify_tag import VerifyTag
+from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
+from gpuherd.usecases.clock_steps import ClockStepDetector
+from gpuherd.usecases.events.record import NewEvent
+from gpuherd.usecases.explain.record import WaitingFor, wait_record, waiting_for_in_reason
+from gpuherd.usecases.jobs.kinds import JobFactory, reconcile_job_kind
+from gpuherd.usecases.reconcile.apply_step import ApplyStep, RequeueAfter
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 # More steps than any instance needs in a row; a bound, so that a mistake cannot spin.
 STEPS_MAX = 50
-BUSY = timedelta(seconds=1)
-CLOUD_AWAY = timedelta(seconds=5)
+LEASE_BUSY_RETRY = timedelta(seconds=1)
+CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 
 
 @dataclass
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
 
-    turns: Turns
+    turns: InstanceLeases
     cloud: Cloud
-    activities: Activities
-    take: TakeStep
+    job_factory: JobFactory
+    apply_step: ApplyStep
     verify_tag: VerifyTag
     clock: Clock
-    patience: Patience
-    _steps: ClockSteps = field(init=False)
+    settling: SettlingPolicy
+    _clock_steps: ClockStepDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        self._steps = ClockSteps(self.clock)
+        self._clock_steps = ClockStepDetector(self.clock)
 
     async def __call__(self, job: Job) -> Outcome:
-        turn = await self.turns.begin(job.instance_id or "", job.id)
+        turn = await self.turns.acquire(job.instance_id or "", job.id)
         if turn is None:
-            return Snooze(BUSY, "another turn is under way")
+            return Snooze(LEASE_BUSY_RETRY, "another turn is under way")
         try:
             return await self._advance(turn, job)
         finally:
-            await self.turns.end(turn)
+            await self.turns.release(turn)
 
-    async def _advance(self, turn: Turn, job: Job) -> Outcome:
-        if (listed := _listed(turn)) is not None:
+    async def _advance(self, turn: LeasedInstance, job: Job) -> Outcome:
+        if (listed := _observed_machine(turn)) is not None:
             turn = await self.verify_tag(turn, listed.machine)
         for _ in range(STEPS_MAX):
             try:
-                sight = await self._look(turn)
-                step = next_step(self._not_late(turn.instance), turn.open_attempt, sight, self.clock.now())
+                observation = await self._observe(turn)
+                step = next_step(
+                    self._with_adjusted_deadline(turn.instance),
+                    turn.open_attempt,
+                    observation,
+                    self.clock.now(),
+                )
                 if isinstance(step, Wait):
-                    return await self._wait(turn, job, Pause(step.delay))
-                if isinstance(step, Rest):
-                    return await self._rest(turn, job)
-                turn, pause = await self.take(step, turn)
+                    return await self._wait(turn, job, RequeueAfter(step.delay))
+                if isinstance(step, Settled):
+                    return await self._settle(turn, job)
+                turn, requeue = await self.apply_step(step, turn)
             except (CloudUnavailable, KeyRefused) as error:
                 turn = await self.turns.refresh(turn)
                 reason = f"waiting for the cloud: {error.message}"
-                pause = Pause(_cloud_away(error), reason, awaiting(Awaited.CLOUD, error))
-            if pause is not None:
-                return await self._wait(turn, job, pause)
+                requeue = RequeueAfter(
+                    _cloud_retry_delay(error), reason, wait_record(WaitingFor.CLOUD, error)
+                )
+            if requeue is not None:
+                return await self._wait(turn, job, requeue)
         raise GpuherdError(f"instance {turn.instance.id} took {STEPS_MAX} steps and is not done")
 
-    def _not_late(self, it: Instance) -> Instance:
+    def _with_adjusted_deadline(self, it: Instance) -> Instance:
         """A wall clock that was set ahead makes nobody late."""
-        deadline = self._steps.deadline_of(it)
+        deadline = self._clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
-    async def _look(self, turn: Turn) -> Sight:
+    async def _observe(self, turn: LeasedInstance) -> Observation:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
         it = turn.instance
-        listed = _listed(turn)
+        listed = _observed_machine(turn)
         if it.cloud_id is None:
-            return Sight()
-        if not surely_absent(listed, it.asked_at, turn.lists, self.patience):
-            return Sight(listed.machine, changed_at=listed.changed_at) if listed else Sight()
+            return Observation()
+        if not is_proven_absent(listed, it.asked_at, turn.lists, self.settling):
+            return Observation(listed.machine, changed_at=listed.changed_at) if listed else Observation()
         try:
-            return Sight(await self.cloud.get_machine(it.cloud_id))
+            return Observation(await self.cloud.get_machine(it.cloud_id))
         except MachineGone:
-            return Sight(listed.machine if listed else None, absent=True)
+            return Observation(listed.machine if listed else None, absent=True)
 
-    async def _wait(self, turn: Turn, job: Job, pause: Pause) -> Outcome:
+    async def _wait(self, turn: LeasedInstance, job: Job, requeue: RequeueAfter) -> Outcome:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
-        begins = awaited_in(turn.instance.reason) is not awaited_in(pause.reason)
-        if pause.record is not None and begins:
-            turn = await self._record(turn, pause)
-        instance = replace(turn.instance, reason=pause.reason) if pause.reason else turn.instance
-        if turn_kind(instance) != job.kind:
-            activity = self.activities.turn(instance)
-            change = Change(instance, finished_job=job.id, jobs=(activity,), ends_turn=True)
+        begins = waiting_for_in_reason(turn.instance.reason) is not waiting_for_in_reason(requeue.reason)
+        if requeue.record is not None and begins:
+            turn = await self._record(turn, requeue)
+        instance = replace(turn.instance, reason=requeue.reason) if requeue.reason else turn.instance
+        if reconcile_job_kind(instance) != job.kind:
+            activity = self.job_factory.turn(instance)
+            change = Change(instance, finished_job=job.id, jobs=(activity,), releases_lease=True)
             await self.turns.save(turn, change)
             return Done(written=True)
         if instance != turn.instance:
-            await self.turns.save(turn, Change(instance, ends_turn=True))
-        return Snooze(pause.delay, instance.reason)
+            await self.turns.save(turn, Change(instance, releases_lease=True))
+        return Snooze(requeue.delay, instance.reason)
 
-    async def _record(self, turn: Turn, pause: Pause) -> Turn:
+    async def _record(self, turn: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
         """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""
-        waiting = replace(turn.instance, reason=pause.reason)
-        news = News(events.WAITING, pause.reason, dict(pause.record or {}))
-        return await self.turns.save(turn, self.take.chronicle.change(waiting, news))
+        waiting = replace(turn.instance, reason=requeue.reason)
+        news = NewEvent(events.WAITING, requeue.reason, dict(requeue.record or {}))
+        return await self.turns.save(turn, self.apply_step.event_recorder.change(waiting, news))
 
-    async def _rest(self, turn: Turn, job: Job) -> Outcome:
+    async def _settle(self, turn: LeasedInstance, job: Job) -> Outcome:
         resting = replace(turn.instance, settled=True)
-        await self.turns.save(turn, Change(resting, finished_job=job.id, ends_turn=True))
+        await self.turns.save(turn, Change(resting, finished_job=job.id, releases_lease=True))
         return Done(written=True)
 
 
-def _listed(turn: Turn) -> Sighting | None:
+def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
-    return next((it for it in turn.sightings if it.machine.cloud_id == turn.instance.cloud_id), None)
+    return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
 
 
-def _cloud_away(error: CloudUnavailable | KeyRefused) -> timedelta:
+def _cloud_retry_delay(error: CloudUnavailable | KeyRefused) -> timedelta:
     asked_s = error.retry_after_s if isinstance(error, CloudUnavailable) else None
-    return timedelta(seconds=asked_s) if asked_s else CLOUD_AWAY
+    return timedelta(seconds=asked_s) if asked_s else CLOUD_UNAVAILABLE_RETRY

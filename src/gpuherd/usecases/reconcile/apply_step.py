@@ -1,4 +1,4 @@
-"""Take a step: what each decision of the lifecycle means in deeds."""
+"""Applies a step: what each decision of the lifecycle means for the cloud and the store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.domain import events, steps
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -20,55 +19,56 @@ from gpuherd.domain.errors import (
     OutcomeUnknown,
     OutOfStock,
 )
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.health import HealthStatus, explain
-from gpuherd.domain.instance import Goal, Instance, Status
-from gpuherd.domain.lifecycle import is_starting_again, must_release
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.steps import Step
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events, steps
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.health import HealthStatus, explain_health
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import is_starting_again, must_release
+from gpuherd.domain.instance.steps import Step
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.store import Turn, Turns
-from gpuherd.usecases.check_health import CheckHealth
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.describe import iso
-from gpuherd.usecases.planning_record import Record
-from gpuherd.usecases.promptly import SEND_WITHIN_S, refuse_late
-from gpuherd.usecases.rent_machine import Never, NotNow, RentMachine, Tried
-from gpuherd.usecases.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.verify_tag import VerifyTag
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.explain.record import EventDetails
+from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 log = structlog.get_logger()
 
-SOON = timedelta(seconds=1)
+RECHECK_SOON = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Pause:
+class RequeueAfter:
     """Nothing more to do for a while, and why if that is worth telling."""
 
     delay: timedelta
     reason: str = ""
     # What goes on record when such a wait begins.
-    record: Record | None = None
+    record: EventDetails | None = None
 
 
-Taken = tuple[Turn, Pause | None]
+StepResult = tuple[LeasedInstance, RequeueAfter | None]
 
 
 @dataclass(frozen=True)
-class TakeStep:
+class ApplyStep:
     """Acts on the cloud and remembers, one step at a time."""
 
-    turns: Turns
+    turns: InstanceLeases
     cloud: Cloud
-    chronicle: Chronicle
+    event_recorder: EventRecorder
     rent: RentMachine
     resolve: ResolveAttempt
     check_health: CheckHealth
     verify_tag: VerifyTag
     clock: Clock
 
-    async def __call__(self, step: Step, turn: Turn) -> Taken:
+    async def __call__(self, step: Step, turn: LeasedInstance) -> StepResult:
         """Take one step; return the turn after it, and a pause if the next look must wait.
 
         `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
@@ -84,45 +84,47 @@ class TakeStep:
                 return await self._check_health(turn)
             case steps.Become(status, reason):
                 return await self._become(turn, status, reason), None
-            case steps.Warn():
-                return await self._warn(turn), None
+            case steps.AnnounceReclaim():
+                return await self._announce_reclaim(turn), None
             case steps.Fail(code, reason):
                 return await self._fail(turn, code, reason), None
             case steps.Start():
                 return await self._start(turn)
             case steps.Stop():
-                return await self._ask(turn, self.cloud.stop_machine)
+                return await self._request(turn, self.cloud.stop_machine)
             case steps.Delete():
-                return await self._ask(turn, self.cloud.delete_machine)
+                return await self._request(turn, self.cloud.delete_machine)
             case steps.Released():
                 released = replace(turn.instance, releasing=False)
-                return await self._save(turn, released, News(events.RELEASED, "the machine is gone")), None
+                return await self._save(
+                    turn, released, NewEvent(events.RELEASED, "the machine is gone")
+                ), None
             case _:
                 return turn, None
 
-    async def _resolve(self, turn: Turn) -> Taken:
+    async def _resolve(self, turn: LeasedInstance) -> StepResult:
         attempt = turn.open_attempt
         assert attempt is not None, "only an open attempt is resolved"
         turn, delay = await self.resolve(turn, attempt)
-        return turn, None if delay is None else Pause(delay)
+        return turn, None if delay is None else RequeueAfter(delay)
 
-    async def _rent(self, turn: Turn) -> Taken:
+    async def _rent(self, turn: LeasedInstance) -> StepResult:
         match await self.rent(turn):
-            case Tried(turn):
+            case CreateAttempted(turn):
                 return turn, None
-            case NotNow(turn, delay, reason, record):
-                return turn, Pause(delay, reason, record)
-            case Never(turn, code, reason, details):
+            case RentLater(turn, delay, reason, record):
+                return turn, RequeueAfter(delay, reason, record)
+            case CannotRent(turn, code, reason, details):
                 return await self._fail(turn, code, reason, details), None
 
-    async def _read_details(self, turn: Turn) -> Taken:
+    async def _read_details(self, turn: LeasedInstance) -> StepResult:
         try:
             machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
         except MachineGone:
             # One "not found" proves nothing; the lists decide whether it vanished.
-            return turn, Pause(SOON)
+            return turn, RequeueAfter(RECHECK_SOON)
         if machine.phase is not Phase.RUNNING:
-            return turn, Pause(SOON)
+            return turn, RequeueAfter(RECHECK_SOON)
         turn = await self.verify_tag(turn, machine)
         it, now = turn.instance, self.clock.now()
         running = replace(
@@ -139,13 +141,13 @@ class TakeStep:
             reclaim_told=False,
             reclaim_at=None,
         )
-        news = [News(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
+        news = [NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
         if it.health_check is None:
             running = replace(running, ready_at=it.ready_at or now)
-            news.append(News(events.READY, "usable"))
+            news.append(NewEvent(events.READY, "usable"))
         return await self._save(turn, running, *news), None
 
-    async def _check_health(self, turn: Turn) -> Taken:
+    async def _check_health(self, turn: LeasedInstance) -> StepResult:
         it = turn.instance
         assert it.health_check is not None, "only what is to be checked is checked"
         health, wait_s = await self.check_health(it.health_check, it.health, it.ports)
@@ -159,47 +161,51 @@ class TakeStep:
                     health=health,
                     ready_at=it.ready_at or now,
                 )
-                news = News(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
+                news = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
                 return await self._save(turn, ready, news), None
             case HealthStatus.FAILED:
                 turn = replace(turn, instance=replace(it, health=health))
-                reason = f"the application did not answer as it should: {explain(health)}"
+                reason = f"the application did not answer as it should: {explain_health(health)}"
                 return await self._fail(turn, "HEALTH_CHECK_FAILED", reason), None
             case _:
                 turn = await self._save(turn, replace(it, health=health))
-                return turn, Pause(
-                    timedelta(seconds=wait_s or 0.0), f"waiting for the application: {explain(health)}"
+                return turn, RequeueAfter(
+                    timedelta(seconds=wait_s or 0.0), f"waiting for the application: {explain_health(health)}"
                 )
 
-    async def _become(self, turn: Turn, status: Status, reason: str) -> Turn:
+    async def _become(self, turn: LeasedInstance, status: Status, reason: str) -> LeasedInstance:
         it = turn.instance
         stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
         reason = reason or _REASONS.get(status, "")
         changed = replace(it, status=status, reason=reason, stopped_at=stopped_at)
-        news = News(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
+        news = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
         return await self._save(turn, changed, news)
 
-    async def _warn(self, turn: Turn) -> Turn:
-        machine = next(it.machine for it in turn.sightings if it.machine.cloud_id == turn.instance.cloud_id)
+    async def _announce_reclaim(self, turn: LeasedInstance) -> LeasedInstance:
+        machine = next(
+            it.machine for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id
+        )
         at = machine.spot_reclaim_at
         words = "the cloud will take this spot machine back" + (f" at {iso(at)}" if at else "")
         warned = replace(turn.instance, reason=words, reclaim_told=True, reclaim_at=at)
         details = {"spotStatus": machine.spot_status, "reclaimAt": iso(at)}
-        return await self._save(turn, warned, News(events.RECLAIM_NOTICE, words, details))
+        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, words, details))
 
-    async def _start(self, turn: Turn) -> Taken:
+    async def _start(self, turn: LeasedInstance) -> StepResult:
         try:
-            return await self._ask(turn, self.cloud.start_machine)
+            return await self._request(turn, self.cloud.start_machine)
         except OutOfStock as error:
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(await self.turns.refresh(turn), error), None
 
-    async def _ask(self, turn: Turn, call: Callable[[str, float], Awaitable[None]]) -> Taken:
+    async def _request(
+        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+    ) -> StepResult:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
         it, decided_s = turn.instance, self.clock.monotonic()
         turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
         try:
-            refuse_late(self.clock, decided_s)
+            check_send_deadline(self.clock, decided_s)
             await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
         except OutOfStock:
             raise
@@ -208,24 +214,26 @@ class TakeStep:
             raise
         except (OutcomeUnknown, MachineGone, CloudRefused) as error:
             # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
-            log.info("machine.ask_not_confirmed", instance_id=it.id, code=error.code, reason=error.message)
-        return turn, Pause(SOON)
+            log.info(
+                "machine.request_not_confirmed", instance_id=it.id, code=error.code, reason=error.message
+            )
+        return turn, RequeueAfter(RECHECK_SOON)
 
-    async def _refused(self, turn: Turn, error: CloudError) -> Turn:
+    async def _refused(self, turn: LeasedInstance, error: CloudError) -> LeasedInstance:
         it = turn.instance
         failure = Failure(error.code, error.message, self.clock.now())
         exited = replace(
             it, goal=Goal.STOPPED, status=Status.EXITED, reason=error.message, last_error=failure
         )
-        news = News(
+        news = NewEvent(
             events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
         )
-        back = News(events.STATUS_EVENTS[Status.EXITED], error.message)
+        back = NewEvent(events.STATUS_EVENTS[Status.EXITED], error.message)
         return await self._save(turn, exited, news, back)
 
     async def _fail(
-        self, turn: Turn, code: str, reason: str, details: Mapping[str, Any] | None = None
-    ) -> Turn:
+        self, turn: LeasedInstance, code: str, reason: str, details: Mapping[str, Any] | None = None
+    ) -> LeasedInstance:
         it = turn.instance
         has_machine = it.cloud_id is not None or turn.open_attempt is not None
         failed = replace(
@@ -237,14 +245,14 @@ class TakeStep:
             asked_at=None,
         )
         story = {"code": code, "start": is_starting_again(it), **(details or {})}
-        news = [News(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
+        news = [NewEvent(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
         if code in _TIMEOUTS:
-            news.insert(0, News(events.TIMEOUT, reason, story))
+            news.insert(0, NewEvent(events.TIMEOUT, reason, story))
         log.warning("instance.failed", instance_id=it.id, code=code, reason=reason)
         return await self._save(turn, failed, *news)
 
-    async def _save(self, turn: Turn, instance: Instance, *news: News) -> Turn:
-        return await self.turns.save(turn, self.chronicle.change(instance, *news))
+    async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
+        return await self.turns.save(turn, self.event_recorder.change(instance, *news))
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

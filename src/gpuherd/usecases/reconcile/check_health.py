@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from gpuherd.clock import Chance, Clock
-from gpuherd.domain.copying import replace
-from gpuherd.domain.health import (
+from gpuherd.clock import Clock, Random
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.health import (
     EndpointHealth,
     EndpointStatus,
     Health,
-    HealthCheck,
     HealthStatus,
-    begin,
-    conclude,
+    after_round,
+    begin_check,
     missing_target,
+    probe_targets,
     retry_wait_s,
-    targets,
     time_left_s,
-    within,
+    with_time_left,
 )
-from gpuherd.domain.machine import PortMapping
-from gpuherd.ports.probe import Prober
-from gpuherd.usecases.clock_steps import ClockSteps
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.ports.probes import Prober
+from gpuherd.usecases.clock_steps import ClockStepDetector
 
 # A quick retry that could end later than this is left to the next round: whoever runs a round holds a lease.
 ROUND_MAX_S = 40.0
@@ -35,11 +35,11 @@ class CheckHealth:
 
     prober: Prober
     clock: Clock
-    chance: Chance
-    _steps: ClockSteps = field(init=False)
+    chance: Random
+    _clock_steps: ClockStepDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        self._steps = ClockSteps(self.clock)
+        self._clock_steps = ClockStepDetector(self.clock)
 
     async def __call__(
         self, check: HealthCheck, health: Health | None, ports: tuple[PortMapping, ...]
@@ -51,9 +51,9 @@ class CheckHealth:
         if health is not None and health.ended:
             return health, None
         if health is None or health.status is HealthStatus.PENDING:
-            health = begin(check, ports, self.clock.now())
-        endpoints = await self._round(check, health, targets(check, ports))
-        after, wait_s = conclude(
+            health = begin_check(check, ports, self.clock.now())
+        endpoints = await self._round(check, health, probe_targets(check, ports))
+        after, wait_s = after_round(
             check, self._timed(health), endpoints, self.clock.now(), self.chance.random()
         )
         return replace(after, started_at=health.started_at), wait_s
@@ -61,7 +61,11 @@ class CheckHealth:
     def _timed(self, health: Health) -> Health:
         """Return the check as if begun by the clock as it is now: one that was set ahead ends no wait."""
         begun = health.started_at
-        return health if begun is None else replace(health, started_at=begun + self._steps.ahead_since(begun))
+        return (
+            health
+            if begun is None
+            else replace(health, started_at=begun + self._clock_steps.ahead_since(begun))
+        )
 
     async def _round(
         self, check: HealthCheck, health: Health, chosen: tuple[PortMapping, ...]
@@ -70,16 +74,18 @@ class CheckHealth:
             return missing_target(check, self.clock.now())
         round_end = self.clock.monotonic() + ROUND_MAX_S
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._look(check, health, port, round_end)) for port in chosen]
+            tasks = [
+                group.create_task(self._probe_endpoint(check, health, port, round_end)) for port in chosen
+            ]
         return tuple(task.result() for task in tasks)
 
-    async def _look(
+    async def _probe_endpoint(
         self, check: HealthCheck, health: Health, port: PortMapping, round_end: float
     ) -> EndpointHealth:
         """Probe until the endpoint is healthy, or no quick retry is left, useful or in time."""
         failures = 0
         while True:
-            fitting = within(check, time_left_s(check, self._timed(health), self.clock.now()))
+            fitting = with_time_left(check, time_left_s(check, self._timed(health), self.clock.now()))
             seen = await self.prober.probe(port, fitting)
             failures += 1
             curable = seen.category is not None and seen.category.retryable

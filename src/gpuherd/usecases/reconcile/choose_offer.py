@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import NotFound, OutOfStock
-from gpuherd.domain.instance import Wish
-from gpuherd.domain.offer import Template
-from gpuherd.domain.selection import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.store import Turn
-from gpuherd.usecases.catalogue import Catalogue, region_codes
+from gpuherd.ports.instances import LeasedInstance
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
 
 # Who waits for stock tries an offer again so long after it was refused.
-SOLD_OUT_FOR = timedelta(seconds=60)
+SOLD_OUT_TTL = timedelta(seconds=60)
 
 
 async def choose_offer(
-    turn: Turn, catalogue: Catalogue, cloud: Cloud, now: datetime
+    turn: LeasedInstance, catalogue: CatalogueCache, cloud: Cloud, now: datetime
 ) -> tuple[Template, Ranking]:
     """Return what to order, with at least one offer; `NoCapacity` says why there is none."""
     wish = turn.instance.wish
@@ -49,4 +49,4 @@ def was_sold_out(attempt: Attempt) -> bool:
 def _counts_as_sold_out(attempt: Attempt, wish: Wish, now: datetime) -> bool:
     tried_at = attempt.closed_at or attempt.sent_at
     patient = wish.capacity_wait_s > 0
-    return was_sold_out(attempt) and not (patient and now - tried_at >= SOLD_OUT_FOR)
+    return was_sold_out(attempt) and not (patient and now - tried_at >= SOLD_OUT_TTL)

@@ -1,28 +1,309 @@
-"""A machine that carries a tag of this very instance, but of a create call that we have no record of.
+"""Rent.
 
-That happens when an old copy of the database was put back: the call was made and recorded in a life that this
-database does not remember. Such a machine is taken instead of renting a second one.
+Take the next best offer, record the intent, make one create call, record its outcome; a machine of ours whose
+call is not on record is bound instead.
 """
 
 from __future__ import annotations
 
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import LEAVING
-from gpuherd.domain.sighting import Sighting
-from gpuherd.domain.tag import owner_tag
-from gpuherd.ports.store import Turn
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from gpuherd.clock import Clock
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
+from gpuherd.domain.cloud.tag import Tag, cloud_name, owner_tag
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudUnavailable,
+    InvalidRequest,
+    KeyRefused,
+    NoCapacity,
+    NotFound,
+    OutcomeUnknown,
+    OutOfStock,
+    StaleWrite,
+)
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.instance import Goal, Instance, Rental
+from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.domain.instance.orphan import LEAVING_PHASES
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
+from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.explain.record import EventDetails, WaitingFor, plan_record, wait_record
+from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out
+from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 
 
-def forgotten_machine(turn: Turn, installation: str) -> Machine | None:
+def unrecorded_machine(turn: LeasedInstance, installation: str) -> Machine | None:
     """Return the oldest such machine that is listed and stays."""
-    candidates = [it for it in turn.sightings if _is_forgotten(it, turn, installation)]
+    candidates = [it for it in turn.observations if _is_unrecorded(it, turn, installation)]
     oldest = min(candidates, key=lambda it: it.machine.created_at or it.first_seen_at, default=None)
     return None if oldest is None else oldest.machine
 
 
-def _is_forgotten(it: Sighting, turn: Turn, installation: str) -> bool:
+def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str) -> bool:
     tag = owner_tag(it.machine)
-    if tag is None or it.missing_since is not None or it.machine.phase in LEAVING:
+    if tag is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
         return False
     ours = tag.installation == installation and tag.instance_key == turn.instance.key
     return ours and all(attempt.n != tag.attempt for attempt in turn.attempts)
+
+
+CREATES_BLOCKED = "creates_blocked"
+# After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
+UNKNOWN_OUTCOMES_MAX = 3
+BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0
+FIRST_LIST_RETRY = timedelta(seconds=2)
+# Who waits for capacity looks this often.
+CAPACITY_RECHECK = timedelta(seconds=30)
+
+
+async def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class CreateAttempted:
+    """A call was made and its outcome is in the turn: bound, refused for lack of stock, or unknown."""
+
+    turn: LeasedInstance
+
+
+@dataclass(frozen=True)
+class RentLater:
+    """Surely nothing was rented; the same may work later."""
+
+    turn: LeasedInstance
+    delay: timedelta
+    reason: str
+    # What goes on record when such a wait begins, where no rejected call tells it already.
+    record: EventDetails | None = None
+
+
+@dataclass(frozen=True)
+class CannotRent:
+    """Surely nothing was rented, and nothing will be: what to tell the user."""
+
+    turn: LeasedInstance
+    code: str
+    reason: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+RentOutcome = CreateAttempted | RentLater | CannotRent
+
+
+@dataclass(frozen=True)
+class RentMachine:
+    """One create call, from the choice of the offer to its recorded outcome."""
+
+    turns: InstanceLeases
+    cloud: Cloud
+    catalogue: CatalogueCache
+    event_recorder: EventRecorder
+    flags: Flags
+    clock: Clock
+    installation: str
+    boot_id: str
+    # Whether the cloud was seen since this process began; before that we may not know what we own.
+    has_listed: Callable[[], Awaitable[bool]] = _always
+    # So many create calls may stay without answer and effect. With one, no machine can ever be surplus.
+    unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX
+
+    async def __call__(self, turn: LeasedInstance) -> RentOutcome:
+        """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
+        if not await self.has_listed():
+            unseen = "waiting for the cloud: it was not seen since gpuherd started"
+            return RentLater(turn, FIRST_LIST_RETRY, unseen, wait_record(WaitingFor.CLOUD))
+        # Read again, because this turn may have begun before that look.
+        turn = await self.turns.refresh(turn)
+        if machine := unrecorded_machine(turn, self.installation):
+            return CreateAttempted(await self._bind_unrecorded(turn, machine))
+        if reason := await self.flags.get(CREATES_BLOCKED):
+            words = f"creates are blocked: {reason}"
+            return RentLater(turn, timedelta(seconds=BACKOFF_CAP_S), words, wait_record(WaitingFor.CREATES))
+        abandoned = sum(it.state is AttemptState.ABANDONED for it in turn.attempts)
+        if abandoned >= self.unknown_outcomes_max:
+            calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
+            return CannotRent(turn, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
+        try:
+            template, ranking = await choose_offer(turn, self.catalogue, self.cloud, self.clock.now())
+        except NoCapacity as error:
+            until = turn.instance.created_at + timedelta(seconds=turn.instance.wish.capacity_wait_s)
+            left = until - self.clock.now()
+            if left <= timedelta(0):
+                return CannotRent(turn, error.code, error.message, error.details)
+            reason = f"waiting for capacity until {iso(until)}: {error.message}"
+            return RentLater(
+                turn, min(CAPACITY_RECHECK, left), reason, wait_record(WaitingFor.CAPACITY, error)
+            )
+        except (InvalidRequest, NotFound, TemplateUnusable) as error:
+            return CannotRent(turn, error.code, error.message, error.details)
+        decided_s = self.clock.monotonic()
+        turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
+        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
+
+    async def _record_intent(
+        self, turn: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
+    ) -> tuple[LeasedInstance, Attempt]:
+        """Commit the intent. Only after this may a byte of the create call go out."""
+        instance = turn.instance
+        n = max((it.n for it in turn.attempts), default=0) + 1
+        price = offer.gpu_hourly_usd(instance.wish.billing_mode)
+        assert price is not None, "an offer without a price is never accepted"
+        attempt = Attempt(
+            instance_id=instance.id,
+            n=n,
+            tag=str(Tag(self.installation, instance.key, n)),
+            state=AttemptState.SENT,
+            product_id=offer.product_id,
+            product_name=offer.product_name,
+            region=offer.region,
+            cluster_id=offer.cluster_id,
+            gpu_hourly_usd=price,
+            sent_at=self.clock.now(),
+            boot_id=self.boot_id,
+            image_url=template.image,
+        )
+        instance = replace(instance, reason=f"renting {offer.product_name} in {offer.region}")
+        plan = NewEvent(
+            events.PLANNED,
+            f"trying {offer.product_id} in {offer.region}",
+            plan_record(ranking, instance.wish, n),
+        )
+        turn = await self.turns.save(turn, self.event_recorder.change(instance, plan, attempt=attempt))
+        return turn, attempt
+
+    async def _call(
+        self, turn: LeasedInstance, attempt: Attempt, offer: Offer, template: Template, decided_s: float
+    ) -> RentOutcome:
+        instance = turn.instance
+        order = CreateCall(
+            name=cloud_name(instance.name, Tag(self.installation, instance.key, attempt.n)),
+            tag=attempt.tag,
+            offer=offer,
+            template=template,
+            gpu_num=instance.wish.gpu_num,
+            disk_gb=instance.wish.disk_gb,
+            billing_mode=instance.wish.billing_mode,
+            send_by_s=decided_s + SEND_WITHIN_S,
+        )
+        try:
+            check_send_deadline(self.clock, decided_s)
+            cloud_id = await self.cloud.create_machine(order)
+        except OutcomeUnknown as error:
+            return CreateAttempted(await self._unknown(turn, attempt, error))
+        except OutOfStock as error:
+            self.catalogue.invalidate_offers()
+            return CreateAttempted(await self._rejected(turn, attempt, error))
+        except (CloudUnavailable, KeyRefused) as error:
+            turn = await self._rejected(turn, attempt, error)
+            return RentLater(turn, _backoff(turn, error), f"waiting for the cloud: {error.message}")
+        except CloudError as error:
+            return CannotRent(await self._rejected(turn, attempt, error), error.code, error.message)
+        return CreateAttempted(await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start"))
+
+    async def bind(
+        self, turn: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *news: NewEvent
+    ) -> LeasedInstance:
+        """Write down that this machine is ours, in one transaction with everything that follows from it."""
+        rental = Rental(
+            product_id=attempt.product_id,
+            product_name=attempt.product_name,
+            region=attempt.region,
+            cluster_id=attempt.cluster_id,
+            gpu_hourly_usd=attempt.gpu_hourly_usd,
+            image_url=attempt.image_url,
+        )
+        bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
+
+        def with_machine(it: Instance) -> Instance:
+            wanted = it.goal is Goal.RUNNING
+            return replace(it, cloud_id=cloud_id, rental=rental, reason=reason if wanted else it.reason)
+
+        return await self._save_outcome(turn, with_machine, *news, attempt=bound)
+
+    async def _bind_unrecorded(self, turn: LeasedInstance, machine: Machine) -> LeasedInstance:
+        """Bind a machine of this instance whose create call our memory has lost, and remember the call."""
+        tag = owner_tag(machine)
+        assert tag is not None, "only a tagged machine can be forgotten"
+        news = NewEvent(
+            events.MACHINE_FOUND,
+            "found by its tag; this database had no record of the create call",
+            {"attempt": tag.attempt, "cloudInstanceId": machine.cloud_id},
+        )
+        reason = "found by its tag, rented before this database was put back"
+        price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
+        if price is None:
+            return await self._save_outcome(
+                turn, lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason), news, attempt=None
+            )
+        attempt = Attempt(
+            instance_id=turn.instance.id,
+            n=tag.attempt,
+            tag=str(tag),
+            state=AttemptState.BOUND,
+            product_id=machine.product_id,
+            product_name=machine.product_name,
+            region=machine.region,
+            cluster_id=machine.cluster_id,
+            gpu_hourly_usd=price,
+            sent_at=machine.created_at or self.clock.now(),
+            boot_id=self.boot_id,
+            image_url=machine.image_url,
+        )
+        return await self.bind(turn, attempt, machine.cloud_id, reason, news)
+
+    async def _unknown(self, turn: LeasedInstance, attempt: Attempt, error: OutcomeUnknown) -> LeasedInstance:
+        unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
+        news = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
+        reason = "the create call got no answer; looking for its machine"
+        return await self._save_outcome(turn, lambda it: replace(it, reason=reason), news, attempt=unsure)
+
+    async def _rejected(self, turn: LeasedInstance, attempt: Attempt, error: CloudError) -> LeasedInstance:
+        refused = replace(
+            attempt,
+            state=AttemptState.REJECTED,
+            closed_at=self.clock.now(),
+            error_code=error.code,
+            error=error.message,
+        )
+        details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
+        news = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
+        return await self._save_outcome(turn, lambda it: it, news, attempt=refused)
+
+    async def _save_outcome(
+        self,
+        turn: LeasedInstance,
+        change: Callable[[Instance], Instance],
+        *news: NewEvent,
+        attempt: Attempt | None,
+    ) -> LeasedInstance:
+        """Write down how a call went, whatever the user has come to want while it was under way."""
+        while True:
+            try:
+                noted = self.event_recorder.change(change(turn.instance), *news, attempt=attempt)
+                return await self.turns.save(turn, noted)
+            except StaleWrite:
+                # Raises if the lease is gone; else only the goal has changed, and this still holds.
+                turn = await self.turns.refresh(turn)
+
+
+def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:
+    """Wait as the cloud asks, else longer the more calls in a row were in vain."""
+    in_vain = 0
+    for attempt in sorted(turn.attempts, key=lambda it: it.n, reverse=True):
+        if attempt.state is not AttemptState.REJECTED or was_sold_out(attempt):
+            break
+        in_vain += 1
+    asked_s = getattr(error, "retry_after_s", None) or 0.0
+    return timedelta(seconds=max(asked_s, min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** max(0, in_vain - 1))))

@@ -6,67 +6,69 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock
-from gpuherd.domain import events
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.copying import replace
-from gpuherd.domain.machine import Phase
-from gpuherd.domain.sighting import Patience, Sighting, surely_not_created
-from gpuherd.domain.tag import tag_on
-from gpuherd.ports.store import Turn, Turns
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.rent_machine import RentMachine
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_not_created
+from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.reconcile.rent import RentMachine
 
 
 @dataclass(frozen=True)
 class ResolveAttempt:
     """Adopts the machine of an unanswered create call, or gives the call up when its absence is proven."""
 
-    turns: Turns
-    chronicle: Chronicle
+    turns: InstanceLeases
+    event_recorder: EventRecorder
     rent: RentMachine
     clock: Clock
-    patience: Patience
+    settling: SettlingPolicy
 
-    async def __call__(self, turn: Turn, attempt: Attempt) -> tuple[Turn, timedelta | None]:
+    async def __call__(
+        self, turn: LeasedInstance, attempt: Attempt
+    ) -> tuple[LeasedInstance, timedelta | None]:
         """Return the turn, and how long to wait before the next look if the outcome is still unknown."""
         if attempt.state is AttemptState.SENT:
             # A turn died between its intent and the answer: the call may have gone out.
             turn, attempt = await self._doubt(turn, attempt)
         if found := _tagged(turn, attempt):
             machine = found.machine
-            news = News(
+            news = NewEvent(
                 events.MACHINE_FOUND,
                 "found by its tag after the create call got no answer",
                 {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id},
             )
             return await self.rent.bind(turn, attempt, machine.cloud_id, "found by its tag", news), None
-        if surely_not_created(attempt.sent_at, turn.lists, self.clock.now(), self.patience):
+        if is_proven_not_created(attempt.sent_at, turn.lists, self.clock.now(), self.settling):
             return await self._abandon(turn, attempt), None
-        return turn, self.patience.list_spacing
+        return turn, self.settling.list_spacing
 
-    async def _doubt(self, turn: Turn, attempt: Attempt) -> tuple[Turn, Attempt]:
+    async def _doubt(self, turn: LeasedInstance, attempt: Attempt) -> tuple[LeasedInstance, Attempt]:
         unsure = replace(
             attempt,
             state=AttemptState.UNKNOWN,
             error_code="INTERRUPTED",
             error="gpuherd was interrupted during the create call",
         )
-        news = News(events.OUTCOME_UNKNOWN, unsure.error, {"attempt": attempt.n})
+        news = NewEvent(events.OUTCOME_UNKNOWN, unsure.error, {"attempt": attempt.n})
         instance = replace(turn.instance, reason="the create call was interrupted; looking for its machine")
-        turn = await self.turns.save(turn, self.chronicle.change(instance, news, attempt=unsure))
+        turn = await self.turns.save(turn, self.event_recorder.change(instance, news, attempt=unsure))
         return turn, unsure
 
-    async def _abandon(self, turn: Turn, attempt: Attempt) -> Turn:
+    async def _abandon(self, turn: LeasedInstance, attempt: Attempt) -> LeasedInstance:
         given_up = replace(attempt, state=AttemptState.ABANDONED, closed_at=self.clock.now())
         instance = replace(turn.instance, reason="the create call had no effect")
-        return await self.turns.save(turn, self.chronicle.change(instance, attempt=given_up))
+        return await self.turns.save(turn, self.event_recorder.change(instance, attempt=given_up))
 
 
-def _tagged(turn: Turn, attempt: Attempt) -> Sighting | None:
+def _tagged(turn: LeasedInstance, attempt: Attempt) -> ObservedMachine | None:
     """Return the machine that carries exactly this attempt's tag; the oldest, should there be several."""
     matches = [
         it
-        for it in turn.sightings
-        if tag_on(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT
+        for it in turn.observations
+        if machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT
     ]
     return min(matches, key=lambda it: it.first_seen_at, default=None)

@@ -1,7 +1,7 @@
-"""Promptly or not at all: what was decided some time ago may not be sent to the cloud any more.
+"""The send deadline.
 
-A process can be stopped between writing its intent down and sending it, for longer than its lease. By then
-another replica may have decided otherwise, and a call that arrives late would undo or double its work.
+A call decided too long ago is not sent, because another replica may hold the lease by now and have decided
+otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuherd.domain.errors import CloudUnavailable
 SEND_WITHIN_S = 5.0
 
 
-def refuse_late(clock: Clock, decided_s: float) -> None:
+def check_send_deadline(clock: Clock, decided_s: float) -> None:
     """Raise `CloudUnavailable` if the call, decided at that moment of the monotonic clock, is overdue."""
     late_s = clock.monotonic() - decided_s
     if late_s > SEND_WITHIN_S:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpuherd.domain import events
-from gpuherd.domain.copying import replace
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.tag import tag_on
-from gpuherd.ports.store import Flags, Turn, Turns
-from gpuherd.usecases.chronicle import Chronicle, News
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 log = structlog.get_logger()
 
@@ -21,20 +21,20 @@ log = structlog.get_logger()
 class VerifyTag:
     """Looks once at each new machine; if its tag is lost, nothing is rented until a person has looked."""
 
-    turns: Turns
-    chronicle: Chronicle
+    turns: InstanceLeases
+    event_recorder: EventRecorder
     flags: Flags
 
-    async def __call__(self, turn: Turn, machine: Machine) -> Turn:
+    async def __call__(self, turn: LeasedInstance, machine: Machine) -> LeasedInstance:
         it = turn.instance
         bound = next((a for a in turn.attempts if a.cloud_id == it.cloud_id), None)
         if it.tag_verified or bound is None:
             return turn
-        if tag_on(machine) == bound.tag:
+        if machine_tag(machine) == bound.tag:
             # Rides along with the next save: not worth a transaction of its own.
             return replace(turn, instance=replace(it, tag_verified=True))
         reason = f"machine {machine.cloud_id} does not carry the tag {bound.tag} that it was created with"
         await self.flags.put(CREATES_BLOCKED, reason)
         log.error("tag.not_preserved", instance_id=it.id, cloud_id=machine.cloud_id)
-        news = News(events.TAG_NOT_PRESERVED, reason)
-        return await self.turns.save(turn, self.chronicle.change(replace(it, tag_verified=True), news))
+        news = NewEvent(events.TAG_NOT_PRESERVED, reason)
+        return await self.turns.save(turn, self.event_recorder.change(replace(it, tag_verified=True), news))

@@ -1,7 +1,7 @@
-"""Duty: what only one replica at a time may do, for a term that it must renew in time.
+"""Leader election.
 
-That somebody holds it is never certain: a process may sleep through the end of its term. Therefore each
-write that belongs to a duty carries its fence, and the database refuses one that is out of date.
+A lease that one replica holds and renews, and a fencing token that every write under it carries, so that a
+leader that slept through the end of its term is refused.
 """
 
 from __future__ import annotations
@@ -16,98 +16,98 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.duties import Duties
+from gpuherd.ports.replicas import LeaderLeases
 
 log = structlog.get_logger()
 
 # The observer, the collector, the sweep and all clearing away.
-WATCH = "watch"
-TERM = timedelta(seconds=10)
-RENEW_S = 2.5
+LEADER_LEASE_NAME = "watch"
+LEASE_TERM = timedelta(seconds=10)
+LEASE_RENEW_S = 2.5
 
 
-class Duty(Protocol):
-    """What whoever has such work needs to know."""
+class Leadership(Protocol):
+    """What work needs to know that only the leader does."""
 
     @property
-    def fence(self) -> int:
-        """The number of the present term; what was learnt under another one may be out of date."""
+    def fencing_token(self) -> int:
+        """The fencing token of the present term; what was read under another one may be out of date."""
         ...
 
-    def is_held(self) -> bool:
+    def is_leader(self) -> bool:
         """Tell whether we hold it, as far as we know."""
         ...
 
-    def borrowed(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Hold it for as long as the context lasts, whoever held it before."""
+    def acquired(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Be the leader for as long as the context lasts, by force if another replica is."""
         ...
 
 
-class SoleDuty:
-    """Of one who is alone with the database: always held."""
+class AlwaysLeader:
+    """Of a process that is alone with its database: always the leader."""
 
-    fence = 0
+    fencing_token = 0
 
-    def is_held(self) -> bool:
+    def is_leader(self) -> bool:
         return True
 
     @contextlib.asynccontextmanager
-    async def borrowed(self) -> AsyncIterator[None]:
+    async def acquired(self) -> AsyncIterator[None]:
         yield
 
 
-class SharedDuty:
-    """Of one replica among others."""
+class LeaderLease:
+    """The lease of one replica among others."""
 
-    def __init__(self, duties: Duties, name: str, holder: str, clock: Clock):
+    def __init__(self, duties: LeaderLeases, name: str, holder: str, clock: Clock):
         self._duties = duties
         self._name = name
         self._holder = holder
         self._clock = clock
-        self._fence = 0
+        self._fencing_token = 0
         self._until_s = -math.inf
 
     @property
-    def fence(self) -> int:
-        return self._fence
+    def fencing_token(self) -> int:
+        return self._fencing_token
 
-    def is_held(self) -> bool:
+    def is_leader(self) -> bool:
         return self._clock.monotonic() < self._until_s
 
     async def renew(self) -> bool:
-        """Take the duty if it is free, keep it if it is ours; tell whether we hold it now."""
+        """Acquire the lease if it is free, renew it if it is ours; tell whether we are the leader now."""
         # Our term ends no later than the one in the database, which begins after this.
-        began_s, had = self._clock.monotonic(), self.is_held()
-        fence = await self._duties.hold(self._name, self._holder, TERM)
-        if fence is None:
+        began_s, had = self._clock.monotonic(), self.is_leader()
+        fencing_token = await self._duties.acquire_or_renew(self._name, self._holder, LEASE_TERM)
+        if fencing_token is None:
             self._until_s = -math.inf
             if had:
-                log.warning("duty.lost", duty=self._name, fence=self._fence)
+                log.warning("leadership.lost", leadership=self._name, fencing_token=self._fencing_token)
             return False
-        self._begin(fence, began_s)
+        self._begin(fencing_token, began_s)
         return True
 
-    async def lay_down(self) -> None:
-        """Free the duty, so that nobody has to wait for the end of the term."""
+    async def release(self) -> None:
+        """Release the lease, so that no replica has to wait for the end of the term."""
         self._until_s = -math.inf
-        await self._duties.lay_down(self._name, self._holder)
+        await self._duties.release(self._name, self._holder)
 
     @contextlib.asynccontextmanager
-    async def borrowed(self) -> AsyncIterator[None]:
-        if self.is_held():
+    async def acquired(self) -> AsyncIterator[None]:
+        if self.is_leader():
             yield
             return
         began_s = self._clock.monotonic()
-        self._begin(await self._duties.seize(self._name, self._holder, TERM), began_s)
+        self._begin(await self._duties.force_acquire(self._name, self._holder, LEASE_TERM), began_s)
         try:
             yield
         finally:
             # Should that fail, the term ends by itself.
             with contextlib.suppress(StoreUnavailable):
-                await self.lay_down()
+                await self.release()
 
-    def _begin(self, fence: int, began_s: float) -> None:
-        if fence != self._fence:
-            log.info("duty.taken", duty=self._name, fence=fence)
-        self._fence = fence
-        self._until_s = began_s + TERM.total_seconds()
+    def _begin(self, fencing_token: int, began_s: float) -> None:
+        if fencing_token != self._fencing_token:
+            log.info("leadership.acquired", leadership=self._name, fencing_token=fencing_token)
+        self._fencing_token = fencing_token
+        self._until_s = began_s + LEASE_TERM.total_seconds()

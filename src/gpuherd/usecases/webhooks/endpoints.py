@@ -1,20 +1,28 @@
-"""The endpoints by heart: a change must know whom to tell without asking the database first."""
+"""Webhook endpoints.
+
+A cache of them for the event recorder, and their management (add, rotate, enable, remove).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
-from gpuherd.clock import Clock
-from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
-from gpuherd.domain.webhook_keys import KeyRing
+from gpuherd.clock import Clock, Ids
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
+from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.webhooks.endpoint import ID_PREFIX, WebhookEndpoint
+from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.ports.webhooks import WebhookEndpoints
 
 log = structlog.get_logger()
 
 
-class EndpointDirectory:
+class EndpointCache:
     """Knows the endpoints as they were at the last refresh: at once after a change here, soon after one of
     another replica."""
 
@@ -30,7 +38,7 @@ class EndpointDirectory:
 
     async def refresh(self) -> None:
         """Learn them anew; what was known stays known while the store is away."""
-        self._known = await self._endpoints.everyone()
+        self._known = await self._endpoints.list_all()
 
     async def find(self, endpoint_id: str) -> WebhookEndpoint | None:
         """Return one as it is now, or None if it was removed."""
@@ -41,7 +49,7 @@ class EndpointDirectory:
 
     def secrets(self, endpoint: WebhookEndpoint) -> tuple[Secret, ...]:
         """Return what signs for it now; none if the root key is lost."""
-        return self._keys.signing(endpoint, self._clock.now())
+        return self._keys.signing_secrets(endpoint, self._clock.now())
 
     async def disable(self, endpoint: WebhookEndpoint, reason: str) -> None:
         """Send nothing more there until somebody enables it. Quiet if it was changed or removed meanwhile."""
@@ -51,3 +59,96 @@ class EndpointDirectory:
             return
         log.warning("webhook.endpoint_disabled", endpoint_id=endpoint.id, reason=reason)
         await self.refresh()
+
+
+log = structlog.get_logger()
+
+# Each of them is a row and a job for every event, written in the event's own transaction.
+ENDPOINTS_MAX = 20
+
+
+@dataclass(frozen=True)
+class EndpointWithSecret:
+    """An endpoint with its secret, which is shown at this moment and never again."""
+
+    endpoint: WebhookEndpoint
+    secret: Secret
+
+
+@dataclass(frozen=True)
+class ManageEndpoints:
+    """Each change is known in this process before it is answered."""
+
+    endpoints: WebhookEndpoints
+    endpoint_cache: EndpointCache
+    keys: KeyRing
+    clock: Clock
+    ids: Ids
+
+    async def add(
+        self, url: str, events: tuple[str, ...] = (), label: str = "", *, caller: Caller = SYSTEM_CALLER
+    ) -> EndpointWithSecret:
+        """Make an endpoint; it hears of what happens from now on."""
+        if len(await self.endpoints.list_all()) >= ENDPOINTS_MAX:
+            raise Conflict(
+                f"there are {ENDPOINTS_MAX} endpoints already; remove one first",
+                code="TOO_MANY_WEBHOOK_ENDPOINTS",
+            )
+        endpoint = WebhookEndpoint(
+            id=self.ids.new(ID_PREFIX),
+            url=url,
+            created_at=self.clock.now(),
+            root=self.keys.newest,
+            events=events,
+            label=label,
+        )
+        audit_record = self._audit_record(caller, "create", endpoint.id, after=redact_query(url))
+        await self.endpoints.add(endpoint, audit_record)
+        await self.endpoint_cache.refresh()
+        log.info("webhook.endpoint_added", endpoint_id=endpoint.id)
+        return EndpointWithSecret(endpoint, self.keys.secret(endpoint))
+
+    async def list_all(self) -> tuple[WebhookEndpoint, ...]:
+        """Return all, oldest first."""
+        return await self.endpoints.list_all()
+
+    async def get(self, endpoint_id: str) -> WebhookEndpoint:
+        """Return one; `NotFound` if there is none."""
+        return await self.endpoints.get(endpoint_id)
+
+    async def remove(self, endpoint_id: str, *, caller: Caller = SYSTEM_CALLER) -> None:
+        """Forget an endpoint; what is still on its way there becomes a dead letter."""
+        await self.endpoints.remove(endpoint_id, self._audit_record(caller, "remove", endpoint_id))
+        await self.endpoint_cache.refresh()
+        log.info("webhook.endpoint_removed", endpoint_id=endpoint_id)
+
+    async def rotate(self, endpoint_id: str, *, caller: Caller = SYSTEM_CALLER) -> EndpointWithSecret:
+        """Give an endpoint a new secret; for a day the one before it signs too."""
+        before = await self.endpoints.get(endpoint_id)
+        after = before.rotated(self.keys.newest, self.clock.now())
+        generations = (str(before.generation), str(after.generation))
+        await self._change(before, after, self._audit_record(caller, "rotate", endpoint_id, *generations))
+        log.info("webhook.endpoint_rotated", endpoint_id=endpoint_id, generation=after.generation)
+        return EndpointWithSecret(after, self.keys.secret(after))
+
+    async def enable(self, endpoint_id: str, *, caller: Caller = SYSTEM_CALLER) -> WebhookEndpoint:
+        """Switch an endpoint on again."""
+        before = await self.endpoints.get(endpoint_id)
+        audit_record = self._audit_record(caller, "enable", endpoint_id, before.disabled_reason)
+        await self._change(before, before.enabled(), audit_record)
+        return before.enabled()
+
+    def _audit_record(
+        self, caller: Caller, what: str, endpoint_id: str, before: str = "", after: str = ""
+    ) -> AuditRecord:
+        return caller.audit_record(f"webhook_endpoint.{what}", endpoint_id, self.clock.now(), before, after)
+
+    async def _change(
+        self, before: WebhookEndpoint, after: WebhookEndpoint, audit_record: AuditRecord
+    ) -> None:
+        await self.endpoints.change(before, after, audit_record)
+        await self.endpoint_cache.refresh()
+
+    def knows_secret(self, endpoint: WebhookEndpoint) -> bool:
+        """Tell whether its secret can still be derived; if not, only a rotation helps."""
+        return self.keys.knows(endpoint)

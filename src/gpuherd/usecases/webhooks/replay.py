@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import Delivery
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
-from gpuherd.ports.store import Outbox
+from gpuherd.ports.instances import Outbox
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery
-from gpuherd.usecases.activity import Activities
+from gpuherd.usecases.jobs.kinds import JobFactory
 
-BATCH = 100
+REPLAY_BATCH = 100
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ReplayWebhooks:
 
     outbox: Outbox
     log: DeliveryLog
-    activities: Activities
+    job_factory: JobFactory
     clock: Clock
 
     async def one(self, delivery_id: str) -> Delivery:
@@ -34,7 +34,9 @@ class ReplayWebhooks:
 
     async def since(self, moment: datetime, state: DeliveryFilter, endpoint_id: str | None = None) -> int:
         """Replay all that was made since then and failed, or was given up; return how many."""
-        query = DeliveryQuery(state, endpoint_id=endpoint_id, since=moment, limit=BATCH, oldest_first=True)
+        query = DeliveryQuery(
+            state, endpoint_id=endpoint_id, since=moment, limit=REPLAY_BATCH, oldest_first=True
+        )
         replayed = 0
         while True:
             page = await self.log.page(query)
@@ -46,4 +48,4 @@ class ReplayWebhooks:
 
     def _again(self, deliveries: Iterable[Delivery]) -> list[tuple[Delivery, NewJob]]:
         now = self.clock.now()
-        return [(it.again(now), self.activities.sending(it)) for it in deliveries]
+        return [(it.reset_for_replay(now), self.job_factory.delivery_job(it)) for it in deliveries]

@@ -1,4 +1,4 @@
-"""Try: send one test event right away and tell how it went, before anything depends on it."""
+"""Sends one test event right away, and says how it went."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
-from gpuherd.domain.events import WEBHOOK_TEST
-from gpuherd.domain.secret import Secret
-from gpuherd.ports.webhook_sender import DeliveryResult, WebhookSender
-from gpuherd.ports.webhooks import WebhookEndpoints
-from gpuherd.usecases.describe import iso
-from gpuherd.usecases.endpoint_directory import EndpointDirectory
+from gpuherd.domain.instance.events import WEBHOOK_TEST
+from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
+from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.webhooks.endpoints import EndpointCache
 
 
 @dataclass(frozen=True)
-class Tried:
+class WebhookTestResult:
     """How the test went. What the receiver wrote is not in it."""
 
     event_id: str
@@ -25,23 +24,23 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class TryWebhook:
+class SendTestWebhook:
     """The event goes the same guarded way, with the same signature, as every other."""
 
     sender: WebhookSender
     endpoints: WebhookEndpoints
-    directory: EndpointDirectory
+    endpoint_cache: EndpointCache
     clock: Clock
     ids: Ids
 
-    async def url(self, url: str) -> Tried:
+    async def url(self, url: str) -> WebhookTestResult:
         """Send one to an address that instances may bring along."""
         return await self._try(url, None, None)
 
-    async def endpoint(self, endpoint_id: str) -> Tried:
+    async def endpoint(self, endpoint_id: str) -> WebhookTestResult:
         """Send one to an endpoint, disabled or not; `NotFound` if there is none."""
         endpoint = await self.endpoints.get(endpoint_id)
-        secrets = self.directory.secrets(endpoint)
+        secrets = self.endpoint_cache.secrets(endpoint)
         if not secrets:
             raise Conflict(
                 "the root key of this endpoint's secret is lost; rotate the secret first",
@@ -49,9 +48,11 @@ class TryWebhook:
             )
         return await self._try(endpoint.url, endpoint.id, secrets)
 
-    async def _try(self, url: str, endpoint_id: str | None, secrets: tuple[Secret, ...] | None) -> Tried:
+    async def _try(
+        self, url: str, endpoint_id: str | None, secrets: tuple[Secret, ...] | None
+    ) -> WebhookTestResult:
         now, event_id = self.clock.now(), self.ids.new("msg_")
         data = {"endpointId": endpoint_id, "message": "a test of gpuherd's webhooks; nothing happened"}
         event = {"type": WEBHOOK_TEST, "timestamp": iso(now), "data": data}
         body = json.dumps(event, separators=(",", ":")).encode()
-        return Tried(event_id, url, await self.sender.send(url, event_id, body, now, secrets))
+        return WebhookTestResult(event_id, url, await self.sender.send(url, event_id, body, now, secrets))

@@ -13,14 +13,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.changes import add_instance
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.prepared import PreparedInsert
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import event, instance, job
-from gpuherd.adapters.sql.together import run_together
-from gpuherd.ports.store import Change
+from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.group_commit import run_batch
+from gpuherd.adapters.sql.instances.write import add_instance
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import event, instance, job
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_turn_job, an_instance, instance_id
 from tests.support.databases import migrate_file
 from tests.support.fake_clock import START
@@ -58,7 +58,7 @@ async def test_all_rows_are_there_after_the_commit(database: Database, count: in
 
     def work(connection: sa.Connection) -> None:
         for n in range(count):
-            INSERT.run_later(connection, {"id": n, "word": f"word {n}"})
+            INSERT.defer(connection, {"id": n, "word": f"word {n}"})
 
     await database.write(work)
     assert await rows(database, tally) == [(n, f"word {n}") for n in range(count)]
@@ -67,9 +67,9 @@ async def test_all_rows_are_there_after_the_commit(database: Database, count: in
 
 async def test_whoever_asks_next_finds_them(database: Database) -> None:
     def work(connection: sa.Connection) -> list[str]:
-        INSERT.run_later(connection, {"id": 1, "word": "one"})
+        INSERT.defer(connection, {"id": 1, "word": "one"})
         found = list(connection.execute(sa.select(tally.c.word)).scalars())
-        INSERT.run_later(connection, {"id": 2, "word": "two"})
+        INSERT.defer(connection, {"id": 2, "word": "two"})
         INSERT.run(connection, {"id": 3, "word": "three"})
         return found + list(connection.execute(sa.select(tally.c.word)).scalars())
 
@@ -78,16 +78,16 @@ async def test_whoever_asks_next_finds_them(database: Database) -> None:
 
 async def test_one_that_breaks_a_rule_takes_no_other_with_it(database: Database) -> None:
     def adding(n: int) -> Any:
-        return lambda c: INSERT.run_later(c, {"id": n, "word": "x"})
+        return lambda c: INSERT.defer(c, {"id": n, "word": "x"})
 
-    outcomes = run_together(database._transactions, [adding(1), adding(2), adding(1), adding(3)])
+    outcomes = run_batch(database._transactions, [adding(1), adding(2), adding(1), adding(3)])
     assert [type(problem) for _, problem in outcomes] == [type(None), type(None), IntegrityError, type(None)]
     assert [row.id for row in await rows(database, tally)] == [1, 2, 3]
 
 
 async def test_nothing_of_what_failed_comes_later(database: Database) -> None:
     def work(connection: sa.Connection) -> None:
-        INSERT.run_later(connection, {"id": 1, "word": "never"})
+        INSERT.defer(connection, {"id": 1, "word": "never"})
         raise KeyError("changed my mind")
 
     with pytest.raises(KeyError):
@@ -103,7 +103,7 @@ def launching(n: int) -> Any:
 
 async def test_many_new_instances_go_in_with_a_handful_of_statements(database: Database) -> None:
     seen = statements(database)
-    outcomes = run_together(database._transactions, [launching(n) for n in range(1, 65)])
+    outcomes = run_batch(database._transactions, [launching(n) for n in range(1, 65)])
     assert all(problem is None for _, problem in outcomes)
     assert len(await rows(database, instance)) == len(await rows(database, job)) == 64
     assert len(seen) < 10
@@ -115,7 +115,7 @@ async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(d
 
     works = [launching(1), launching(2), others(50), launching(3), others(51), others(52), launching(4)]
     for _ in range(2):
-        assert all(problem is None for _, problem in run_together(database._transactions, works[:]))
+        assert all(problem is None for _, problem in run_batch(database._transactions, works[:]))
         works = [launching(n) for n in (11, 12)]
     queued = {row.id: row.payload.decode() for row in await rows(database, queue)}
     assert {row.queue_id: row.id for row in await rows(database, job)} == queued
@@ -126,7 +126,7 @@ async def test_an_instance_whose_name_for_ever_is_taken_is_refused_alone(databas
     twice = replace(an_instance(2), name="twice")
     again = Change(twice, jobs=(a_turn_job(7),))
     works = [launching(1), launching(2), lambda c: add_instance(c, again, START), launching(3)]
-    outcomes = run_together(database._transactions, works)
+    outcomes = run_batch(database._transactions, works)
     assert [problem is None for _, problem in outcomes] == [True, True, False, True]
     assert [row.id for row in await rows(database, instance)] == [instance_id(n) for n in (1, 2, 3)]
     assert len(await rows(database, job)) == 3

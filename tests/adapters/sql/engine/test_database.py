@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.writer import BATCH_MAX
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.group_commit import BATCH_MAX
 from gpuherd.domain.errors import Conflict, StoreUnavailable
-from tests.adapters.sql.blocked_writer import PATIENCE_S, count, held_writer, note, texts, writing
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, count, held_writer, note, texts, writing
 
 reply = sa.table("reply", sa.column("to_text"))
 
@@ -156,9 +156,9 @@ class TestCancelledCallers:
 
     async def test_the_bell_rings_for_them_too(self, database: Database) -> None:
         rung = asyncio.Event()
-        database.doorbell = rung.set
+        database.on_commit_wake = rung.set
         async with held_writer(database):
-            waiting = asyncio.create_task(database.write(writing("a job"), rings=True))
+            waiting = asyncio.create_task(database.write(writing("a job"), wakes_workers=True))
             await asyncio.sleep(0)
             waiting.cancel()
         async with asyncio.timeout(PATIENCE_S):
@@ -170,17 +170,17 @@ class TestBell:
     async def test_it_rings_after_the_commit_and_only_when_asked(self, database: Database) -> None:
         seen: list[int] = []
         commits = count(database, "commit")
-        database.doorbell = lambda: seen.append(len(commits))
+        database.on_commit_wake = lambda: seen.append(len(commits))
         await database.write(writing("quiet"))
         assert seen == []
-        await database.write(writing("loud"), rings=True)
+        await database.write(writing("loud"), wakes_workers=True)
         assert seen == [2]
 
     async def test_it_is_silent_when_nothing_was_written(self, database: Database) -> None:
         seen: list[int] = []
-        database.doorbell = lambda: seen.append(1)
+        database.on_commit_wake = lambda: seen.append(1)
         with pytest.raises(ValueError, match="no"):
-            await database.write(raising(ValueError("no")), rings=True)
+            await database.write(raising(ValueError("no")), wakes_workers=True)
         assert seen == []
 
 

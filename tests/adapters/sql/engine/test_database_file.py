@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.engines import READERS
-from tests.adapters.sql.blocked_writer import PATIENCE_S, writing
+from gpuherd.adapters.sql.engine.database import READERS, Database
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, writing
 
 MEANT = {
     "journal_mode": "wal",

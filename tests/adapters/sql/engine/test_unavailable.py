@@ -15,9 +15,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import BUSY_TIMEOUT_S, Database
+from gpuherd.adapters.sql.engine.database import BUSY_TIMEOUT_S, Database
 from gpuherd.domain.errors import StoreUnavailable
-from tests.adapters.sql.blocked_writer import held_writer, texts, writing
+from tests.adapters.sql.engine.blocked_writer import held_writer, texts, writing
 from tests.support.builders import instance_id
 from tests.support.databases import Store, migrate_file
 from tests.support.fake_clock import FakeClock
@@ -112,7 +112,7 @@ class TestLost:
 
     async def test_a_server_that_is_not_there_is_unavailable(self, tmp_path: Path) -> None:
         url = f"postgresql+psycopg:///gpuherd?host={tmp_path}"
-        with closing(Database(url, away_limit_s=0.05)) as database:
+        with closing(Database(url, reconnect_limit_s=0.05)) as database:
             with pytest.raises(StoreUnavailable):
                 await database.write(writing("nowhere"))
             with pytest.raises(StoreUnavailable):
@@ -126,8 +126,8 @@ LOOKS: dict[str, Callable[[Store], Any]] = {
     "job": lambda store: store.jobs.get("job_1"),
     "delivery": lambda store: store.outbox.get("msg_1"),
     "installation": lambda store: store.flags.get("creates_blocked"),
-    "sighting": lambda store: store.sightings.all_known(),
-    "list_record": lambda store: store.sightings.last_list(),
+    "sighting": lambda store: store.observations.all_known(),
+    "list_record": lambda store: store.observations.last_list(),
 }
 
 
@@ -155,7 +155,7 @@ class TestNeverNotFound:
     async def test_a_turn_that_cannot_be_begun_is_not_taken_for_a_busy_one(self, store: Store) -> None:
         store.database.write_now(lambda c: c.exec_driver_sql("ALTER TABLE instance RENAME TO gone"))
         with pytest.raises(StoreUnavailable):
-            await store.turns.begin(instance_id(1), None)
+            await store.turns.acquire(instance_id(1), None)
 
 
 class TestDiscretion:

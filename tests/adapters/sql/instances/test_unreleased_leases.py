@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
-from gpuherd.ports.store import Change, Turn
+from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import an_instance, instance_id
 from tests.support.databases import Store, migrate_file
 from tests.support.fake_clock import FakeClock
@@ -31,30 +31,30 @@ def store(path: Path) -> Iterator[Store]:
         yield Store(database, FakeClock())
 
 
-async def lost_end(store: Store, path: Path) -> Turn:
+async def lost_end(store: Store, path: Path) -> LeasedInstance:
     """Begin a turn, and end it while nothing can be written."""
     await store.instances.add(Change(an_instance()))
-    turn = await store.turns.begin(instance_id(1), None)
+    turn = await store.turns.acquire(instance_id(1), None)
     assert turn is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
         somebody.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
-            await store.turns.end(turn)
+            await store.turns.release(turn)
         somebody.execute("ROLLBACK")
     return turn
 
 
 async def test_the_next_turn_of_the_same_process_need_not_wait(store: Store, path: Path) -> None:
     lost = await lost_end(store, path)
-    turn = await store.turns.begin(instance_id(1), None)
+    turn = await store.turns.acquire(instance_id(1), None)
     assert turn is not None
     assert turn.token != lost.token
     with pytest.raises(StaleWrite):
         await store.turns.save(lost, Change(lost.instance))
-    assert await store.turns.begin(instance_id(1), None) is None, "only that one turn was known to be over"
+    assert await store.turns.acquire(instance_id(1), None) is None, "only that one turn was known to be over"
 
 
 async def test_others_cannot_know_and_wait(store: Store, path: Path) -> None:
     await lost_end(store, path)
     with closing(Database(f"sqlite:///{path}")) as database:
-        assert await Store(database, FakeClock(), seed=2).turns.begin(instance_id(1), None) is None
+        assert await Store(database, FakeClock(), seed=2).turns.acquire(instance_id(1), None) is None

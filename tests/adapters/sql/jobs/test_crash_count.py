@@ -6,11 +6,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.crash_count import CRASHES_MAX, count_crashes
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import job
+from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX, count_crashes
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import job
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_turn_job, an_instance
 from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
@@ -46,7 +46,7 @@ async def test_f55_the_job_in_which_every_process_ends_is_given_up(tmp_path: Pat
     assert poison.status is JobStatus.FAILED
     assert "5 times in a row" in poison.error
     assert (await store.jobs.get(a_turn_job(2).id)).status is not JobStatus.FAILED
-    assert (await store.jobs.unattended(10)).instances == (), "its instance is left alone for a while"
+    assert (await store.jobs.unscheduled(10)).instances == (), "its instance is left alone for a while"
 
 
 async def test_f55_a_process_that_ends_elsewhere_starts_the_count_anew(tmp_path: Path) -> None:

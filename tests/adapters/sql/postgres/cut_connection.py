@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tests.adapters.sql.blocked_writer import PATIENCE_S
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 
 COMMIT = b"COMMIT\0"
 
@@ -26,7 +26,7 @@ class Cut(Enum):
     HELD = auto()
 
 
-class CutLine:
+class CutConnection:
     """Passes everything on, until a commit for which a cut was planned."""
 
     def __init__(self, libpq_url: str):
@@ -104,15 +104,15 @@ def _hang_up(end: socket.socket, how: int = socket.SHUT_RDWR) -> None:
 
 
 @contextmanager
-def cut_line(libpq_url: str) -> Iterator[CutLine]:
+def cut_connection(libpq_url: str) -> Iterator[CutConnection]:
     """Give a line to the server of this URL."""
-    line = CutLine(libpq_url)
+    line = CutConnection(libpq_url)
     try:
         yield line
     finally:
         line.close()
 
 
-async def until_cut(line: CutLine) -> None:
+async def until_cut(line: CutConnection) -> None:
     """Wait for the cut."""
     assert await asyncio.to_thread(line.cut.wait, PATIENCE_S)

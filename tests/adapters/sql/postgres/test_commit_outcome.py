@@ -10,26 +10,26 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import transactions
-from gpuherd.adapters.sql.change_notice import CHANNEL, note_change
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.server.lost_commit import Fate, judge
+from gpuherd.adapters.sql.engine import transactions
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.postgres.commit_outcome import CommitOutcome, interpret_status
+from gpuherd.adapters.sql.postgres.notify import CHANNEL, record_change
 from gpuherd.domain.errors import Conflict, StoreOutcomeUnknown, StoreUnavailable
-from gpuherd.entrypoints.http.problems import problem_of
-from tests.adapters.sql.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
-from tests.adapters.sql.server.cut_line import Cut, CutLine, cut_line, until_cut
+from gpuherd.entrypoints.problems import problem_of
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
+from tests.adapters.sql.postgres.cut_connection import Cut, CutConnection, cut_connection, until_cut
 
 COUNTED = "CREATE TABLE counted (n INTEGER)"
 
 
 @pytest.fixture
-def line(postgres_url: str) -> Iterator[CutLine]:
-    with cut_line(postgres_url) as line:
+def line(postgres_url: str) -> Iterator[CutConnection]:
+    with cut_connection(postgres_url) as line:
         yield line
 
 
 @pytest.fixture
-def far(line: CutLine, postgres: Database) -> Iterator[Database]:
+def far(line: CutConnection, postgres: Database) -> Iterator[Database]:
     """The database at the other end of the line; `postgres` is the same one, seen from beside it."""
     postgres.migrate_with(lambda c: c.exec_driver_sql(COUNTED).close())
     with closing(Database(line.url)) as database:
@@ -48,7 +48,7 @@ def counting(runs: list[int]) -> Callable[[sa.Connection], int]:
     return work
 
 
-def cutting(line: CutLine, cut: Cut) -> Callable[[sa.Connection], str]:
+def cutting(line: CutConnection, cut: Cut) -> Callable[[sa.Connection], str]:
     """Work that has the line cut at the commit of the first transaction that it is in."""
     planned = [cut]
 
@@ -66,7 +66,7 @@ async def counted(database: Database) -> int:
 @pytest.mark.postgres
 class TestOne:
     async def test_what_was_kept_is_not_done_again(
-        self, far: Database, postgres: Database, line: CutLine
+        self, far: Database, postgres: Database, line: CutConnection
     ) -> None:
         runs: list[int] = []
         line.cuts = [Cut.AFTER]
@@ -74,7 +74,7 @@ class TestOne:
         assert (len(runs), await counted(postgres)) == (1, 1)
 
     async def test_what_was_undone_is_done_again(
-        self, far: Database, postgres: Database, line: CutLine
+        self, far: Database, postgres: Database, line: CutConnection
     ) -> None:
         runs: list[int] = []
         line.cuts = [Cut.BEFORE]
@@ -82,13 +82,13 @@ class TestOne:
         assert (len(runs), await counted(postgres)) == (2, 1)
 
     async def test_others_hear_of_what_was_kept_and_only_of_that(
-        self, far: Database, postgres_url: str, line: CutLine
+        self, far: Database, postgres_url: str, line: CutConnection
     ) -> None:
         def changing(name: str) -> Callable[[sa.Connection], None]:
-            return lambda connection: note_change(connection, name)
+            return lambda connection: record_change(connection, name)
 
         def failing(connection: sa.Connection) -> None:
-            note_change(connection, "undone")
+            record_change(connection, "undone")
             raise Conflict("no")
 
         with psycopg.connect(postgres_url, autocommit=True) as somebody:
@@ -103,7 +103,7 @@ class TestOne:
 
     @pytest.mark.parametrize(("kept", "runs_needed"), [(True, 1), (False, 2)])
     async def test_what_is_not_decided_yet_is_waited_for(
-        self, far: Database, postgres: Database, line: CutLine, kept: bool, runs_needed: int
+        self, far: Database, postgres: Database, line: CutConnection, kept: bool, runs_needed: int
     ) -> None:
         runs: list[int] = []
         line.cuts = [Cut.HELD]
@@ -118,9 +118,9 @@ class TestOne:
         assert (len(runs), await counted(postgres)) == (runs_needed, 1)
 
     async def test_what_cannot_be_told_is_called_unknown_and_not_unchanged(
-        self, far: Database, postgres: Database, line: CutLine, monkeypatch: pytest.MonkeyPatch
+        self, far: Database, postgres: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "ASK_LIMIT_S", 0.1)
+        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
         runs: list[int] = []
         line.cuts = [Cut.HELD]
         with pytest.raises(StoreOutcomeUnknown, match="Idempotency-Key"):
@@ -129,9 +129,9 @@ class TestOne:
         assert (len(runs), await counted(postgres)) == (1, 1)
 
     async def test_a_line_that_stays_cut_does_not_hold_the_writer_for_ever(
-        self, far: Database, line: CutLine, monkeypatch: pytest.MonkeyPatch
+        self, far: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "ASK_LIMIT_S", 0.1)
+        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
 
         def cut_and_stay(connection: sa.Connection) -> None:
             connection.execute(sa.insert(note).values(text="maybe"))
@@ -148,7 +148,7 @@ class TestOne:
 class TestTogether:
     @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
     async def test_each_is_done_once_and_told_so(
-        self, far: Database, postgres: Database, line: CutLine, cut: Cut
+        self, far: Database, postgres: Database, line: CutConnection, cut: Cut
     ) -> None:
         async with held_writer(far):
             tasks = [asyncio.create_task(far.write(writing(f"n{n}"))) for n in range(5)]
@@ -157,9 +157,9 @@ class TestTogether:
         assert await texts(postgres) == ["held", *(f"n{n}" for n in range(5))]
 
     async def test_all_hear_that_it_is_unknown(
-        self, far: Database, line: CutLine, monkeypatch: pytest.MonkeyPatch
+        self, far: Database, line: CutConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "ASK_LIMIT_S", 0.1)
+        monkeypatch.setattr(transactions, "OUTCOME_QUERY_LIMIT_S", 0.1)
         async with held_writer(far):
             tasks = [asyncio.create_task(far.write(writing(f"n{n}"))) for n in range(3)]
             tasks.append(asyncio.create_task(far.write(cutting(line, Cut.HELD))))
@@ -179,19 +179,21 @@ class TestTogether:
 @pytest.mark.parametrize(
     ("status", "same_epoch", "fate"),
     [
-        ("committed", True, Fate.KEPT),
-        ("aborted", True, Fate.UNDONE),
+        ("committed", True, CommitOutcome.COMMITTED),
+        ("aborted", True, CommitOutcome.ROLLED_BACK),
         ("in progress", True, None),
-        (None, True, Fate.UNKNOWN),
+        (None, True, CommitOutcome.UNKNOWN),
         # After a crash the number may have been given out a second time.
-        ("committed", False, Fate.UNKNOWN),
-        ("aborted", False, Fate.UNDONE),
-        ("in progress", False, Fate.UNDONE),
-        (None, False, Fate.UNKNOWN),
+        ("committed", False, CommitOutcome.UNKNOWN),
+        ("aborted", False, CommitOutcome.ROLLED_BACK),
+        ("in progress", False, CommitOutcome.ROLLED_BACK),
+        (None, False, CommitOutcome.UNKNOWN),
     ],
 )
-def test_what_the_answers_of_the_server_mean(status: str | None, same_epoch: bool, fate: Fate | None) -> None:
-    assert judge(status, same_epoch=same_epoch) is fate
+def test_what_the_answers_of_the_server_mean(
+    status: str | None, same_epoch: bool, fate: CommitOutcome | None
+) -> None:
+    assert interpret_status(status, same_epoch=same_epoch) is fate
 
 
 def test_over_http_it_is_a_503_that_says_how_to_repeat_it() -> None:

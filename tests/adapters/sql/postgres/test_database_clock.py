@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.server import agreed_clock
-from gpuherd.adapters.sql.server.agreed_clock import AgreedClock, database_time
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.postgres import database_clock
+from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock, database_time
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.support.fake_clock import START, FakeClock
@@ -43,13 +43,13 @@ class Source:
         return answer
 
 
-def differences(agreed: AgreedClock, clock: FakeClock) -> float:
+def differences(agreed: DatabaseClock, clock: FakeClock) -> float:
     return (agreed.now() - clock.now()).total_seconds()
 
 
 async def test_it_goes_by_the_database() -> None:
     clock = FakeClock()
-    agreed = AgreedClock(clock, Source(clock, -90.0))
+    agreed = DatabaseClock(clock, Source(clock, -90.0))
     assert agreed.now() == START
     await agreed.adjust()
     assert agreed.now() == START - timedelta(seconds=90)
@@ -59,7 +59,7 @@ async def test_it_goes_by_the_database() -> None:
 
 async def test_what_passes_and_how_to_wait_is_the_systems_affair() -> None:
     clock = FakeClock()
-    agreed = AgreedClock(clock, Source(clock, 50.0))
+    agreed = DatabaseClock(clock, Source(clock, 50.0))
     await agreed.adjust()
     assert agreed.monotonic() == clock.monotonic()
     sleeping = asyncio.create_task(agreed.sleep(5))
@@ -73,7 +73,7 @@ async def test_the_sample_with_the_shortest_way_counts() -> None:
     clock = FakeClock()
     # All of the delay is on one side: the worst that can be. The second is the best by far.
     source = Source(clock, 10.0, (4.0, 0.0), (0.0, 0.2), (0.0, 3.0))
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     await agreed.adjust()
     assert source.asked == 3
     assert differences(agreed, clock) == pytest.approx(9.9)
@@ -87,7 +87,7 @@ async def test_it_is_never_wrong_by_more_than_the_shortest_way(
     ahead_s: float, ways: list[tuple[float, float]]
 ) -> None:
     clock = FakeClock()
-    agreed = AgreedClock(clock, Source(clock, ahead_s, *ways))
+    agreed = DatabaseClock(clock, Source(clock, ahead_s, *ways))
     await agreed.adjust()
     half_s = min(map(sum, ways)) / 2
     # As far as the sample may be wrong, and as far as it may differ before it counts.
@@ -98,7 +98,7 @@ async def test_it_is_never_wrong_by_more_than_the_shortest_way(
 async def test_it_does_not_tremble(way_s: float, change_s: float, follows: bool) -> None:
     clock = FakeClock()
     source = Source(clock, 1.0, (way_s, way_s))
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     await agreed.adjust()
     before = agreed.offset
     source.ahead_s += change_s
@@ -109,7 +109,7 @@ async def test_it_does_not_tremble(way_s: float, change_s: float, follows: bool)
 async def test_an_answer_that_took_long_moves_it_only_when_it_must() -> None:
     clock = FakeClock()
     source = Source(clock, 1.0, (0.0, 0.0))
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     await agreed.adjust()
     source.ways = [(1.0, 1.0)]
     source.ahead_s = 1.9
@@ -123,7 +123,7 @@ async def test_an_answer_that_took_long_moves_it_only_when_it_must() -> None:
 async def test_a_database_that_is_away_changes_nothing() -> None:
     clock = FakeClock()
     source = Source(clock, 30.0)
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     await agreed.adjust()
     source.is_away = True
     await agreed.adjust()
@@ -133,7 +133,7 @@ async def test_a_database_that_is_away_changes_nothing() -> None:
 async def test_a_step_of_the_own_clock_is_made_good_at_the_next_look() -> None:
     clock = FakeClock()
     source = Source(clock, 0.0)
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     await agreed.adjust()
     clock.jump_wall(-600)
     source.ahead_s = 600.0
@@ -154,10 +154,10 @@ class Warnings:
 
 async def test_a_clock_that_is_far_off_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Warnings()
-    monkeypatch.setattr(agreed_clock, "log", log)
+    monkeypatch.setattr(database_clock, "log", log)
     clock = FakeClock()
     source = Source(clock, -2.5)
-    agreed = AgreedClock(clock, source)
+    agreed = DatabaseClock(clock, source)
     for ahead_s in (-2.5, -2.5, -3.0, 0.5, 0.5, 2.5):
         source.ahead_s = ahead_s
         await agreed.adjust()
@@ -171,7 +171,7 @@ async def test_two_machines_agree_through_a_real_database(postgres: Database) ->
             return super().now() - timedelta(seconds=100)
 
     ask = partial(database_time, postgres)
-    right, slow = AgreedClock(SystemClock(), ask), AgreedClock(Slow(), ask)
+    right, slow = DatabaseClock(SystemClock(), ask), DatabaseClock(Slow(), ask)
     await right.adjust()
     await slow.adjust()
     assert slow.now().tzinfo is UTC

@@ -14,16 +14,15 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_bounds import bounded, unbounded
+from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments, with_timeouts, without_timeouts
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.failures import is_broken, may_pass
-from gpuherd.adapters.sql.migrate import MIGRATION_LOCK, migrate
-from gpuherd.adapters.sql.server.engine import link_arguments
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import breaks_connection, is_transient
+from gpuherd.adapters.sql.postgres.engine import connection_arguments
+from gpuherd.adapters.sql.schema.migrate import MIGRATION_LOCK, migrate
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
-from tests.adapters.sql.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
 from tests.support.databases import install_queue, sqlalchemy_url
 
 LIMITS = {
@@ -72,9 +71,9 @@ class TestLimits:
         def how(connection: sa.Connection) -> str:
             return str(connection.exec_driver_sql("SHOW synchronous_commit").scalar())
 
-        assert await postgres.write(how, sure=False) == "off"
+        assert await postgres.write(how, durable=False) == "off"
         assert await postgres.write(how) == "on"
-        together = await asyncio.gather(postgres.write(how, sure=False), postgres.write(how))
+        together = await asyncio.gather(postgres.write(how, durable=False), postgres.write(how))
         assert together == ["on", "on"]
 
     async def test_what_the_url_says_goes_before(self, postgres_url: str) -> None:
@@ -109,24 +108,24 @@ class TestLimits:
 
 
 def test_a_dead_machine_is_noticed_and_the_url_may_say_how() -> None:
-    ours = link_arguments("postgresql+psycopg://host/db")
+    ours = connection_arguments("postgresql+psycopg://host/db")
     assert (ours["connect_timeout"], ours["keepalives_idle"], ours["tcp_user_timeout"]) == (5, 10, 20_000)
-    theirs = link_arguments("postgresql+psycopg://host/db?connect_timeout=60&keepalives_idle=1")
+    theirs = connection_arguments("postgresql+psycopg://host/db?connect_timeout=60&keepalives_idle=1")
     assert not {"connect_timeout", "keepalives_idle"} & set(theirs)
     assert theirs["keepalives_count"] == 3
 
 
 def test_commits_are_sure_unless_the_url_itself_wants_it_otherwise() -> None:
-    assert "-c synchronous_commit=on" in link_arguments("postgresql+psycopg://host/db")["options"]
+    assert "-c synchronous_commit=on" in connection_arguments("postgresql+psycopg://host/db")["options"]
     theirs = "postgresql+psycopg://host/db?options=-c%20synchronous_commit%3Dremote_apply"
-    assert "synchronous_commit=on" not in link_arguments(theirs)["options"]
+    assert "synchronous_commit=on" not in connection_arguments(theirs)["options"]
 
 
 def test_the_queue_lets_the_url_go_before_but_not_in_a_change_of_the_schema() -> None:
     arguments = asyncpg_arguments("postgresql://host/db?options=-c%20lock_timeout%3D1&application_name=me")
-    ours = set(bounded(arguments)["server_settings"])
+    ours = set(with_timeouts(arguments)["server_settings"])
     assert ours == {*LIMITS, "synchronous_commit"} - {"lock_timeout", "application_name"}
-    lifted = unbounded(arguments)["server_settings"]
+    lifted = without_timeouts(arguments)["server_settings"]
     assert lifted == dict.fromkeys(set(LIMITS) - {"application_name"}, "0")
 
 
@@ -165,7 +164,7 @@ def test_what_the_codes_of_the_server_mean(postgres_url: str, code: str, broken:
     with psycopg.connect(postgres_url) as connection:
         error = error_of(connection, f"DO $$ BEGIN RAISE SQLSTATE '{code}'; END $$")
         connection.rollback()
-    assert (is_broken(error), may_pass(error)) == (broken, again)
+    assert (breaks_connection(error), is_transient(error)) == (broken, again)
 
 
 @pytest.mark.postgres
@@ -230,7 +229,7 @@ class TestSilence:
 
     @pytest.fixture
     def impatient(self, postgres_url: str) -> Iterator[Database]:
-        with closing(Database(sqlalchemy_url(postgres_url), silence_limit_s=0.3)) as database:
+        with closing(Database(sqlalchemy_url(postgres_url), response_timeout_s=0.3)) as database:
             database.migrate_with(lambda c: c.exec_driver_sql("CREATE TABLE note (text TEXT)").close())
             yield database
 

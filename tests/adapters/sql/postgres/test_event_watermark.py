@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.sql.event_horizon import Reach, Writers
+from gpuherd.adapters.sql.postgres.event_watermark import GapTracker, InFlightWriters
 
 COMMIT, UNDO, WRITE, LOOK, LISTEN = "commit", "undo", "write", "look", "listen"
 STEPS = st.lists(
@@ -38,24 +38,24 @@ class Table:
     def numbers(self, after: int) -> list[int]:
         return sorted(it for it in self.visible if it > after)
 
-    def writers(self) -> Writers:
-        return Writers(max(self.visible, default=0), frozenset(self.writing))
+    def writers(self) -> InFlightWriters:
+        return InFlightWriters(max(self.visible, default=0), frozenset(self.writing))
 
 
-def play(steps: list[tuple[str, int]]) -> tuple[Table, Reach]:
-    table, reach = Table(), Reach()
+def play(steps: list[tuple[str, int]]) -> tuple[Table, GapTracker]:
+    table, gaps = Table(), GapTracker()
     for step, who in steps:
         if step == WRITE:
             table.write(who)
         elif step == LOOK:
-            reach.count(table.numbers(reach.sure))
+            gaps.advance(table.numbers(gaps.watermark))
         elif step == LISTEN:
-            reach.hear(table.writers())
+            gaps.observe_writers(table.writers())
         else:
             table.end(who, commit=step == COMMIT)
         missing = {number for numbers in table.writing.values() for number in numbers}
-        assert all(number > reach.sure for number in missing), (steps, reach)
-    return table, reach
+        assert all(number > gaps.watermark for number in missing), (steps, gaps)
+    return table, gaps
 
 
 @given(STEPS)
@@ -65,21 +65,21 @@ def test_nothing_is_sure_that_somebody_may_still_bring(steps: list[tuple[str, in
 
 @given(STEPS)
 def test_when_all_have_ended_everything_is_sure(steps: list[tuple[str, int]]) -> None:
-    table, reach = play(steps)
+    table, gaps = play(steps)
     for who in range(4):
         table.end(who, commit=who % 2 == 0)
-    reach.hear(table.writers())
-    assert reach.sure >= max(table.visible, default=0)
+    gaps.observe_writers(table.writers())
+    assert gaps.watermark >= max(table.visible, default=0)
 
 
 def test_writers_that_never_cease_do_not_hold_up_for_ever() -> None:
-    table, reach = Table(), Reach()
+    table, gaps = Table(), GapTracker()
     for turn in range(1, 41):
         # There is always somebody writing, whom the look before has seen too, but nobody writes for ever.
         table.write(turn % 2)
         table.write(2)
         table.end(2, commit=True)
-        reach.count(table.numbers(reach.sure))
-        reach.hear(table.writers())
+        gaps.advance(table.numbers(gaps.watermark))
+        gaps.observe_writers(table.writers())
         table.end((turn + 1) % 2, commit=False)
-    assert reach.sure > 60
+    assert gaps.watermark > 60

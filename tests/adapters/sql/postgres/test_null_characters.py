@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.migrate import migrate
+from gpuherd.adapters.sql.schema.migrate import migrate
 from tests.support.databases import sqlalchemy_url
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.server.patience import FIRST_PAUSE_S, PAUSE_MAX_S, Patience, Reconnect
+from gpuherd.adapters.sql.postgres.reconnect import FIRST_PAUSE_S, PAUSE_MAX_S, Backoff, Reconnector
 from tests.support.fake_clock import FakeClock
 
 AWAY = sa.exc.DBAPIError.instance("", None, psycopg.OperationalError("away"), psycopg.Error)
@@ -49,8 +49,8 @@ class Server:
 
 
 def test_pauses_grow_to_a_limit_and_fill_the_time(waiting: Waiting) -> None:
-    patience = Patience(waiting.clock, 3.0, waiting)
-    while patience.lasts():
+    backoff = Backoff(waiting.clock, 3.0, waiting)
+    while backoff.pause_unless_expired():
         pass
     assert waiting.pauses[0] == FIRST_PAUSE_S
     assert max(waiting.pauses) == PAUSE_MAX_S
@@ -60,34 +60,34 @@ def test_pauses_grow_to_a_limit_and_fill_the_time(waiting: Waiting) -> None:
 
 def test_nobody_waits_who_is_closing(waiting: Waiting) -> None:
     waiting.is_closing = True
-    assert not Patience(waiting.clock, 3.0, waiting).lasts()
+    assert not Backoff(waiting.clock, 3.0, waiting).pause_unless_expired()
 
 
 def test_a_server_that_comes_back_is_waited_for(waiting: Waiting) -> None:
-    assert Reconnect(waiting.clock, 3.0, waiting).reach(Server(*[AWAY] * 5)) == "there"
+    assert Reconnector(waiting.clock, 3.0, waiting).retry_while_away(Server(*[AWAY] * 5)) == "there"
     assert len(waiting.pauses) == 5
 
 
 def test_after_the_limit_the_next_ones_are_refused_at_once_until_it_is_back(waiting: Waiting) -> None:
-    reconnect = Reconnect(waiting.clock, 3.0, waiting)
+    reconnect = Reconnector(waiting.clock, 3.0, waiting)
     server = Server(*[AWAY] * 100)
     with pytest.raises(sa.exc.DBAPIError):
-        reconnect.reach(server)
+        reconnect.retry_while_away(server)
     assert sum(waiting.pauses) == pytest.approx(3.0)
     waiting.pauses.clear()
     with pytest.raises(sa.exc.DBAPIError):
-        reconnect.reach(server)
+        reconnect.retry_while_away(server)
     assert waiting.pauses == []
-    assert reconnect.reach(Server()) == "there"
-    assert reconnect.reach(Server(AWAY)) == "there"
+    assert reconnect.retry_while_away(Server()) == "there"
+    assert reconnect.retry_while_away(Server(AWAY)) == "there"
     assert waiting.pauses == [FIRST_PAUSE_S]
 
 
 def test_a_dead_connection_is_replaced_without_a_pause_but_only_once(waiting: Waiting) -> None:
-    reconnect = Reconnect(waiting.clock, 0, waiting)
-    assert reconnect.reach(Server(DEAD)) == "there"
+    reconnect = Reconnector(waiting.clock, 0, waiting)
+    assert reconnect.retry_while_away(Server(DEAD)) == "there"
     with pytest.raises(sa.exc.DBAPIError):
-        reconnect.reach(Server(DEAD, DEAD))
+        reconnect.retry_while_away(Server(DEAD, DEAD))
     with pytest.raises(sa.exc.DBAPIError):
-        reconnect.reach(Server(AWAY))
+        reconnect.retry_while_away(Server(AWAY))
     assert waiting.pauses == []

@@ -14,20 +14,19 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.queue.postgres_url import asyncpg_arguments
-from gpuherd.adapters.sql.change_listener import ChangeListener
-from gpuherd.adapters.sql.change_notice import note_change
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.server.lost_commit import Fate, find_fate
-from gpuherd.adapters.sql.server.patience import Patience
-from gpuherd.adapters.sql.server.transaction_mark import Mark, mark_of
+from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.postgres.commit_outcome import CommitOutcome, query_outcome
+from gpuherd.adapters.sql.postgres.notify import ChangeListener, record_change
+from gpuherd.adapters.sql.postgres.reconnect import Backoff
+from gpuherd.adapters.sql.postgres.transaction_id import TransactionId, transaction_id_of
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
-from tests.adapters.queue.places import PostgresPlace, postgres_place
-from tests.adapters.queue.workshop import at_work, done
-from tests.adapters.sql.blocked_writer import PATIENCE_S, texts, writing
+from tests.adapters.queue.engine_harness import done, running_engine
+from tests.adapters.queue.queue_backends import PostgresBackend, postgres_backend
 from tests.adapters.sql.conftest import make_tables
-from tests.adapters.sql.server.restarts import FAST, IMMEDIATE, OwnServer, own_server
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, texts, writing
+from tests.adapters.sql.postgres.restarts import FAST, IMMEDIATE, OwnServer, own_server
 from tests.support.databases import sqlalchemy_url
 
 pytestmark = pytest.mark.postgres
@@ -48,7 +47,7 @@ def url(server: OwnServer) -> str:
 @pytest.fixture
 def postgres(url: str) -> Iterator[Database]:
     # Longer than any restart here takes, so that a slow machine does not fail the test.
-    with closing(Database(sqlalchemy_url(url), away_limit_s=PATIENCE_S)) as database:
+    with closing(Database(sqlalchemy_url(url), reconnect_limit_s=PATIENCE_S)) as database:
         database.migrate_with(make_tables)
         yield database
 
@@ -97,7 +96,7 @@ class TestStore:
     async def test_an_outage_is_waited_for_once_and_then_refused_at_once(
         self, server: OwnServer, url: str
     ) -> None:
-        with closing(Database(sqlalchemy_url(url), away_limit_s=0.3)) as database:
+        with closing(Database(sqlalchemy_url(url), reconnect_limit_s=0.3)) as database:
             database.migrate_with(make_tables)
             tries = count_tries(database)
             server.stop(FAST)
@@ -137,23 +136,23 @@ def count_tries(database: Database) -> list[int]:
 
 
 class TestNumbersGivenOutTwice:
-    def mark(self, database: Database) -> Mark:
+    def mark(self, database: Database) -> TransactionId:
         """Return the mark of a transaction that was kept."""
         return database.write_now(
-            lambda c: (c.exec_driver_sql("INSERT INTO note VALUES (random())"), mark_of(c))
+            lambda c: (c.exec_driver_sql("INSERT INTO note VALUES (random())"), transaction_id_of(c))
         )[1]
 
-    def fate(self, database: Database, mark: Mark) -> Fate:
-        patience = Patience(SystemClock(), PATIENCE_S, threading.Event().wait)
-        return find_fate(database._write_engine, mark, patience)
+    def outcome(self, database: Database, mark: TransactionId) -> CommitOutcome:
+        backoff = Backoff(SystemClock(), PATIENCE_S, threading.Event().wait)
+        return query_outcome(database._write_engine, mark, backoff)
 
     async def test_after_an_orderly_restart_the_answer_is_still_known(
         self, server: OwnServer, postgres: Database
     ) -> None:
         mark = self.mark(postgres)
-        assert self.fate(postgres, mark) is Fate.KEPT
+        assert self.outcome(postgres, mark) is CommitOutcome.COMMITTED
         server.restart(FAST)
-        assert self.fate(postgres, mark) is Fate.KEPT
+        assert self.outcome(postgres, mark) is CommitOutcome.COMMITTED
 
     async def test_after_a_crash_a_commit_under_our_number_may_be_somebody_elses(
         self, server: OwnServer, postgres: Database, url: str
@@ -163,22 +162,25 @@ class TestNumbersGivenOutTwice:
             # This one never comes to its commit, and nothing of it is on the disk.
             row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
             assert row is not None
-            lost = Mark(row[0], epoch)
+            lost = TransactionId(row[0], epoch)
             server.restart(IMMEDIATE)
         while int(self.mark(postgres).number) < int(lost.number):
             pass
         with psycopg.connect(url) as connection:
             status = connection.execute("SELECT pg_xact_status(%s::xid8)", [lost.number]).fetchone()
         assert status == ("committed",), "the number alone would say that it was kept"
-        assert self.fate(postgres, lost) is Fate.UNKNOWN
+        assert self.outcome(postgres, lost) is CommitOutcome.UNKNOWN
 
     async def test_a_number_that_the_server_has_not_reached_was_not_kept(self, postgres: Database) -> None:
         now = mark_of_now(postgres)
-        assert self.fate(postgres, Mark(str(int(now.number) + 1_000_000), "before")) is Fate.UNDONE
+        assert (
+            self.outcome(postgres, TransactionId(str(int(now.number) + 1_000_000), "before"))
+            is CommitOutcome.ROLLED_BACK
+        )
 
 
-def mark_of_now(database: Database) -> Mark:
-    return database.write_now(mark_of)
+def mark_of_now(database: Database) -> TransactionId:
+    return database.write_now(transaction_id_of)
 
 
 class Ear:
@@ -219,30 +221,32 @@ async def test_the_listener_hears_again(server: OwnServer, postgres: Database, u
         await until(lambda: ear.everything == 1)
         await asyncio.to_thread(server.restart, mode)
         await until(lambda: ear.everything == 2)
-        await postgres.write(lambda c: note_change(c, "inst_1"))
+        await postgres.write(lambda c: record_change(c, "inst_1"))
         await until(lambda: ear.ids == ["inst_1"])
 
 
 @pytest.fixture
-async def place(url: str) -> AsyncIterator[PostgresPlace]:
-    async with postgres_place(url) as place:
+async def backend(url: str) -> AsyncIterator[PostgresBackend]:
+    async with postgres_backend(url) as backend:
         # The engine's pauses are real ones: the server's are too.
-        vars(place)["clock"] = SystemClock()
-        yield place
+        vars(backend)["clock"] = SystemClock()
+        yield backend
 
 
 @MODES
-async def test_the_engine_takes_jobs_again(server: OwnServer, place: PostgresPlace, mode: str) -> None:
-    async with at_work(place, done) as shop:
-        await place.enqueue("turn", "before")
+async def test_the_engine_takes_jobs_again(server: OwnServer, backend: PostgresBackend, mode: str) -> None:
+    async with running_engine(backend, done) as shop:
+        await backend.enqueue("turn", "before")
         await shop.ran("before")
         await asyncio.to_thread(server.restart, mode)
-        await place.enqueue("turn", "after")
+        await backend.enqueue("turn", "after")
         await shop.ran("after")
 
 
 @MODES
-async def test_the_pool_of_the_queue_works_again(server: OwnServer, place: PostgresPlace, mode: str) -> None:
+async def test_the_pool_of_the_queue_works_again(
+    server: OwnServer, backend: PostgresBackend, mode: str
+) -> None:
     for _ in range(2):
-        assert await place.repository.queue_size() == []
+        assert await backend.repository.queue_size() == []
         await asyncio.to_thread(server.restart, mode)

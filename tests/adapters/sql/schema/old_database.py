@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-import gpuherd.adapters.sql.migrate as migrations
-from gpuherd.adapters.sql.database import Database
+import gpuherd.adapters.sql.schema.migrate as migrations
+from gpuherd.adapters.sql.engine.database import Database
 from tests.support.databases import install_queue, sqlalchemy_url
 
 BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql import queue_schema, schema
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import DatabaseUnusable, migrate
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema import queue_table, tables
+from gpuherd.adapters.sql.schema.migrate import DatabaseUnusable, migrate
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.store import Change
+from gpuherd.ports.instances import Change
 from tests.support.builders import (
     a_delivery,
     a_list,
@@ -32,8 +32,8 @@ SEEDS = range(20)
 SECTOR = 512
 # What a start must never get wrong: which machines we pay for, and which create calls are unresolved.
 IDENTITIES = {
-    schema.instance: ("id", "name", "status", "cloud_id"),
-    schema.attempt: ("instance_id", "n", "tag", "cloud_id"),
+    tables.instance: ("id", "name", "status", "cloud_id"),
+    tables.attempt: ("instance_id", "n", "tag", "cloud_id"),
 }
 # History: a hole in it is met when somebody looks there, and then it is no secret.
 HISTORY = {"event", "delivery", "job", "sighting", "list_record", "pgqueuer"}
@@ -63,7 +63,7 @@ async def _fill(store: Store) -> Everything:
         )
         await store.instances.add(change)
     seen = [a_sighting(a_tagged_machine(n)) for n in range(100)]
-    await store.sightings.record(a_list(), seen, [])
+    await store.observations.record(a_list(), seen, [])
     return await store.everything()
 
 
@@ -102,7 +102,7 @@ async def test_a_spoilt_sector_is_refused_or_harmless(
         return
     with closing(database):
         store = Store(database, FakeClock())
-        for table in (*schema.metadata.sorted_tables, queue_schema.queue):
+        for table in (*tables.metadata.sorted_tables, queue_table.queue):
             found = await what_is_there(store, table)
             refused_aloud = found is None and table.name in HISTORY
             assert refused_aloud or found == everything[table.name], table.name

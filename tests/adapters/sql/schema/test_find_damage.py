@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from gpuherd.adapters.sql.file_check import read_through
+from gpuherd.adapters.sql.schema.integrity_check import find_damage
 from tests.support.inline_database import migrated_copy
 
 TAG = "gh1-a1b2c3d4-00000000000000000000000000-1"
@@ -35,6 +35,6 @@ def falsified(path: Path) -> Path:
 def test_a_tag_that_differs_from_its_index_is_damage(tmp_path: Path) -> None:
     with closing(sqlite3.connect(falsified(tmp_path / "gpuherd.db"))) as connection:
         assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
-        problem = read_through(connection)
+        problem = find_damage(connection)
     assert problem is not None
     assert "index" in problem

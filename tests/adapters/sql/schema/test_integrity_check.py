@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.file_check import FileCheck
-from gpuherd.adapters.sql.migrate import DatabaseUnusable, migrate
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
+from gpuherd.adapters.sql.schema.migrate import DatabaseUnusable, migrate
 from tests.support.inline_database import migrated_copy
 
 
@@ -29,22 +29,22 @@ def insert_nonsense(path: Path) -> None:
 
 
 def test_a_sound_file_passes(path: Path) -> None:
-    assert FileCheck(path).wait() == (True, None)
+    assert IntegrityCheck(path).wait() == (True, None)
 
 
 def test_a_file_that_is_not_there_yet_passes_and_is_not_made(tmp_path: Path) -> None:
-    assert FileCheck(tmp_path / "new.db").wait() == (True, None)
+    assert IntegrityCheck(tmp_path / "new.db").wait() == (True, None)
     assert not (tmp_path / "new.db").exists()
 
 
 def test_what_makes_no_sense_is_found(path: Path) -> None:
     insert_nonsense(path)
-    assert FileCheck(path).wait() == (True, "a row of instance makes no sense")
+    assert IntegrityCheck(path).wait() == (True, "a row of instance makes no sense")
 
 
 def test_what_cannot_be_read_is_left_to_whoever_opens_it(path: Path) -> None:
     path.write_bytes(b"this is no database, whatever its name says" * 100)
-    assert FileCheck(path).wait() == (False, None)
+    assert IntegrityCheck(path).wait() == (False, None)
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -52,13 +52,13 @@ def test_nobody_starts_on_what_the_check_has_found(path: Path, early: bool) -> N
     insert_nonsense(path)
     database = Database(f"sqlite:///{path}")
     with pytest.raises(DatabaseUnusable, match="makes no sense"):
-        migrate(database, FileCheck(path) if early else None)
+        migrate(database, IntegrityCheck(path) if early else None)
     database.close()
 
 
 def test_a_check_that_came_to_no_end_is_made_again(path: Path) -> None:
     path.with_name("a-directory").mkdir()
-    check = FileCheck(path.with_name("a-directory"))
+    check = IntegrityCheck(path.with_name("a-directory"))
     assert check.wait() == (False, None)
     insert_nonsense(path)
     database = Database(f"sqlite:///{path}")

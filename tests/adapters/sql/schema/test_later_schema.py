@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import gpuherd.adapters.sql.migrate as migrations
-from gpuherd.adapters.queue.names import NAMES
+import gpuherd.adapters.sql.schema.migrate as migrations
+from gpuherd.adapters.queue.pgqueuer_names import PGQUEUER_SETTINGS
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
-from gpuherd.adapters.sql import schema
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import HEAD, DatabaseUnusable, migrate
-from gpuherd.adapters.sql.upgrade import VERSIONS, run_migrations
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema import tables
+from gpuherd.adapters.sql.schema.migrate import HEAD, DatabaseUnusable, migrate
+from gpuherd.adapters.sql.schema.run_migrations import VERSIONS, run_migrations
 from gpuherd.clock import SystemClock
-from tests.adapters.sql.blocked_writer import PATIENCE_S
-from tests.adapters.sql.old_database import BOTH, left_at
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
+from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.databases import install_queue, sqlalchemy_url
 
 EXPANDED, CONTRACTED = "0900", "0901"
@@ -33,7 +33,7 @@ CONTRACT = f"""op.drop_table("claim"); contract(readable_by="{EXPANDED}")"""
 MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
-from gpuherd.adapters.sql.migrations.compatibility import contract
+from gpuherd.adapters.sql.schema.migrations.compatibility import contract
 
 revision, down_revision, branch_labels, depends_on = "{revision}", "{before}", None, None
 
@@ -104,8 +104,8 @@ class TestExpand:
         migrate(database)
         assert everything(database) == before
         row = {"scope": "key_1", "key": "mine", "fingerprint": "f", "created_at": SystemClock().now()}
-        database.write_now(lambda c: c.execute(sa.insert(schema.claim).values(row)).rowcount)
-        assert database._read(lambda c: c.execute(sa.select(schema.claim.c.key)).scalar_one()) == "mine"
+        database.write_now(lambda c: c.execute(sa.insert(tables.claim).values(row)).rowcount)
+        assert database._read(lambda c: c.execute(sa.select(tables.claim.c.key)).scalar_one()) == "mine"
 
     def test_so_it_stays_however_often_something_is_added(self, database: Database, newer: Newer) -> None:
         newer.release(EXPANDED, EXPAND)
@@ -182,11 +182,11 @@ async def test_replicas_that_start_together_on_an_empty_database_make_it_once(po
         list(replicas.map(start, range(count)))
     repository = await PostgresRepository.open(postgres_url, SystemClock())
     try:
-        assert await repository.has_table(NAMES.queue_table)
+        assert await repository.has_table(PGQUEUER_SETTINGS.queue_table)
         assert (await repository.plan_upgrade()).statements == ()
     finally:
         await repository.close()
     with closing(Database(sqlalchemy_url(postgres_url))) as database:
         found = everything(database)
     assert found["alembic_version"] == [(HEAD,)]
-    assert set(found) >= set(schema.metadata.tables)
+    assert set(found) >= set(tables.metadata.tables)

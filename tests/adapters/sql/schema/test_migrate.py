@@ -17,14 +17,15 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from gpuherd.adapters.sql import queue_schema, schema
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.migrate import HEAD, MIGRATION_LOCK, DatabaseUnusable, migrate
-from tests.adapters.sql.blocked_writer import PATIENCE_S
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema import queue_table
+from gpuherd.adapters.sql.schema import tables as schema
+from gpuherd.adapters.sql.schema.migrate import HEAD, MIGRATION_LOCK, DatabaseUnusable, migrate
+from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.support.databases import install_queue, sqlalchemy_url
 
 OURS = set(schema.metadata.tables)
-QUEUE = set(queue_schema.queue_metadata.tables)
+QUEUE = set(queue_table.queue_metadata.tables)
 VERSION = "alembic_version"
 NOBODY = 65534
 
@@ -121,7 +122,7 @@ class TestFresh:
             closing(Database(f"sqlite:///{path}.described")) as described,
         ):
             migrate(migrated)
-            described.migrate_with(queue_schema.queue_metadata.create_all)
+            described.migrate_with(queue_table.queue_metadata.create_all)
             for database in (migrated, described):
                 assert tables(database) >= QUEUE
             assert query(migrated, columns) == query(described, columns)
@@ -211,7 +212,7 @@ class TestRefused:
 
     def test_the_reason_names_the_place_and_no_password(self) -> None:
         url = "postgresql+psycopg://ada:hunter2@localhost:1/gpuherd?connect_timeout=2"
-        database = Database(url, away_limit_s=0)
+        database = Database(url, reconnect_limit_s=0)
         with closing(database), pytest.raises(DatabaseUnusable) as caught:
             migrate(database)
         assert "localhost" in str(caught.value)

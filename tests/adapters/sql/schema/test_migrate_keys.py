@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.column_types import to_micros
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.instances import SqlInstances
-from gpuherd.adapters.sql.mapping import instance_row
-from gpuherd.adapters.sql.migrate import migrate
-from gpuherd.ports.store import Claim
-from tests.adapters.sql.old_database import BOTH, left_at
+from gpuherd.adapters.sql.engine.columns import to_micros
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import instance_row
+from gpuherd.adapters.sql.instances.store import SqlInstances
+from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.ports.instances import IdempotencyClaim
+from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START, FakeClock
 
-CLAIM = Claim("admin", "run-7", "fingerprint")
+CLAIM = IdempotencyClaim("admin", "run-7", "fingerprint")
 NEW = ("owner", "gpus", "micro_usd")
 
 

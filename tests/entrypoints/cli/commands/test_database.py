@@ -12,18 +12,18 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from gpuherd.entrypoints.cli import database
-from gpuherd.entrypoints.cli.database import (
+from gpuherd.entrypoints.cli.commands import database
+from gpuherd.entrypoints.cli.commands.database import (
     CopiedTable,
+    CopyProgress,
     DatabaseCopied,
     Migrated,
-    Progress,
     build_db,
     migrate_command,
 )
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.output import Mode, Output
-from gpuherd.entrypoints.cli.refusal import Refusal
+from gpuherd.entrypoints.cli.render.output import Mode, Output
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from tests.support.fake_clock import FakeClock
 
 COPIED = DatabaseCopied(
@@ -44,12 +44,12 @@ def an_output(mode: Mode = Mode.PEOPLE, *, terminal: bool = True) -> tuple[Outpu
     return Output(mode, *consoles), out, err
 
 
-def run_migrate(done: Migrated | Refusal, *options: str) -> Result:
+def run_migrate(done: Migrated | CommandError, *options: str) -> Result:
     asked: list[bool] = []
 
     def migrate_database(*, check: bool) -> Migrated:
         asked.append(check)
-        if isinstance(done, Refusal):
+        if isinstance(done, CommandError):
             raise done
         return done
 
@@ -86,7 +86,7 @@ def test_quiet_leaves_it_to_the_exit_code() -> None:
 
 
 def test_a_refusal_has_its_own_exit_code() -> None:
-    result = run_migrate(Refusal(ExitCode.CONFLICT, "SERVER_RUNNING", "in use"))
+    result = run_migrate(CommandError(ExitCode.CONFLICT, "SERVER_RUNNING", "in use"))
     assert result.exit_code == 5
     assert json.loads(result.stderr)["error"]["code"] == "SERVER_RUNNING"
 
@@ -145,7 +145,7 @@ class TestProgress:
     async def test_what_is_quick_is_not_talked_about_and_the_rest_once_a_second(self) -> None:
         output, _, err = an_output()
         clock = FakeClock()
-        progress = Progress(output, clock)
+        progress = CopyProgress(output, clock)
         for done in range(1, 31):
             await clock.advance(0.1)
             progress("event", done, 30)
@@ -159,7 +159,7 @@ class TestProgress:
     async def test_where_nobody_looks_nothing_is_said(self) -> None:
         output, _, err = an_output(terminal=False)
         clock = FakeClock()
-        progress = Progress(output, clock)
+        progress = CopyProgress(output, clock)
         await clock.advance(60)
         progress("event", 1, 2)
         assert err.getvalue() == ""

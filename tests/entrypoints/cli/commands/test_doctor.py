@@ -10,23 +10,23 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.doctor import Finding, Verdict, doctor_command, exit_code_of
-from tests.entrypoints.cli.support import HastyClock, nothing
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command, exit_code_of
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from tests.entrypoints.cli.support import InstantClock, nothing
 
-WELL = Finding("port", Verdict.OK, "it is free", facts={"port": 1})
-SO_SO = Finding("clock", Verdict.WARNING, "it is late", "set it")
-BAD = Finding("database", Verdict.PROBLEM, "it is damaged\x1b[31m", "put a copy back")
-BAD_SETTING = Finding("settings", Verdict.PROBLEM, "PORT: no number", "correct it")
+WELL = CheckResult("port", Severity.OK, "it is free", facts={"port": 1})
+SO_SO = CheckResult("clock", Severity.WARNING, "it is late", "set it")
+BAD = CheckResult("database", Severity.PROBLEM, "it is damaged\x1b[31m", "put a copy back")
+BAD_SETTING = CheckResult("settings", Severity.PROBLEM, "PORT: no number", "correct it")
 
 
-def doctor(findings: Sequence[Finding], *options: str) -> Result:
+def doctor(findings: Sequence[CheckResult], *options: str) -> Result:
     def connect() -> Connection:
         raise AssertionError("the doctor finds its own way")
 
     app = build_app(
         connect=connect,
-        clock=HastyClock(),
+        clock=InstantClock(),
         chance=random.Random(1),
         serve=nothing,
         simulator=nothing,
@@ -46,7 +46,7 @@ def doctor(findings: Sequence[Finding], *options: str) -> Result:
         ([BAD, BAD_SETTING], "problem", 78),
     ],
 )
-def test_the_worst_finding_decides(findings: list[Finding], verdict: str, exit_code: int) -> None:
+def test_the_worst_finding_decides(findings: list[CheckResult], verdict: str, exit_code: int) -> None:
     result = doctor(findings)
     told = json.loads(result.stdout)
     assert (told["verdict"], result.exit_code) == (verdict, exit_code)

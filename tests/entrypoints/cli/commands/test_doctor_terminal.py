@@ -13,15 +13,15 @@ import random, sys
 from pathlib import Path
 from gpuherd.clock import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.config import Configuration, Setting, config_command
-from gpuherd.entrypoints.cli.connection import Connection
-from gpuherd.entrypoints.cli.doctor import Finding, Verdict, doctor_command
+from gpuherd.entrypoints.cli.commands.config import Configuration, Setting, config_command
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command
 
 def nothing(): pass
 
 findings = [
-    Finding("port", Verdict.OK, "it is free"),
-    Finding("database", Verdict.PROBLEM, "it is \\x1b]0;damaged\\x07", "put a [bold]copy[/] back"),
+    CheckResult("port", Severity.OK, "it is free"),
+    CheckResult("database", Severity.PROBLEM, "it is \\x1b]0;damaged\\x07", "put a [bold]copy[/] back"),
 ]
 settings = [
     Setting("GPUHERD_PORT", "10", "environment", "the port to serve on", False, False),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.entrypoints.cli.event_lines import line_of
-from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, Seen, problem
+from gpuherd.entrypoints.cli.render.events import event_line
+from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, SeenRequest, problem
 
 
 def event(n: int, **more: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class TestThePast:
         assert numbers(cli("events", "--since", "7").stdout) == [8]
 
     def test_filters_are_passed_on_and_a_name_becomes_an_id(self, cli: Cli, api: FakeApi) -> None:
-        def answer(seen: Seen) -> Answer:
+        def answer(seen: SeenRequest) -> Answer:
             found = seen.path.startswith("/api/instances/")
             return Answer({"id": "inst_7", "name": "train-1"} if found else history())
 
@@ -139,18 +139,18 @@ class TestALine:
         monkeypatch.setenv("TZ", "UTC")
 
     def test_it_says_when_what_and_why(self) -> None:
-        words = line_of(event(3)).plain
+        words = event_line(event(3)).plain
         assert words.split() == ["3", "2026-05-01", "12:00:00", "train-1", "ready", "it", "answers"]
 
     def test_without_a_reason_it_says_from_where_to_where(self) -> None:
-        assert line_of(event(3, reason="")).plain.endswith("running -> ready")
+        assert event_line(event(3, reason="")).plain.endswith("running -> ready")
 
     def test_nothing_in_it_is_obeyed_by_a_terminal(self) -> None:
         evil = "a\x1b[2J\nb\r\u202e"
-        words = line_of(event(3, name=evil, reason=evil, type=evil, id=evil)).plain
+        words = event_line(event(3, name=evil, reason=evil, type=evil, id=evil)).plain
         assert words.isprintable()
         assert "\\x1b[2J" in words
 
     @pytest.mark.parametrize("odd", [{}, {"at": 7, "type": None}, {"name": None, "id": None}])
     def test_whatever_is_missing_it_is_still_a_line(self, odd: dict[str, Any]) -> None:
-        assert line_of(odd).plain
+        assert event_line(odd).plain

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, FakeApi, Seen
+from tests.entrypoints.cli.commands.test_events import event, history, stream
+from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest
 from tests.entrypoints.cli.terminal import terminal
-from tests.entrypoints.cli.test_events import event, history, stream
 
 pytestmark = pytest.mark.processes
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 def test_ctrl_c_ends_it_well_and_evil_names_are_shown(api: FakeApi) -> None:
     evil = event(1, name="evil\x1b[2J", reason="because\x1b]0;you\x07")
 
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         last = seen.headers.get("Last-Event-ID")
         if last is None:
             return Answer(history(evil, last=1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, details, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, details, problem
 
 
 def page(*names: str, cursor: str | None = None, total: int = 3) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def test_a_broken_configuration_is_told_with_its_own_exit_code(cli: Cli) -> None
 
 
 def test_the_server_is_asked_nothing_for_help(cli: Cli, api: FakeApi) -> None:
-    def never(_: Seen) -> Answer:
+    def never(_: SeenRequest) -> Answer:
         raise AssertionError
 
     api.handler = never

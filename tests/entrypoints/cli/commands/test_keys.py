@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, sealed
-from gpuherd.usecases.describe_key import describe_entry
-from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, Seen, problem
+from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.usecases.describe.key import describe_entry
+from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem
 
 KEY = {"id": "adaadaad", "scopes": ["read"], "status": "active", "limits": {}, "createdAt": NOW.isoformat()}
 
@@ -62,15 +62,17 @@ def log(count: int) -> list[AuditEntry]:
     entries: list[AuditEntry] = []
     for n in range(count):
         last = entries[-1] if entries else None
-        deed = Deed(NOW + timedelta(microseconds=n), "adaadaad", "key.create", f"k{n}", "", "{}", "req_1")
-        entries.append(sealed(deed, last.n if last else 0, last.hash if last else NO_HASH))
+        audit_record = AuditRecord(
+            NOW + timedelta(microseconds=n), "adaadaad", "key.create", f"k{n}", "", "{}", "req_1"
+        )
+        entries.append(chained(audit_record, last.n if last else 0, last.hash if last else NO_HASH))
     return entries
 
 
 def serving(entries: list[AuditEntry]) -> Any:
     """Answer like the server, page by page."""
 
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         query = dict(seen.query)
         assert query["order"] == "asc"
         limit = int(query["limit"])
@@ -100,8 +102,8 @@ def test_an_untouched_log_is_verified_to_its_end(cli: Cli, api: FakeApi, count: 
 def test_the_first_broken_entry_is_named(cli: Cli, api: FakeApi, n: int) -> None:
     entries = log(250)
     it = entries[n - 1]
-    for forged in ([replace(it, deed=replace(it.deed, actor="nobody"))], []):
-        api.script(serving([*entries[: n - 1], *forged, *entries[n:]]))
+    for forked in ([replace(it, audit_record=replace(it.audit_record, actor="nobody"))], []):
+        api.script(serving([*entries[: n - 1], *forked, *entries[n:]]))
         done = cli("audit", "verify")
         assert done.exit_code == 1
         assert json.loads(done.stdout)["brokenAt"] == n

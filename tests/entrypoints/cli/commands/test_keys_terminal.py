@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpuherd.usecases.describe_key import describe_entry
+from gpuherd.usecases.describe.key import describe_entry
+from tests.entrypoints.cli.commands.test_keys import KEY, log, serving
 from tests.entrypoints.cli.support import FakeApi
 from tests.entrypoints.cli.terminal import terminal
-from tests.entrypoints.cli.test_keys import KEY, log, serving
 
 pytestmark = pytest.mark.processes
 

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, Seen, details, operation, problem
+from tests.entrypoints.cli.support import (
+    DROPPED,
+    Answer,
+    Cli,
+    FakeApi,
+    SeenRequest,
+    details,
+    operation,
+    problem,
+)
 
 EXITED = details("exited", goal="stopped")
 READY = details("ready", cloudInstanceId="c1")
@@ -27,7 +36,7 @@ def accepted(status: str, goal: str = "running") -> Answer:
     return Answer(body, 202)
 
 
-def of(seen: list[Seen]) -> list[tuple[str, str]]:
+def of(seen: list[SeenRequest]) -> list[tuple[str, str]]:
     return [(it.method, it.path) for it in seen]
 
 
@@ -163,7 +172,7 @@ def test_a_restart_of_the_server_is_waited_out(cli: Cli, api: FakeApi) -> None:
 
 
 def test_patience_ends_and_says_how_to_go_on(cli: Cli, api: FakeApi) -> None:
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         if seen.method == "POST":
             return accepted("stopping")
         return Answer(operation("stop", "running") if "operations" in seen.path else details("stopping"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, FakeApi, Seen, details, operation
+from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, details, operation
 from tests.entrypoints.cli.terminal import terminal
 
 pytestmark = pytest.mark.processes
@@ -18,7 +18,7 @@ NAME = "train-\x1b[2J1"
 def scripted(kind: str, state: str, *phases: str, **more: Any) -> Any:
     """Answer for ever as if the operation were here."""
 
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         now = datetime.now(UTC)
         it = details("running", createdAt=(now - timedelta(hours=3)).isoformat(), **more)
         if seen.method in ("POST", "DELETE"):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.orphans import _orphan_table
+from gpuherd.entrypoints.cli.commands.orphans import _orphan_table
+from gpuherd.entrypoints.cli.render.details import Details
 from tests.entrypoints.cli.support import Cli, FakeApi, details, problem
 
 

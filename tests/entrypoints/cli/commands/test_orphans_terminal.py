@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, FakeApi, Seen
+from tests.entrypoints.cli.commands.test_orphans import ledger, orphan
+from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest
 from tests.entrypoints.cli.terminal import terminal
-from tests.entrypoints.cli.test_orphans import ledger, orphan
 
 pytestmark = pytest.mark.processes
 
@@ -18,7 +18,7 @@ NAME = "evil\x1b[2J"
 def scripted(**more: Any) -> Any:
     """Answer as a server with one orphan, whose name is not to be trusted."""
 
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         if seen.method == "POST":
             return Answer(orphan(name=NAME, order="delete"), 202)
         return Answer(orphan(name=NAME) if seen.path != "/api/orphans" else ledger(orphan(name=NAME), **more))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, problem
 from tests.entrypoints.cli.terminal import terminal
 from tests.entrypoints.cli.test_terminal import EVIL, SEEN, assert_tame, live
 
@@ -47,7 +47,7 @@ NO_FIT = a_plan(fits=False, offers=[], reasons=[NOTHING])
 
 
 def scripted(plan: Answer | dict[str, Any]) -> Any:
-    def answer(seen: Seen) -> Answer:
+    def answer(seen: SeenRequest) -> Answer:
         if seen.path == "/api/plans":
             return plan if isinstance(plan, Answer) else Answer(plan)
         if seen.method == "POST":

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.refusal import Refusal
-from gpuherd.entrypoints.cli.ways_in import SshTarget, is_web_address, page_of, parse_ssh, ssh_target
+from gpuherd.entrypoints.cli.commands.remote_access import (
+    SshTarget,
+    is_web_address,
+    page_of,
+    parse_ssh,
+    ssh_target,
+)
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from tests.entrypoints.cli.support import details
 
 HTTP = {"port": 8888, "endpoint": "https://x-8888.cluster.example", "type": "http"}
@@ -90,7 +96,7 @@ def test_what_a_user_adds_comes_after_the_host() -> None:
 )
 def test_what_is_not_ready_says_what_to_do(status: str, advice: str) -> None:
     for way in (ssh_target, lambda it: page_of(it, None)):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(CommandError) as refused:
             way(Details(details(status)))
         report = refused.value.report
         assert (report.code, report.suggestion) == ("INSTANCE_NOT_READY", advice)
@@ -99,13 +105,13 @@ def test_what_is_not_ready_says_what_to_do(status: str, advice: str) -> None:
 def test_ssh_works_while_the_health_check_goes_on_and_a_browser_waits() -> None:
     checking = Details(details("health_checking", connectionDetails={"ssh": "ssh root@host"}))
     assert ssh_target(checking).host == "host"
-    with pytest.raises(Refusal):
+    with pytest.raises(CommandError):
         page_of(checking, None)
 
 
 def test_no_ssh_and_an_odd_one_are_told_apart() -> None:
     for words, code in ((None, "NO_WAY_IN"), ("ssh -x root@h", "ODD_SSH_COMMAND")):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(CommandError) as refused:
             ssh_target(Details(details("ready", connectionDetails={"ssh": words})))
         assert refused.value.report.code == code
 
@@ -120,17 +126,17 @@ def test_jupyter_goes_first_then_the_only_page() -> None:
 def test_of_several_pages_one_must_be_chosen() -> None:
     other = {"port": 80, "endpoint": "https://x-80.cluster.example", "type": "http"}
     both = Details(details("ready", portMappings=[HTTP, other]))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(CommandError) as refused:
         page_of(both, None)
     assert refused.value.report.suggestion.endswith("gpuherd open train-1 --port 80")
     assert page_of(both, 8888) == HTTP["endpoint"]
-    with pytest.raises(Refusal, match="no HTTP on port 22; it has 80, 8888"):
+    with pytest.raises(CommandError, match="no HTTP on port 22; it has 80, 8888"):
         page_of(both, 22)
 
 
 @pytest.mark.parametrize("odd", [None, "x", [None, 1, {"port": "x", "endpoint": "http://x", "type": "http"}]])
 def test_odd_ports_are_no_pages(odd: object) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(CommandError) as refused:
         page_of(Details(details("ready", portMappings=odd)), None)
     assert refused.value.report.code == "NO_WAY_IN"
 
@@ -153,7 +159,7 @@ def test_odd_ports_are_no_pages(odd: object) -> None:
 )
 def test_a_browser_is_not_sent_everywhere(address: str) -> None:
     assert not is_web_address(address)
-    with pytest.raises(Refusal):
+    with pytest.raises(CommandError):
         page_of(Details(details("ready", portMappings=[HTTP | {"endpoint": address}])), None)
 
 

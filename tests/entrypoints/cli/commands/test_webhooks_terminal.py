@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import Signer
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import Signer
+from tests.entrypoints.cli.commands.test_webhooks import delivery, endpoint
 from tests.entrypoints.cli.support import FakeApi
 from tests.entrypoints.cli.terminal import DRIVER, Terminal, terminal
-from tests.entrypoints.cli.test_webhooks import delivery, endpoint
 
 pytestmark = pytest.mark.processes
 

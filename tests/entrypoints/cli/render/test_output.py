@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuherd.entrypoints.cli.output import as_json, safe, shown
+from gpuherd.entrypoints.cli.render.output import as_json, safe, shown
 
 ANYTHING = st.text(alphabet=st.characters())
 WILD = st.text(

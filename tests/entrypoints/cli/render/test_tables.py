@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from gpuherd.entrypoints.cli.tables import Column, fitting, pairs, table
+from gpuherd.entrypoints.cli.render.tables import Column, fitting, pairs, table
 
 Row = tuple[str, str, str]
 COLUMNS: list[Column[Row]] = [

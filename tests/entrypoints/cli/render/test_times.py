@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuherd.entrypoints.cli.times import lasting, parse_duration, parse_time, relative, remaining
+from gpuherd.entrypoints.cli.render.times import (
+    format_duration,
+    parse_duration,
+    parse_time,
+    relative_time,
+    remaining_time,
+)
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -26,7 +32,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
     ],
 )
 def test_moments_are_told_relative_to_now(seconds: float, words: str) -> None:
-    assert relative(NOW - timedelta(seconds=seconds), NOW) == words
+    assert relative_time(NOW - timedelta(seconds=seconds), NOW) == words
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ def test_moments_are_told_relative_to_now(seconds: float, words: str) -> None:
     [(-1, "0 s"), (0.9, "0 s"), (59, "59 s"), (200, "3 min 20 s"), (3900, "1 h 05 min")],
 )
 def test_durations_are_told_to_the_second_while_that_matters(seconds: float, words: str) -> None:
-    assert lasting(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def test_durations_are_told_to_the_second_while_that_matters(seconds: float, wor
     ],
 )
 def test_estimates_do_not_pretend_to_be_exact(seconds: float, words: str) -> None:
-    assert remaining(NOW + timedelta(seconds=seconds), NOW) == words
+    assert remaining_time(NOW + timedelta(seconds=seconds), NOW) == words
 
 
 def test_iso_times_are_read_and_anything_else_is_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, problem
 
 PRODUCTS = [
     {"productName": "H100", "available": True, "gpuHourlyPrice": "10.5"},
@@ -17,7 +17,7 @@ PRODUCTS = [
 TEMPLATES = [{"id": "106", "name": "broken", "problem": "no image"}, {"id": "101", "name": "Py\x1b[31mTorch"}]
 
 
-def catalogue(seen: Seen) -> Answer:
+def catalogue(seen: SeenRequest) -> Answer:
     bodies: dict[str, Any] = {
         "/api/products": {"products": PRODUCTS},
         "/api/templates": {"templates": TEMPLATES},

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gpuherd.entrypoints.cli.choices import Choice
-from gpuherd.entrypoints.cli.completion import offered
-from gpuherd.entrypoints.cli.connection import Connection
-from tests.entrypoints.cli.support import KEY, Answer, FakeApi, HastyClock, app_for, details, problem
+from gpuherd.entrypoints.cli.runtime.choices import Choice
+from gpuherd.entrypoints.cli.runtime.completion import shell_safe_choices
+from gpuherd.entrypoints.cli.runtime.connection import Connection
+from tests.entrypoints.cli.support import KEY, Answer, FakeApi, InstantClock, app_for, details, problem
 from tests.entrypoints.cli.terminal import DRIVER
 
 SHELLS = ("bash", "zsh", "fish")
@@ -32,7 +32,7 @@ def complete(api: FakeApi, words: str, shell: str = "bash") -> str:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_GPUHERD_COMPLETE": f"complete_{shell}",
     }
-    app = app_for(lambda: Connection(api.url, KEY), HastyClock())
+    app = app_for(lambda: Connection(api.url, KEY), InstantClock())
     done = CliRunner().invoke(app, [], env=how, prog_name="gpuherd", catch_exceptions=False)
     assert done.stderr == ""
     return done.stdout
@@ -102,7 +102,10 @@ def test_templates_and_regions_complete_too(api: FakeApi) -> None:
 
 @given(word=st.text(), other=st.text(), about=st.text(), beginning=st.text(max_size=3))
 def test_a_shell_never_gets_more_than_plain_words(word: str, other: str, about: str, beginning: str) -> None:
-    found = [*offered([Choice((word, other), about)], beginning), *offered([Choice(("plain",), about)], "")]
+    found = [
+        *shell_safe_choices([Choice((word, other), about)], beginning),
+        *shell_safe_choices([Choice(("plain",), about)], ""),
+    ]
     for said, told in found:
         assert said.replace("-", "").replace("_", "").replace(".", "").isalnum()
         assert said.isascii()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuherd.entrypoints.cli.connection import Connection, Reply, connected
-from gpuherd.entrypoints.cli.problems import ApiProblem, BadConfiguration, CannotConnect
+from gpuherd.entrypoints.cli.runtime.connection import Connection, Reply, connected
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, BadConfiguration, CannotConnect
 from tests.entrypoints.cli.support import DROPPED, KEY, Answer, FakeApi, problem
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, details, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, details, problem
 
 ONE = "inst_01k9aaaa00000000000000000a"
 TWO = "inst_01k9bbbb00000000000000000b"
@@ -24,7 +24,7 @@ class Herd:
             details("deleted", id=GONE, name="gone"),
         ]
 
-    def __call__(self, seen: Seen) -> Answer:
+    def __call__(self, seen: SeenRequest) -> Answer:
         word = seen.path.removeprefix("/api/instances").removeprefix("/").partition("/")[0]
         if not word:
             at = int(dict(seen.query).get("cursor", "0"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, Seen, details, operation, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, details, operation, problem
 
 READY = details("ready", cloudInstanceId="c1")
 
@@ -32,7 +32,7 @@ def test_a_server_that_does_not_hold_the_question_is_asked_once_a_second(cli: Cl
 
 
 def test_a_server_that_holds_the_question_is_asked_again_at_once(cli: Cli, api: FakeApi) -> None:
-    def held(_: Seen) -> Answer:
+    def held(_: SeenRequest) -> Answer:
         cli.clock.passed_s += 2
         return Answer(details(), headers={"X-Wait-Timed-Out": "true"})
 

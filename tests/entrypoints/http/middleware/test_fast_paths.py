@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.entrypoints.http import hot_paths
-from gpuherd.entrypoints.http.hot_paths import DETAILS_ROUTE, LAUNCH_ROUTE
+from gpuherd.entrypoints.http.middleware import fast_paths
+from gpuherd.entrypoints.http.middleware.fast_paths import DETAILS_ROUTE, LAUNCH_ROUTE
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -26,10 +26,10 @@ def sane_headers(reply: httpx.Response) -> dict[str, str]:
 async def test_the_short_cut_answers_like_the_route(api: httpx.AsyncClient, herd: Herd, path: str) -> None:
     by_route = await api.get(path)
     herd.reader.details = None  # type: ignore[assignment, method-assign]
-    kept = await api.get(path)
-    assert (kept.status_code, kept.content) == (by_route.status_code, by_route.content)
-    assert sane_headers(kept) == sane_headers(by_route)
-    assert kept.headers["x-request-id"].startswith("req_")
+    cached_details = await api.get(path)
+    assert (cached_details.status_code, cached_details.content) == (by_route.status_code, by_route.content)
+    assert sane_headers(cached_details) == sane_headers(by_route)
+    assert cached_details.headers["x-request-id"].startswith("req_")
 
 
 async def test_the_short_cut_counts_as_the_route_does(
@@ -79,9 +79,9 @@ async def test_what_is_no_longer_fresh_goes_the_long_way(
 ) -> None:
     await api.get(path)
     instance_id = path.rpartition("/")[2]
-    assert herd.reader.kept(instance_id) is not None
+    assert herd.reader.cached_details(instance_id) is not None
     await clock.sleep(30)
-    assert herd.reader.kept(instance_id) is None
+    assert herd.reader.cached_details(instance_id) is None
 
 
 async def test_while_the_cloud_is_silent_nothing_kept_is_served(
@@ -98,7 +98,7 @@ async def test_a_launch_answers_like_the_route(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_short_cut = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
-    monkeypatch.setattr(hot_paths, "COLLECTION", "/nowhere")
+    monkeypatch.setattr(fast_paths, "COLLECTION", "/nowhere")
     by_route = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
     assert [it.status_code for it in by_route] == [201, 400, 400]
     for one, other in zip(by_short_cut, by_route, strict=True):

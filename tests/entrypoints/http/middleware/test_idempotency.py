@@ -9,15 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http import once
-from gpuherd.entrypoints.http.access import ACCESS
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
+from gpuherd.entrypoints.http.middleware import idempotency
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.simulator.faults import Endpoint
+from gpuherd.simulator.faults.fault import ApiEndpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
-from tests.support.strangers import rent_past_gpuherd
+from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 ONE = {"Idempotency-Key": "one"}
 
@@ -79,7 +79,7 @@ async def test_twenty_starts_at_once_with_one_key_are_one_start_and_all_hear_of_
     assert len({it.json()["operationId"] for it in replies}) == 1
     assert sum(not replayed(it) for it in replies) == 1
     await herd.run_for(timedelta(minutes=2))
-    assert herd.world.calls[Endpoint.START.value] == 1
+    assert herd.world.calls[ApiEndpoint.START.value] == 1
     other = await api.post(path, headers={"Idempotency-Key": "two"})
     assert other.status_code == 409
 
@@ -159,7 +159,7 @@ async def test_an_endpoint_s_secret_is_not_kept_either(api: httpx.AsyncClient, h
 
 
 async def test_orders_about_orphans_are_given_once(api: httpx.AsyncClient, herd: Herd) -> None:
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     await herd.run_for(timedelta(minutes=2))
     for what, status in (("stop", 202), ("adopt", 201)):
         headers = {"Idempotency-Key": what}
@@ -181,7 +181,7 @@ async def test_what_breaks_leaves_its_word_free(
     api: httpx.AsyncClient, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(type(plane.tend_caches), "cleanup", None)
+        broken.setattr(type(plane.manage_caches), "cleanup", None)
         assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 500
     assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 200
 
@@ -190,14 +190,14 @@ async def test_while_the_first_is_being_answered_the_second_has_to_wait(
     api: httpx.AsyncClient, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
-    cleanup = type(plane.tend_caches).cleanup
+    cleanup = type(plane.manage_caches).cleanup
 
     async def slow(self: Any) -> int:
         entered.set()
         await go_on.wait()
         return await cleanup(self)
 
-    monkeypatch.setattr(type(plane.tend_caches), "cleanup", slow)
+    monkeypatch.setattr(type(plane.manage_caches), "cleanup", slow)
     first = asyncio.ensure_future(api.post("/api/cache/cleanup", headers=ONE))
     await entered.wait()
     second = await api.post("/api/cache/cleanup", headers=ONE)
@@ -246,7 +246,11 @@ async def test_twenty_races_of_twenty_are_twenty_instances(api: httpx.AsyncClien
 
 def test_only_routes_of_instances_see_to_it_themselves() -> None:
     """Whatever else mutates, now or later, is answered once by the layer in front of it."""
-    native = {path for (method, path) in ACCESS if method != "GET" and path.startswith(once.NATIVE)}
+    native = {
+        path
+        for (method, path) in ROUTE_SCOPES
+        if method != "GET" and path.startswith(idempotency.NATIVE_CLAIMS_PREFIX)
+    }
     assert all(
         path.split("/")[-1] in ("instances", "start", "stop", "delete", "{id_or_name}") for path in native
     )

@@ -10,27 +10,27 @@ from dataclasses import replace
 
 import pytest
 
-from gpuherd.bootstrap import http_protocol, http_server
-from gpuherd.bootstrap.http_protocol import DoorLimits
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.server import http_server, protocol
+from gpuherd.server.protocol import ConnectionLimits
 from tests.entrypoints.http.conftest import KEY
-from tests.entrypoints.http.raw_http import Door, RawReply, open_to_all, until_closed
+from tests.entrypoints.http.raw_http import RawReply, RunningServer, running_server, until_closed
 from tests.support.herd import Herd
 
-SHORT = DoorLimits(head_s=0.2, body_s=0.2, idle_s=0.2)
-LONG = DoorLimits()
+SHORT = ConnectionLimits(head_s=0.2, body_s=0.2, idle_s=0.2)
+LONG = ConnectionLimits()
 HEAD = b"GET /livez HTTP/1.1\r\nHost: gpuherd\r\n"
 LAST = HEAD + b"Connection: close\r\n\r\n"
 POST = b"POST /api/instances HTTP/1.1\r\nHost: gpuherd\r\nAuthorization: Bearer " + KEY.encode() + b"\r\n"
 
 
 @pytest.fixture
-async def door(plane: Plane) -> AsyncIterator[Door]:
-    async with open_to_all(plane, SHORT) as it:
+async def door(plane: Plane) -> AsyncIterator[RunningServer]:
+    async with running_server(plane, SHORT) as it:
         yield it
 
 
-async def drip(door: Door, first: bytes, drop: bytes) -> RawReply:
+async def drip(door: RunningServer, first: bytes, drop: bytes) -> RawReply:
     """Send something, then one drop after the other until the server has had enough."""
     reader, writer = await door.connect()
     writer.write(first)
@@ -45,25 +45,25 @@ async def drip(door: Door, first: bytes, drop: bytes) -> RawReply:
 
 
 class TestHeads:
-    async def test_a_head_that_drips_is_cut(self, door: Door) -> None:
+    async def test_a_head_that_drips_is_cut(self, door: RunningServer) -> None:
         assert (await drip(door, HEAD, b"X-Drop: 1\r\n")).raw == b""
 
-    async def test_a_connection_that_says_nothing_is_cut(self, door: Door) -> None:
+    async def test_a_connection_that_says_nothing_is_cut(self, door: RunningServer) -> None:
         assert (await door.send(b"")).raw == b""
 
-    async def test_a_head_that_drips_after_a_good_request_is_cut(self, door: Door) -> None:
+    async def test_a_head_that_drips_after_a_good_request_is_cut(self, door: RunningServer) -> None:
         reply = await drip(door, HEAD + b"\r\n" + HEAD, b"X-Drop: 1\r\n")
         assert reply.status == 200
         assert reply.raw.count(b"HTTP/1.1") == 1
 
-    async def test_blank_lines_between_requests_do_not_stop_the_clock(self, door: Door) -> None:
+    async def test_blank_lines_between_requests_do_not_stop_the_clock(self, door: RunningServer) -> None:
         assert (await drip(door, HEAD + b"\r\n", b"\r\n")).status == 200
 
-    async def test_an_idle_connection_is_closed(self, door: Door) -> None:
+    async def test_an_idle_connection_is_closed(self, door: RunningServer) -> None:
         assert (await door.send(HEAD + b"\r\n")).status == 200
 
     async def test_a_head_in_pieces_is_as_good_as_any(self, plane: Plane) -> None:
-        async with open_to_all(plane, LONG) as door:
+        async with running_server(plane, LONG) as door:
             reader, writer = await door.connect()
             for n in range(len(LAST)):
                 writer.write(LAST[n : n + 1])
@@ -78,33 +78,37 @@ class TestBodies:
         [(b"Content-Length: 1000", b" "), (b"Transfer-Encoding: chunked", b"1\r\n \r\n")],
         ids=["declared", "chunked"],
     )
-    async def test_a_body_that_drips_is_408(self, door: Door, herd: Herd, length: bytes, drop: bytes) -> None:
+    async def test_a_body_that_drips_is_408(
+        self, door: RunningServer, herd: Herd, length: bytes, drop: bytes
+    ) -> None:
         reply = await drip(door, POST + length + b"\r\n\r\n", drop)
         assert (reply.status, reply.json["code"]) == (408, "REQUEST_TIMEOUT")
         assert b"connection: close" in reply.head
         assert herd.rows(herd.tables.instance) == []
 
-    async def test_a_body_that_drips_is_408_where_a_repeat_would_be_known(self, door: Door) -> None:
+    async def test_a_body_that_drips_is_408_where_a_repeat_would_be_known(self, door: RunningServer) -> None:
         sync = POST.replace(b"/api/instances", b"/api/sync")
         first = sync + b"Idempotency-Key: k\r\nContent-Length: 1000\r\n\r\n"
         assert (await drip(door, first, b" ")).status == 408
 
-    async def test_the_rest_of_a_body_that_nobody_wanted_may_not_drip_either(self, door: Door) -> None:
+    async def test_the_rest_of_a_body_that_nobody_wanted_may_not_drip_either(
+        self, door: RunningServer
+    ) -> None:
         reply = await drip(door, b"POST /api/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"x")
         assert reply.status == 401
 
     async def test_the_rest_of_a_body_that_nobody_wanted_is_not_read_for_ever(
         self, plane: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(http_protocol, "LEFTOVER_MAX", 100_000)
-        async with open_to_all(plane, replace(LONG, head_s=3600)) as door:
+        monkeypatch.setattr(protocol, "UNREAD_BODY_MAX_BYTES", 100_000)
+        async with running_server(plane, replace(LONG, head_s=3600)) as door:
             head = b"POST /api/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n"
             assert (await drip(door, head, b"x" * 10_000)).status == 401
 
 
 class TestReaders:
     async def test_a_reply_that_nobody_reads_does_not_keep_the_connection(self, plane: Plane) -> None:
-        async with open_to_all(plane, SHORT) as door:
+        async with running_server(plane, SHORT) as door:
             _, writer = await door.connect()
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             asked = POST.replace(b"POST /api/instances", b"GET /openapi.json") + b"\r\n"
@@ -119,7 +123,7 @@ class TestReaders:
 
 class TestCrowds:
     async def test_a_hundred_slow_clients_keep_nobody_from_being_answered(self, plane: Plane) -> None:
-        async with open_to_all(plane, LONG) as door, asyncio.TaskGroup() as crowd:
+        async with running_server(plane, LONG) as door, asyncio.TaskGroup() as crowd:
             slow = [
                 crowd.create_task(drip(door, *how))
                 for how in [(HEAD, b"X: 1\r\n"), (POST + b"Content-Length: 999\r\n\r\n", b" ")] * 50
@@ -133,7 +137,7 @@ class TestCrowds:
                 connection.transport.abort()
 
     async def test_one_too_many_is_told_so_and_served_when_others_have_left(self, plane: Plane) -> None:
-        async with open_to_all(plane, replace(LONG, connections=3)) as door:
+        async with running_server(plane, replace(LONG, connections=3)) as door:
             others = [await door.connect() for _ in range(3)]
             while len(door.server.server_state.connections) < 3:
                 await asyncio.sleep(0.01)
@@ -149,8 +153,8 @@ class TestCrowds:
     async def test_far_too_many_are_not_even_listened_to(
         self, plane: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(http_protocol, "SPARE_CONNECTIONS", 0)
-        async with open_to_all(plane, replace(LONG, connections=1)) as door:
+        monkeypatch.setattr(protocol, "SPARE_CONNECTIONS", 0)
+        async with running_server(plane, replace(LONG, connections=1)) as door:
             _, writer = await door.connect()
             while not door.server.server_state.connections:
                 await asyncio.sleep(0.01)
@@ -193,5 +197,5 @@ def test_clients_may_not_take_the_last_file_of_the_process(
     monkeypatch: pytest.MonkeyPatch, files: Files, connections: int, soft: int
 ) -> None:
     monkeypatch.setattr(http_server, "resource", files)
-    assert http_server.fitting(DoorLimits()).connections == connections
+    assert http_server.fit_to_file_limit(ConnectionLimits()).connections == connections
     assert files.limits[0] == soft

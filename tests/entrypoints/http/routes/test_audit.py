@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.audit import AuditEntry, Deed, first_broken
-from gpuherd.entrypoints.http.access import ACCESS
+from gpuherd.domain.access.audit import AuditEntry, AuditRecord, first_broken_entry
+from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
-from tests.support.strangers import rent_past_gpuherd
+from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 WITH_HOOK = {**GOOD, "webhookUrl": "https://example.com/hook"}
 
@@ -27,7 +27,7 @@ async def entries(api: httpx.AsyncClient) -> list[dict[str, Any]]:
 def entry(it: dict[str, Any]) -> AuditEntry:
     at = datetime.fromisoformat(it["at"]).astimezone(UTC)
     said = (it[name] for name in ("actor", "action", "target", "before", "after", "requestId"))
-    return AuditEntry(it["n"], Deed(at, *said), it["hash"])
+    return AuditEntry(it["n"], AuditRecord(at, *said), it["hash"])
 
 
 class Setting:
@@ -46,7 +46,7 @@ class Setting:
         return instance
 
     async def stranger(self) -> str:
-        found = rent_past_gpuherd(self.herd.world, "somebody-elses")
+        found = rent_outside_gpuherd(self.herd.world, "somebody-elses")
         await self.herd.run_for(timedelta(minutes=2))
         return found
 
@@ -61,7 +61,7 @@ class Setting:
     async def failed_job(self) -> str:
         await self.api.post("/api/instances", json=GOOD)
         (job,) = self.herd.rows(self.herd.tables.job)
-        await self.herd.book.gave_up(job.id, "broken")
+        await self.herd.book.mark_failed(job.id, "broken")
         return str(job.id)
 
     async def key(self) -> str:
@@ -116,7 +116,7 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
 
 def test_every_mutating_route_has_a_case() -> None:
     # A plan is a question, however long; nothing is done.
-    assert {*CASES, ("POST", "/api/plans")} == {it for it in ACCESS if it[0] != "GET"}
+    assert {*CASES, ("POST", "/api/plans")} == {it for it in ROUTE_SCOPES if it[0] != "GET"}
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(CASES))
@@ -135,7 +135,7 @@ async def test_each_mutation_is_one_entry(
     if "{" in path:
         assert fresh["target"] == word
     assert "hidden" not in str(fresh)
-    assert first_broken(map(entry, await entries(api))) is None
+    assert first_broken_entry(map(entry, await entries(api))) is None
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(it for it in CASES if "{" in it[1]))

@@ -8,8 +8,8 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.herd import Herd
 
 SECRET = "hunter2-in-a-template"
@@ -102,14 +102,14 @@ async def test_regions_are_listed_under_all_their_names(api: httpx.AsyncClient, 
 @pytest.mark.parametrize(
     ("path", "endpoint"),
     [
-        ("/api/products", Endpoint.PRODUCTS),
-        ("/api/templates", Endpoint.TEMPLATES),
-        ("/api/templates/101", Endpoint.TEMPLATE),
-        ("/api/regions", Endpoint.CLUSTERS),
+        ("/api/products", ApiEndpoint.PRODUCTS),
+        ("/api/templates", ApiEndpoint.TEMPLATES),
+        ("/api/templates/101", ApiEndpoint.TEMPLATE),
+        ("/api/regions", ApiEndpoint.CLUSTERS),
     ],
 )
 async def test_the_catalogue_is_asked_once_and_then_remembered(
-    api: httpx.AsyncClient, herd: Herd, path: str, endpoint: Endpoint
+    api: httpx.AsyncClient, herd: Herd, path: str, endpoint: ApiEndpoint
 ) -> None:
     first = await api.get(path)
     again = await api.get(path)

@@ -7,9 +7,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from gpuherd.domain.instance import Status
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.domain.instance.instance import Status
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.herd import Herd
 
 PATH = "/api/instances/comprehensive"
@@ -58,8 +58,8 @@ async def test_a_sync_tells_what_it_saw_and_unsettles_what_changed(
 
 
 FAULTS = [
-    Fault(FaultKind.OUTAGE, endpoints=(Endpoint.LIST,)),
-    Fault(FaultKind.REFUSE, endpoints=(Endpoint.LIST,), status=401, reason="UNAUTHORIZED"),
+    Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)),
+    Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.LIST,), status=401, reason="UNAUTHORIZED"),
 ]
 
 

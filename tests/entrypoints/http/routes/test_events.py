@@ -12,17 +12,17 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from gpuherd.domain.caller import ADMIN
-from gpuherd.domain.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.orphan import Finding, Orphan, OrphanVerdict
+from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
+from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.orphans import AccountNews, Entry
-from gpuherd.ports.store import Change, Told
-from gpuherd.usecases import event_feed, event_stream
+from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.usecases.events import event_stream
 from tests.entrypoints.http.conftest import KEY
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
-from tests.support.event_streams import OpenReply, asking
+from tests.support.event_streams import StreamedReply, asking
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.keys import bearer, make_key
@@ -54,12 +54,14 @@ async def happen(herd: Herd, n: int, *types: str, owner: str = "admin", **more: 
 
 
 async def happen_to_the_account(herd: Herd) -> None:
-    orphan = Orphan(a_machine(1), Finding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START)
-    news = AccountNews(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: Told())
-    await herd.orphans.note([Entry(orphan, account=news)])
+    orphan = Orphan(
+        a_machine(1), OrphanFinding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START
+    )
+    news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: OutboxEntries())
+    await herd.orphans.save([LedgerWrite(orphan, account=news)])
 
 
-def names(reply: OpenReply) -> list[str | None]:
+def names(reply: StreamedReply) -> list[str | None]:
     return [it["name"] for it in reply.events]
 
 
@@ -343,8 +345,8 @@ class TestEnding:
     async def test_there_is_a_limit_for_each_key_and_one_for_all(
         self, app: ASGIApp, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(event_feed, "STREAMS_MAX", 2)
-        monkeypatch.setattr(event_feed, "STREAMS_OF_A_KEY_MAX", 1)
+        monkeypatch.setattr(event_stream, "STREAMS_MAX", 2)
+        monkeypatch.setattr(event_stream, "STREAMS_OF_A_KEY_MAX", 1)
         ada, bob = await make_key(plane, "read"), await make_key(plane, "read")
         async with AsyncExitStack() as stack:
             replies = []

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuherd.bootstrap.http_protocol import DoorLimits
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.ports.store import Change
-from gpuherd.usecases import event_stream
+from gpuherd.ports.instances import Change
+from gpuherd.server.protocol import ConnectionLimits
+from gpuherd.usecases.events import event_stream
 from tests.entrypoints.http.conftest import KEY
-from tests.entrypoints.http.raw_http import open_to_all, until_closed
+from tests.entrypoints.http.raw_http import running_server, until_closed
 from tests.support.builders import an_event, an_instance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -36,7 +36,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def test_the_end_of_the_server_ends_a_stream_as_a_reply_should_end(plane: Plane) -> None:
-    async with open_to_all(plane, DoorLimits()) as door:
+    async with running_server(plane, ConnectionLimits()) as door:
         reader, writer = await door.connect()
         writer.write(ASK)
         got = await reader.readuntil(b"retry: 2000\n\n")
@@ -48,7 +48,7 @@ async def test_the_end_of_the_server_ends_a_stream_as_a_reply_should_end(plane: 
 
 
 async def test_a_client_that_goes_away_leaves_nothing_behind(plane: Plane) -> None:
-    async with open_to_all(plane, DoorLimits()) as door:
+    async with running_server(plane, ConnectionLimits()) as door:
         doors = [await door.connect() for _ in range(5)]
         for _, writer in doors:
             writer.write(ASK)
@@ -62,7 +62,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_costs_only_itself(
     plane: Plane, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_stream, "PENDING_MAX", 20)
-    async with open_to_all(plane, DoorLimits(idle_s=0.3)) as door:
+    async with running_server(plane, ConnectionLimits(idle_s=0.3)) as door:
         deaf, good = await door.connect(), await door.connect()
         deaf[0]._transport.pause_reading()  # type: ignore[attr-defined]
         for _, writer in (deaf, good):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import httpx
 
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.support.herd import Herd
 
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import httpx
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 
@@ -39,7 +39,7 @@ async def test_every_step_of_a_rental_is_seen_in_the_details_at_once(
 
 async def test_an_outage_marks_the_details(api: httpx.AsyncClient, herd: Herd) -> None:
     instance = await herd.settle(await herd.launch())
-    herd.world.faults.add(Fault(FaultKind.OUTAGE, for_s=300, endpoints=(Endpoint.LIST,)))
+    herd.world.faults.add(Fault(FaultKind.OUTAGE, for_s=300, endpoints=(ApiEndpoint.LIST,)))
     await herd.run_for(timedelta(seconds=200))
     during = (await api.get(f"/api/instances/{instance.id}")).json()
     assert (during["stale"], during["status"]) == (True, "running")

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.api_key import key_id_in
+from gpuherd.domain.access.api_key import key_id_in
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -99,7 +99,7 @@ async def test_a_key_has_so_many_requests_a_minute(
     other = await make_key(plane, "read", requests_per_minute=5)
     statuses = [(await api.get("/api/instances", headers=bearer(made))).status_code for _ in range(6)]
     assert statuses == [200] * 5 + [429]
-    await plane.keys.registry.refresh()
+    await plane.keys.key_cache.refresh()
     refused = await api.get("/api/instances", headers=bearer(made))
     assert (refused.status_code, refused.json()["code"]) == (429, "RATE_LIMIT_EXCEEDED")
     assert refused.headers["retry-after"] == "12"
@@ -116,11 +116,11 @@ async def test_the_last_use_is_written_down_later(
     path = f"/api/keys/{made.key.id}"
     await api.get("/api/instances", headers=bearer(made))
     assert (await api.get(path)).json()["lastUsedAt"] is None
-    await plane.keys.registry.write_down_use()
+    await plane.keys.key_cache.flush_last_used()
     first = (await api.get(path)).json()["lastUsedAt"]
     assert first is not None
     await clock.sleep(5)
-    await plane.keys.registry.write_down_use()
+    await plane.keys.key_cache.flush_last_used()
     assert (await api.get(path)).json()["lastUsedAt"] == first
 
 

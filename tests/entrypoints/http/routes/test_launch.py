@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.simulator.calls import Endpoint
-from gpuherd.simulator.faults import Fault, FaultKind
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 
@@ -105,7 +105,7 @@ async def test_each_mistake_has_its_code_and_changes_nothing(
     assert [(it["field"], it["code"]) for it in problem["errors"]] == [(field, code)]
     assert problem["requestId"] == reply.headers["x-request-id"]
     assert herd.rows(herd.tables.instance) == []
-    assert herd.world.calls[Endpoint.CREATE.value] == 0
+    assert herd.world.calls[ApiEndpoint.CREATE.value] == 0
 
 
 async def test_all_problems_are_reported_at_once(api: httpx.AsyncClient, herd: Herd) -> None:
@@ -179,7 +179,7 @@ async def test_what_the_catalogue_does_not_have_is_refused(api: httpx.AsyncClien
     unknown = await api.post("/api/instances", json={**GOOD, "templateId": "999999"})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "TEMPLATE_NOT_FOUND")
     herd.world.faults.add(Fault(FaultKind.SOLD_OUT))
-    herd.catalogue.forget_offers()
+    herd.catalogue.invalidate_offers()
     sold_out = await api.post("/api/instances", json=GOOD)
     assert (sold_out.status_code, sold_out.json()["code"]) == (409, "NO_OPTIMAL_PRODUCT_ANY_REGION")
     assert sold_out.json()["details"]["regions"]

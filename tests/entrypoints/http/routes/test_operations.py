@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gpuherd.domain.instance import Instance
+from gpuherd.domain.instance.instance import Instance
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 

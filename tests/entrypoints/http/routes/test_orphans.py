@@ -8,15 +8,15 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from tests.support.herd import Herd
 from tests.support.scraping import read_page
-from tests.support.strangers import (
-    a_surplus,
+from tests.support.unmanaged_machines import (
+    a_surplus_machine,
     alive,
     look,
     look_for,
-    rent_past_gpuherd,
+    rent_outside_gpuherd,
     rent_tagged,
 )
 
@@ -28,10 +28,10 @@ async def test_an_account_without_strangers_has_an_empty_ledger(api: httpx.Async
 
 
 async def test_each_stranger_is_shown_with_what_it_is_and_costs(api: httpx.AsyncClient, herd: Herd) -> None:
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     lost = rent_tagged(herd, 1)
-    surplus = await a_surplus(herd, 2)
-    herd.collector.deletes = False
+    surplus = await a_surplus_machine(herd, 2)
+    herd.collector.auto_delete = False
     await look(herd, 600)
     await look(herd, 3000)
     reply = (await api.get("/api/orphans")).json()
@@ -56,7 +56,7 @@ async def test_a_misspelt_filter_is_refused(api: httpx.AsyncClient) -> None:
 
 
 async def test_a_stranger_is_adopted_and_adopted_again(api: httpx.AsyncClient, herd: Herd) -> None:
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     await look(herd, 600)
     first = await api.post(f"/api/orphans/{stranger}/adopt")
     again = await api.post(f"/api/orphans/{stranger}/adopt", json={})
@@ -70,7 +70,7 @@ async def test_a_stranger_is_adopted_and_adopted_again(api: httpx.AsyncClient, h
 
 @pytest.mark.parametrize("order", ["stop", "delete"])
 async def test_an_order_is_accepted_and_carried_out(api: httpx.AsyncClient, herd: Herd, order: str) -> None:
-    stranger = rent_past_gpuherd(herd.world, "somebody-elses")
+    stranger = rent_outside_gpuherd(herd.world, "somebody-elses")
     await look(herd, 600)
     reply = await api.post(f"/api/orphans/{stranger}/{order}")
     assert reply.status_code == 202
@@ -94,7 +94,7 @@ async def test_what_is_no_orphan_is_refused(api: httpx.AsyncClient, herd: Herd, 
 
 
 async def test_a_brake_is_shown_until_somebody_resumes(api: httpx.AsyncClient, herd: Herd) -> None:
-    many = {await a_surplus(herd, n) for n in range(3)}
+    many = {await a_surplus_machine(herd, n) for n in range(3)}
     await herd.run_for(timedelta(seconds=70))
     reason = await herd.flags.get(COLLECTOR_BRAKED)
     assert reason
@@ -117,7 +117,7 @@ async def test_a_key_is_needed(anonymous: httpx.AsyncClient) -> None:
 
 
 async def test_the_metrics_count_them_and_their_price(api: httpx.AsyncClient, herd: Herd) -> None:
-    rent_past_gpuherd(herd.world, "somebody-elses")
+    rent_outside_gpuherd(herd.world, "somebody-elses")
     await look(herd, 600)
     await look(herd, 600)
     page = read_page((await api.get("/metrics")).content)

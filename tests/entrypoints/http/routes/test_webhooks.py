@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.ports.webhook_sender import DeliveryResult
+from gpuherd.ports.webhooks import DeliveryResult
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
-from tests.support.hooks import BROKEN, MISSING, OK, Hooks
+from tests.support.webhook_receivers import BROKEN, MISSING, OK, Hooks
 
 URL = "https://example.com/hook?token=canary"
 SHOWN = "https://example.com/hook?***"

@@ -8,8 +8,8 @@ import unicodedata
 import pytest
 
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.entrypoints.http.launch_body import _CONTROL, parse_launch
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.entrypoints.http.schemas.launch import _CONTROL, parse_launch
 from tests.entrypoints.http.conftest import GOOD
 
 CONTROL = ("Cc", "Cs", "Zl", "Zp")
@@ -25,4 +25,4 @@ def test_control_characters_are_those_that_unicode_calls_so() -> None:
 @pytest.mark.parametrize("char", ["\x00", "\n", "\x1b", "\x7f", "\x9f", "\u2028", "\u2029"])
 def test_a_word_with_a_control_character_is_refused(field: str, char: str) -> None:
     with pytest.raises(InvalidRequest, match="control characters"):
-        parse_launch({**GOOD, field: f"a{char}b"}, TargetPolicy())
+        parse_launch({**GOOD, field: f"a{char}b"}, EgressPolicy())

@@ -9,13 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import api_key as table
-from gpuherd.domain.api_key import ApiKey, Limits, Scope
-from gpuherd.domain.audit import Deed
-from gpuherd.domain.copying import replace
+from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.tables import api_key as table
+from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
+from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.domain.fast_replace import replace
 
 
 class SqlApiKeys:
@@ -24,11 +24,11 @@ class SqlApiKeys:
     def __init__(self, database: Database):
         self._database = database
 
-    async def add(self, key: ApiKey, deed: Deed) -> None:
+    async def add(self, key: ApiKey, audit_record: AuditRecord) -> None:
         row = _row(key)
 
         def work(connection: sa.Connection) -> None:
-            append_deed(connection, deed)
+            append_audit_record(connection, audit_record)
             connection.execute(sa.insert(table).values(**row))
 
         try:
@@ -36,22 +36,24 @@ class SqlApiKeys:
         except sa.exc.IntegrityError as error:
             raise Conflict(f"there is a key {key.id!r} already", code="KEY_EXISTS") from error
 
-    async def everyone(self) -> tuple[ApiKey, ...]:
+    async def list_all(self) -> tuple[ApiKey, ...]:
         query = sa.select(table).order_by(table.c.created_at, table.c.id)
-        return await self._database.read(lambda c: tuple(map(_of, c.execute(query))))
+        return await self._database.read(lambda c: tuple(map(_key_of, c.execute(query))))
 
     async def get(self, key_id: str) -> ApiKey:
         return await self._database.read(lambda c: _get(c, key_id))
 
-    async def revoke(self, key_id: str, deed: Deed) -> ApiKey:
+    async def revoke(self, key_id: str, audit_record: AuditRecord) -> ApiKey:
         def work(connection: sa.Connection) -> ApiKey:
-            begin_deed(connection, deed)
+            lock_audit_log(connection, audit_record)
             known = _get(connection, key_id)
             if known.revoked_at is not None:
                 return known
-            append_deed(connection, deed)
-            connection.execute(sa.update(table).where(table.c.id == key_id).values(revoked_at=deed.at))
-            return replace(known, revoked_at=deed.at)
+            append_audit_record(connection, audit_record)
+            connection.execute(
+                sa.update(table).where(table.c.id == key_id).values(revoked_at=audit_record.at)
+            )
+            return replace(known, revoked_at=audit_record.at)
 
         return await self._database.write(work)
 
@@ -70,7 +72,7 @@ def _get(connection: sa.Connection, key_id: str) -> ApiKey:
     row = connection.execute(sa.select(table).where(table.c.id == key_id)).first()
     if row is None:
         raise NotFound(f"there is no key {key_id!r}", code="KEY_NOT_FOUND")
-    return _of(row)
+    return _key_of(row)
 
 
 def _row(it: ApiKey) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def _row(it: ApiKey) -> dict[str, Any]:
     }
 
 
-def _of(row: sa.Row[Any]) -> ApiKey:
+def _key_of(row: sa.Row[Any]) -> ApiKey:
     usd = row.max_hourly_usd
     return ApiKey(
         id=row.id,

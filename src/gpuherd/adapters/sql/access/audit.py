@@ -1,4 +1,7 @@
-"""Rows of the audit log, written in whichever transaction does what they tell of."""
+"""The audit log, in SQL.
+
+Records are appended in the same transaction as what they tell of, each chained to the one before by a hash.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.prepared import PreparedInsert, first_row
-from gpuherd.adapters.sql.schema import audit
-from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, sealed
+from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert, first_row
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.tables import audit
+from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.ports.access import AuditPage
 
 # Any constant will do, as long as every gpuherd uses the same.
 AUDIT_LOCK = 7_415_264
@@ -28,26 +33,27 @@ _INSERT = PreparedInsert(
 )
 
 
-def begin_deed(connection: sa.Connection, deed: Deed | None) -> None:
+def lock_audit_log(connection: sa.Connection, audit_record: AuditRecord | None) -> None:
     """Let no other process append until this transaction ends. Call it first: who locks in one order, never
     waits in a circle."""
-    if deed is not None and connection.dialect.name == "postgresql":
+    if audit_record is not None and connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(AUDIT_LOCK)))
 
 
-def append_deed(connection: sa.Connection, deed: Deed) -> AuditEntry:
-    """Seal a deed with the entry before it, and write it down."""
-    begin_deed(connection, deed)
+def append_audit_record(connection: sa.Connection, audit_record: AuditRecord) -> AuditEntry:
+    """Chain a record to the entry before it, and append it."""
+    lock_audit_log(connection, audit_record)
     transaction = connection.get_transaction()
-    # One commit holds many deeds. Whoever undoes some of them has a savepoint, and looks for himself.
+    # One commit holds many records. Work that may roll back some of them runs in a savepoint, and reads the
+    # tail itself.
     is_whole = transaction is not None and not connection.in_nested_transaction()
     known = connection.info.pop(_TAIL, None)
     if known is not None and is_whole and known[0] is transaction:
         _, last_n, last_hash = known
     else:
         last_n, last_hash = first_row(connection, _LAST) or (0, NO_HASH)
-    entry = sealed(deed, last_n, last_hash)
-    _INSERT.run_later(connection, {**vars(deed), "n": entry.n, "hash": entry.hash})
+    entry = chained(audit_record, last_n, last_hash)
+    _INSERT.defer(connection, {**vars(audit_record), "n": entry.n, "hash": entry.hash})
     if is_whole:
         connection.info[_TAIL] = (transaction, entry.n, entry.hash)
     return entry
@@ -55,5 +61,32 @@ def append_deed(connection: sa.Connection, deed: Deed) -> AuditEntry:
 
 def entry_of(row: sa.Row[Any]) -> AuditEntry:
     """Return the entry that a row remembers."""
-    deed = Deed(row.at, row.actor, row.action, row.target, row.before, row.after, row.request_id)
-    return AuditEntry(row.n, deed, row.hash)
+    audit_record = AuditRecord(
+        row.at, row.actor, row.action, row.target, row.before, row.after, row.request_id
+    )
+    return AuditEntry(row.n, audit_record, row.hash)
+
+
+class SqlAuditLog:
+    """The port `AuditLog`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def append(self, audit_record: AuditRecord) -> AuditEntry:
+        return await self._database.write(lambda c: append_audit_record(c, audit_record))
+
+    async def page(self, limit: int, cursor: int | None = None, *, oldest_first: bool = False) -> AuditPage:
+        after = [] if cursor is None else [audit.c.n > cursor if oldest_first else audit.c.n < cursor]
+        order = audit.c.n.asc() if oldest_first else audit.c.n.desc()
+        # One row more than asked for tells whether there is a next page.
+        rows = sa.select(audit).where(*after).order_by(order).limit(limit + 1)
+        count = sa.select(sa.func.count()).select_from(audit)
+
+        def work(connection: sa.Connection) -> AuditPage:
+            found = tuple(map(entry_of, connection.execute(rows)))
+            shown = found[:limit]
+            more = len(found) > limit
+            return AuditPage(shown, connection.execute(count).scalar_one(), shown[-1].n if more else None)
+
+        return await self._database.read(work)

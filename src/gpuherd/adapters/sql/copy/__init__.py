@@ -1,0 +1,1 @@
+"""Copying a whole database to another server."""

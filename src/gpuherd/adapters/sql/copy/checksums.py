@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.copying.plan import copied_columns
+from gpuherd.adapters.sql.copy.plan import copied_columns
 from gpuherd.domain.errors import GpuherdError
 
 ROWS_AT_ONCE = 1000
@@ -21,14 +21,14 @@ TOTALS: Mapping[str, tuple[str, ...]] = {"instance": ("gpus", "micro_usd")}
 _LIMIT = 2**64
 
 
-class CopyDiffers(GpuherdError):
+class CopyMismatch(GpuherdError):
     """The copy is not what it was copied from."""
 
     code = "COPY_DIFFERS"
 
 
 @dataclass(frozen=True)
-class TableSum:
+class TableChecksum:
     """What a table holds, in a few numbers."""
 
     rows: int
@@ -36,7 +36,7 @@ class TableSum:
     totals: Mapping[str, int] = field(default_factory=dict)
 
 
-def sum_up(connection: sa.Connection, table: sa.Table) -> TableSum:
+def checksum_table(connection: sa.Connection, table: sa.Table) -> TableChecksum:
     """Read a table through."""
     rows = digest = 0
     totals = dict.fromkeys(TOTALS.get(table.name, ()), 0)
@@ -48,15 +48,15 @@ def sum_up(connection: sa.Connection, table: sa.Table) -> TableSum:
         digest = (digest + int.from_bytes(seen)) % _LIMIT
         for name in totals:
             totals[name] += getattr(row, name)
-    return TableSum(rows, digest, totals)
+    return TableChecksum(rows, digest, totals)
 
 
-def refuse_difference(table: str, source: TableSum, target: TableSum) -> None:
-    """Raise `CopyDiffers` unless both are the same."""
+def check_equal(table: str, source: TableChecksum, target: TableChecksum) -> None:
+    """Raise `CopyMismatch` unless both are the same."""
     if source == target:
         return
     if source.rows != target.rows:
         how = f"{source.rows} rows in the source, {target.rows} in the copy"
     else:
         how = f"{source.rows} rows in both, but not with the same values"
-    raise CopyDiffers(f"the copy of the table {table} is not like the original: {how}")
+    raise CopyMismatch(f"the copy of the table {table} is not like the original: {how}")

@@ -11,13 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.adapters.sql.failures import unavailable
-from gpuherd.adapters.sql.file_check import read_through
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable, as_unavailable
+from gpuherd.adapters.sql.schema.integrity_check import find_damage
 
 
 @contextmanager
-def reading_file(path: Path) -> Iterator[sa.Connection]:
+def open_source(path: Path) -> Iterator[sa.Connection]:
     """Open a SQLite file that cannot be changed this way, once it was read through."""
     engine = sa.create_engine("sqlite://", creator=lambda: _opened(path), poolclass=sa.NullPool)
     # All reads up to the next rollback see one moment.
@@ -32,7 +31,7 @@ def reading_file(path: Path) -> Iterator[sa.Connection]:
 
 
 @contextmanager
-def writing_to(url: str) -> Iterator[sa.Connection]:
+def open_target(url: str) -> Iterator[sa.Connection]:
     """Open a PostgreSQL database; what is not committed inside is undone."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
     try:
@@ -42,12 +41,12 @@ def writing_to(url: str) -> Iterator[sa.Connection]:
         if isinstance(error.orig, sqlite3.Error):
             # Of the other end.
             raise
-        raise DatabaseUnusable(f"the target cannot be used: {unavailable(error)}") from error
+        raise DatabaseUnusable(f"the target cannot be used: {as_unavailable(error)}") from error
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    if (problem := read_through(connection)) is not None:
+    if (problem := find_damage(connection)) is not None:
         connection.close()
         raise DatabaseUnusable(f"{path} is damaged ({problem})")
     return connection

@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.copying.sums import ROWS_AT_ONCE, CopyDiffers
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import is_live, job
+from gpuherd.adapters.sql.copy.checksums import ROWS_AT_ONCE, CopyMismatch
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import is_live, job
 
 # In the order in which they came.
 _UNFINISHED = (
@@ -19,7 +19,7 @@ _UNFINISHED = (
     .order_by(queue.c.id)
 )
 _INSERT = sa.insert(queue).returning(queue.c.id, queue.c.payload)
-_TELL_THE_BOOK = (
+_SET_QUEUE_ID = (
     sa.update(job).where(job.c.id == sa.bindparam("its_id")).values(queue_id=sa.bindparam("its_row"))
 )
 _UNFINISHED_NUMBER = sa.select(sa.func.count()).select_from(job).where(is_live)
@@ -30,24 +30,24 @@ _QUEUED_NUMBER = (
 )
 
 
-def queue_again(source: sa.Connection, target: sa.Connection, now: datetime) -> int:
+def requeue_unfinished(source: sa.Connection, target: sa.Connection, now: datetime) -> int:
     """Queue every unfinished job of the source in the target; return how many."""
     number = 0
     for rows in source.execute(_UNFINISHED).partitions(ROWS_AT_ONCE):
         made = target.execute(_INSERT, [_queue_row(row, now) for row in rows]).all()
         target.execute(
-            _TELL_THE_BOOK, [{"its_id": bytes(it.payload).decode(), "its_row": it.id} for it in made]
+            _SET_QUEUE_ID, [{"its_id": bytes(it.payload).decode(), "its_row": it.id} for it in made]
         )
         number += len(made)
     return number
 
 
-def refuse_lost_jobs(source: sa.Connection, target: sa.Connection) -> None:
-    """Raise `CopyDiffers` unless each unfinished job has its own row in the target's queue."""
+def check_jobs_queued(source: sa.Connection, target: sa.Connection) -> None:
+    """Raise `CopyMismatch` unless each unfinished job has its own row in the target's queue."""
     wanted = source.execute(_UNFINISHED_NUMBER).scalar_one()
     found = target.execute(_QUEUED_NUMBER).scalar_one()
     if wanted != found:
-        raise CopyDiffers(f"{wanted} jobs are unfinished, but {found} are queued in the copy")
+        raise CopyMismatch(f"{wanted} jobs are unfinished, but {found} are queued in the copy")
 
 
 def _queue_row(row: Any, now: datetime) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.copying.plan import copied_columns, copied_tables
-from gpuherd.adapters.sql.copying.queue import queue_again, refuse_lost_jobs
-from gpuherd.adapters.sql.copying.sums import ROWS_AT_ONCE, TableSum, refuse_difference, sum_up
-from gpuherd.adapters.sql.failures import unavailable
-from gpuherd.adapters.sql.later_schema import READABLE_BY
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import installation
+from gpuherd.adapters.sql.copy.checksums import ROWS_AT_ONCE, TableChecksum, check_equal, checksum_table
+from gpuherd.adapters.sql.copy.plan import copied_columns, copied_tables
+from gpuherd.adapters.sql.copy.requeue import check_jobs_queued, requeue_unfinished
+from gpuherd.adapters.sql.engine.errors import as_unavailable
+from gpuherd.adapters.sql.schema.migrate import READABLE_BY
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import installation
 from gpuherd.domain.errors import GpuherdError
 
 # Which table, how many of its rows are done, and how many there are.
@@ -33,7 +33,7 @@ class CopyFailed(GpuherdError):
 class CopiedRows:
     """What was copied and compared."""
 
-    tables: Mapping[str, TableSum]
+    tables: Mapping[str, TableChecksum]
     jobs_queued: int
 
 
@@ -50,7 +50,7 @@ def _any_row(table: sa.Table) -> sa.Select[Any]:
     return query.where(table.c.key != READABLE_BY) if table is installation else query
 
 
-def keep_others_out(target: sa.Connection) -> None:
+def lock_target(target: sa.Connection) -> None:
     """Let nobody write to the target until the transaction ends: a server may just be starting there."""
     names = ", ".join(f'"{table.name}"' for table in (*copied_tables(), queue))
     target.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
@@ -66,11 +66,11 @@ def copy_rows(source: sa.Connection, target: sa.Connection, now: datetime, progr
     target.execute(sa.delete(installation))
     for table in copied_tables():
         _copy_table(source, target, table, progress)
-    jobs_queued = queue_again(source, target, now)
+    jobs_queued = requeue_unfinished(source, target, now)
     # The source is read anew: should somebody have written to it meanwhile, that must not be lost.
     source.rollback()
     sums = {table.name: _compared(source, target, table, progress) for table in copied_tables()}
-    refuse_lost_jobs(source, target)
+    check_jobs_queued(source, target)
     for table in copied_tables():
         _set_counter(source, target, table)
         # Otherwise the planner would know nothing of the new rows for a while.
@@ -86,14 +86,16 @@ def _copy_table(source: sa.Connection, target: sa.Connection, table: sa.Table, p
         try:
             target.execute(sa.insert(table).inline(), [dict(row) for row in rows])
         except DBAPIError as error:
-            raise CopyFailed(f"the table {table.name} cannot be copied: {unavailable(error)}") from error
+            raise CopyFailed(f"the table {table.name} cannot be copied: {as_unavailable(error)}") from error
         done += len(rows)
         progress(table.name, done, total)
 
 
-def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table, progress: Progress) -> TableSum:
-    original = sum_up(source, table)
-    refuse_difference(table.name, original, sum_up(target, table))
+def _compared(
+    source: sa.Connection, target: sa.Connection, table: sa.Table, progress: Progress
+) -> TableChecksum:
+    original = checksum_table(source, table)
+    check_equal(table.name, original, checksum_table(target, table))
     progress(f"{table.name} compared", original.rows, original.rows)
     return original
 

@@ -1,11 +1,11 @@
-"""Statements that run thousands of times a second: their SQL is made once for each database.
+"""Inserts that run thousands of times a second: compiled once for each database, and on SQLite deferred and
+flushed many rows at a time.
 
 SQLAlchemy spends several times longer on a statement than SQLite does. Here it only writes the SQL down, and
 knows how each column wants its values; what remains at each run is the driver's own work.
 
 Even that is done for many rows at once where it can be: the driver lets go of the interpreter at each
-statement, and must wait until the event loop, which is busy just then, gives it back.
-"""
+statement, and must wait until the event loop, which is busy just then, gives it back."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from sqlalchemy.engine import Dialect
 Row = Mapping[str, Any]
 Bind = Callable[[Row], Any]
 
-_WAITING = "gpuherd.waiting"
+_PENDING = "gpuherd.pending_inserts"
 # A statement for each number of rows would be too many for the driver to keep; any number is a sum of these.
-_AT_ONCE = (64, 32, 16, 8, 4, 2, 1)
+_BATCH_SIZES = (64, 32, 16, 8, 4, 2, 1)
 
 
 @dataclass
-class Waiting:
+class PendingInserts:
     """Rows that will be inserted before anything else is asked on their connection, or committed."""
 
     rows: dict[PreparedInsert, list[list[Any]]] = field(default_factory=dict)
     # The last number that one of them got, if it was not for the database to give it.
-    number: int | None = None
+    last_id: int | None = None
 
 
 class PreparedInsert:
@@ -49,23 +49,23 @@ class PreparedInsert:
         """Insert a row, and return the first value that it gives back, if any."""
         sql, bind = self._for(connection.dialect)
         if connection.dialect.name == "sqlite":
-            insert_waiting(connection)
+            flush(connection)
             given = _run_in_sqlite(connection, sql, bind(row))
             return None if given is None else given[0]
         result = connection.exec_driver_sql(sql, bind(row))
         return result.scalar() if result.returns_rows else None
 
-    def run_later(self, connection: sa.Connection, row: Row) -> None:
+    def defer(self, connection: sa.Connection, row: Row) -> None:
         """Insert a row, if possible together with others of this transaction. It must give nothing back."""
-        if may_wait(connection):
-            waiting_on(connection).rows.setdefault(self, []).append(self._for(connection.dialect)[1](row))
+        if can_defer(connection):
+            pending(connection).rows.setdefault(self, []).append(self._for(connection.dialect)[1](row))
         else:
             self.run(connection, row)
 
     def run_many(self, connection: sa.Connection, rows: list[list[Any]]) -> None:
         """Insert rows whose values are as the driver wants them, with as few statements as can be."""
         start = 0
-        for size in _AT_ONCE:
+        for size in _BATCH_SIZES:
             while len(rows) - start >= size:
                 values = [value for row in rows[start : start + size] for value in row]
                 _run_in_sqlite(connection, self._for_several(connection.dialect, size), values)
@@ -87,21 +87,22 @@ class PreparedInsert:
     def _prepare(self, dialect: Dialect) -> tuple[str, Bind]:
         insert = self._make(dialect.name)
         compiled = insert.compile(dialect=dialect, column_keys=list(self._columns))
-        ways = {}
+        processors = {}
         for name in self._columns:
             type_ = insert.table.c[name].type.dialect_impl(dialect)
-            ways[name] = type_.bind_processor(dialect)
+            processors[name] = type_.bind_processor(dialect)
         if not compiled.positional:
             return str(compiled), lambda row: {
-                name: row[name] if way is None else way(row[name]) for name, way in ways.items()
+                name: row[name] if process is None else process(row[name])
+                for name, process in processors.items()
             }
-        in_order = [(name, ways[name]) for name in compiled.positiontup or ()]
+        in_order = [(name, processors[name]) for name in compiled.positiontup or ()]
         return str(compiled), lambda row: [
-            row[name] if way is None else way(row[name]) for name, way in in_order
+            row[name] if process is None else process(row[name]) for name, process in in_order
         ]
 
 
-def may_wait(connection: sa.Connection) -> bool:
+def can_defer(connection: sa.Connection) -> bool:
     """Tell whether rows can be inserted later on this connection.
 
     Not behind a savepoint: whoever set it wants to know at once what fails.
@@ -109,26 +110,26 @@ def may_wait(connection: sa.Connection) -> bool:
     return connection.dialect.name == "sqlite" and not connection.in_nested_transaction()
 
 
-def waiting_on(connection: sa.Connection) -> Waiting:
+def pending(connection: sa.Connection) -> PendingInserts:
     """Return what waits on a connection; whatever else is asked there makes an end of it."""
     info = connection.info
-    found: Waiting | None = info.get(_WAITING)
+    found: PendingInserts | None = info.get(_PENDING)
     if found is None:
-        found = info[_WAITING] = Waiting()
+        found = info[_PENDING] = PendingInserts()
     return found
 
 
-def insert_waiting(connection: sa.Connection) -> None:
+def flush(connection: sa.Connection) -> None:
     """Insert all rows that wait, in the order in which their tables were first thought of."""
-    waiting: Waiting | None = connection.info.pop(_WAITING, None)
+    waiting: PendingInserts | None = connection.info.pop(_PENDING, None)
     if waiting is not None:
         for insert, rows in waiting.rows.items():
             insert.run_many(connection, rows)
 
 
-def forget_waiting(connection: sa.Connection) -> None:
+def discard_pending(connection: sa.Connection) -> None:
     """Begin anew: what still waits belongs to a transaction that came to nothing."""
-    connection.info.pop(_WAITING, None)
+    connection.info.pop(_PENDING, None)
 
 
 def first_row(connection: sa.Connection, sql: str) -> tuple[Any, ...] | None:

@@ -1,15 +1,31 @@
-"""Connections: how many, with which settings, and how each begins."""
+"""The database.
+
+One writer thread that group-commits whatever is queued, a pool of readers beside it, and how each connection
+is set up.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.prepared import insert_waiting
-from gpuherd.adapters.sql.server.engine import make_postgres_engine
+from gpuherd.adapters.sql.engine.batched_inserts import flush
+from gpuherd.adapters.sql.engine.errors import as_unavailable
+from gpuherd.adapters.sql.engine.group_commit import Transactions, Writer
+from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
+from gpuherd.adapters.sql.postgres.engine import make_postgres_engine
+from gpuherd.adapters.sql.postgres.reconnect import PostgresGuard
+from gpuherd.clock import Clock, SystemClock
 
 READERS = 4
 
@@ -19,7 +35,7 @@ def make_engine(url: str, busy_timeout_s: float, *, writer: bool, readers: int =
     if make_url(url).get_backend_name() != "sqlite":
         return make_postgres_engine(url, size, writer=writer)
     if path := make_url(url).database:
-        _private(Path(path))
+        _create_private_file(Path(path))
     engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)
     event.listen(engine, "connect", lambda connection, _: _sqlite_settings(connection, busy_timeout_s))
     # A writer that begins as a reader may find the lock taken when it upgrades; begin as what it is.
@@ -27,11 +43,11 @@ def make_engine(url: str, busy_timeout_s: float, *, writer: bool, readers: int =
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     if writer:
         # Whatever is asked next must find what was written before it.
-        event.listen(engine, "before_cursor_execute", lambda connection, *_: insert_waiting(connection))
+        event.listen(engine, "before_cursor_execute", lambda connection, *_: flush(connection))
     return engine
 
 
-def _private(path: Path) -> None:
+def _create_private_file(path: Path) -> None:
     """Make the file before SQLite does, so that nobody else can ever read it."""
     # Where that is not allowed, SQLite will not be able to open it either, and `migrate` says so.
     with suppress(OSError):
@@ -51,3 +67,116 @@ def _sqlite_settings(connection: sqlite3.Connection, busy_timeout_s: float) -> N
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_S = 5.0
+# A server that restarts is back by then, and nobody has noticed more than a pause.
+RECONNECT_LIMIT_S = 3.0
+# For one look, or one commit with all that it commits. The server ends each statement long before that.
+RESPONSE_TIMEOUT_S = 30.0
+
+
+class Database:
+    """One SQLite file or one PostgreSQL database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        reconnect_limit_s: float = RECONNECT_LIMIT_S,
+        response_timeout_s: float = RESPONSE_TIMEOUT_S,
+        readers: int = READERS,
+        clock: Clock | None = None,
+    ):
+        self.url = url
+        self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
+        self._write_engine = make_engine(url, busy_timeout_s, writer=True)
+        self._read_engine = make_engine(url, busy_timeout_s, writer=False, readers=readers)
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="gpuherd-read")
+        # By this, replicas know their own notices from those of others.
+        self.sender = secrets.token_hex(8)
+        # Called after a commit that may have made a job due, to wake the workers of this process; PostgreSQL
+        # notifies by itself.
+        self.on_commit_wake: Callable[[], None] = lambda: None
+        closing = threading.Event()
+        self._server: PostgresGuard | None = None
+        self._transactions: Transactions = FileTransactions(self._write_engine)
+        if not self.is_sqlite:
+            self._server = PostgresGuard(
+                clock or SystemClock(), closing.wait, reconnect_limit_s, response_timeout_s
+            )
+            self._server.watch(self._write_engine, self._read_engine)
+            self._transactions = ServerTransactions(self._write_engine, self.sender, self._server)
+        self._writer = Writer(self._transactions, closing, self._wake)
+        self._start_writer()
+
+    def _start_writer(self) -> None:
+        self._writer.start()
+
+    def _wake(self) -> None:
+        self.on_commit_wake()
+
+    @property
+    def waiting_writes(self) -> int:
+        """How many writes the writer has not begun yet."""
+        return self._writer.waiting
+
+    async def write(
+        self, work: Callable[[Connection], T], *, wakes_workers: bool = False, durable: bool = True
+    ) -> T:
+        """Run `work` in a transaction; return only after it is durably committed.
+
+        Once handed over, the work is done even if the caller is cancelled. `wakes_workers` says that it may
+        have made a job due, so the workers of this process are told. What need not be `durable` may be undone
+        by a crash of a PostgreSQL server, as long as nothing durable was written after it.
+        """
+        return await self._writer.write(work, wakes_workers=wakes_workers, durable=durable)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on a reader's connection."""
+        self._writer.refuse_when_closed()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work)
+
+    def write_now(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction from a thread that may block (start-up, migrations)."""
+        return self._writer.write_now(work)
+
+    def migrate_with(self, upgrade: Callable[[Connection], None]) -> None:
+        """Run a schema change on the writer's engine, before anything else uses it."""
+        server, engine = self._server, self._write_engine
+        with engine.connect() if server is None else server.connect_without_timeouts(engine) as connection:
+            upgrade(connection)
+            connection.commit()
+
+    def close(self) -> None:
+        """Finish what is queued, then let go of every connection."""
+        self._writer.close()
+        self._dispose()
+
+    def _dispose(self) -> None:
+        self._readers.shutdown()
+        self._write_engine.dispose()
+        self._read_engine.dispose()
+        if self._server is not None:
+            self._server.end()
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            try:
+                return self._read_once(work)
+            except DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+                # It was dead, or died of a restart. A look can always be repeated.
+                return self._read_once(work)
+        except (DBAPIError, sqlite3.Error) as error:
+            raise as_unavailable(error) from error
+
+    def _read_once(self, work: Callable[[Connection], T]) -> T:
+        server, connect = self._server, self._read_engine.connect
+        with connect() if server is None else server.retry_while_away(connect) as connection:
+            return work(connection)

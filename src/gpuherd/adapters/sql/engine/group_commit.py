@@ -1,19 +1,30 @@
-"""Several pieces of work in one transaction, none of which may take another with it."""
+"""Group commit.
+
+One thread writes, and everything queued at that moment shares one transaction, in which no piece of work can
+fail another.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from gpuherd.adapters.sql.failures import is_broken, own_affair
-from gpuherd.adapters.sql.prepared import insert_waiting
-from gpuherd.adapters.sql.transactions import FileTransactions, ServerTransactions
+from gpuherd.adapters.sql.engine.batched_inserts import flush
+from gpuherd.adapters.sql.engine.errors import as_unavailable, as_work_error, breaks_connection, is_transient
+from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
+from gpuherd.domain.errors import StoreUnavailable
 
 Work = Callable[[Connection], Any]
 # What it has returned, or what went wrong with it.
-Outcome = tuple[Any, Exception | None]
+WorkResult = tuple[Any, Exception | None]
 Transactions = FileTransactions | ServerTransactions
 
 
@@ -25,18 +36,18 @@ class _WorkFailed(Exception):
         self.error = error
 
 
-def run_together(transactions: Transactions, batch: list[Work], *, sure: bool = True) -> list[Outcome]:
+def run_batch(transactions: Transactions, batch: list[Work], *, durable: bool = True) -> list[WorkResult]:
     """Run all in one transaction; `StoreUnavailable` if none could be begun."""
     try:
-        with transactions.open(sure=sure) as connection:
-            outcomes: list[Outcome] = [(_run(connection, work), None) for work in batch]
-            _run(connection, insert_waiting)
+        with transactions.open(durable=durable) as connection:
+            outcomes: list[WorkResult] = [(_run(connection, work), None) for work in batch]
+            _run(connection, flush)
             return outcomes
     except _WorkFailed as failed:
         if len(batch) == 1:
             return [(None, failed.error)]
     # Savepoints cost more than most of the work behind them, so they are kept for when they are needed.
-    with transactions.open(sure=sure) as connection:
+    with transactions.open(durable=durable) as connection:
         return [_run_apart(connection, work) for work in batch]
 
 
@@ -44,12 +55,12 @@ def _run(connection: Connection, work: Work) -> Any:
     try:
         return work(connection)
     except Exception as error:
-        if is_broken(error):
+        if breaks_connection(error):
             raise
-        raise _WorkFailed(own_affair(error)) from error
+        raise _WorkFailed(as_work_error(error)) from error
 
 
-def _run_apart(connection: Connection, work: Work) -> Outcome:
+def _run_apart(connection: Connection, work: Work) -> WorkResult:
     """Run one piece of work behind a savepoint, and return its result or what went wrong with it."""
     savepoint = connection.begin_nested()
     try:
@@ -59,3 +70,171 @@ def _run_apart(connection: Connection, work: Work) -> Outcome:
         savepoint.rollback()
         return None, failed.error
     return result, None
+
+
+T = TypeVar("T")
+
+BATCH_MAX = 256
+# How often work that stands alone is run when the connection is lost under it, or replicas block each other.
+COMMIT_ATTEMPTS_MAX = 3
+# Back off after a deadlock: retried at once, it would only block the others again.
+DEADLOCK_BACKOFF_S = 0.05
+
+
+@dataclass(slots=True)
+class _Item:
+    work: Work
+    # The caller: a coroutine of this loop, or a thread if there is none.
+    future: asyncio.Future[Any] | Future[Any]
+    loop: asyncio.AbstractEventLoop | None = None
+    wakes_workers: bool = False
+    durable: bool = True
+
+
+class Writer:
+    """Takes work from any thread and any loop until it is closed."""
+
+    def __init__(self, transactions: Transactions, closing: threading.Event, wake: Callable[[], None]):
+        """`closing` is set when nobody should wait any longer; `wake` is called after a commit that rings."""
+        self._transactions = transactions
+        self._closing = closing
+        self._wake = wake
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        # What each loop has asked for in its present round. Handed over together, it shares a commit; one by
+        # one, the first would be committed alone, and the writer would fight the loop for the interpreter.
+        self._unsubmitted: dict[asyncio.AbstractEventLoop, list[_Item]] = {}
+        # Nothing may be queued behind the sentinel that ends the thread: it would never be done.
+        self._submit_lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="gpuherd-write", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work nobody has begun yet."""
+        return self._queue.qsize()
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    async def write(self, work: Callable[[Connection], T], *, wakes_workers: bool, durable: bool) -> T:
+        """Run `work` in a transaction; return only after it is committed, and durably so if `durable`.
+
+        Once handed over, the work is done even if the caller is cancelled.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._submit(_Item(work, done, loop, wakes_workers, durable))
+        return await done
+
+    def write_now(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction from a thread that may block."""
+        done: Future[T] = Future()
+        self._submit(_Item(work, done))
+        return done.result()
+
+    def close(self) -> None:
+        """Take nothing more, finish what was handed over, and end."""
+        with self._submit_lock:
+            if self._closed:
+                return
+            self._closed = True
+            for unsubmitted in self._unsubmitted.values():
+                for item in unsubmitted:
+                    self._queue.put(item)
+            self._unsubmitted.clear()
+            self._queue.put(None)
+        # A caller that waits for a server that is away need not wait any longer.
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def refuse_when_closed(self) -> None:
+        """Raise `StoreUnavailable` if nothing is taken any more."""
+        if self._closed:
+            raise StoreUnavailable("the database is closed")
+
+    def _submit(self, item: _Item) -> None:
+        with self._submit_lock:
+            self.refuse_when_closed()
+            if item.loop is None:
+                self._queue.put(item)
+            elif item.loop in self._unsubmitted:
+                self._unsubmitted[item.loop].append(item)
+            else:
+                self._unsubmitted[item.loop] = [item]
+                item.loop.call_soon(self._flush_loop, item.loop)
+
+    def _flush_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._submit_lock:
+            for item in self._unsubmitted.pop(loop, ()):
+                self._queue.put(item)
+
+    def _loop(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, last = self._drain(first)
+            self._commit(batch)
+            if last:
+                break
+
+    def _drain(self, first: _Item) -> tuple[list[_Item], bool]:
+        batch = [first]
+        while len(batch) < BATCH_MAX:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if item is None:
+                return batch, True
+            batch.append(item)
+        return batch, False
+
+    def _commit(self, batch: list[_Item], attempts_left: int = COMMIT_ATTEMPTS_MAX) -> None:
+        try:
+            durable = any(item.durable for item in batch)
+            outcomes = run_batch(self._transactions, [item.work for item in batch], durable=durable)
+        except StoreUnavailable as error:
+            # It could not be begun, and one by one each would wait as long for the same answer; or nobody
+            # knows whether it was done, and it must not be done again.
+            outcomes = [(None, type(error)(error.message)) for _ in batch]
+        except Exception as error:
+            if len(batch) > 1:
+                # The commit, or the connection, failed. Each for itself: at most the guilty one is refused.
+                for item in batch:
+                    self._commit([item])
+                return
+            if attempts_left > 1 and is_transient(error):
+                self._closing.wait(DEADLOCK_BACKOFF_S)
+                self._commit(batch, attempts_left - 1)
+                return
+            outcomes = [(None, as_unavailable(error))]
+        self._report(list(zip(batch, outcomes, strict=True)))
+
+    def _report(self, ended: list[tuple[_Item, WorkResult]]) -> None:
+        """Tell everybody how it went, each loop with one call: to wake it costs more than to answer."""
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[_Item, WorkResult]]] = {}
+        for item, outcome in ended:
+            if item.loop is None:
+                _resolve(item, outcome)
+            else:
+                loops.setdefault(item.loop, []).append((item, outcome))
+        for loop, theirs in loops.items():
+            # A loop that is closed has nobody left who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._report_in_loop, theirs)
+
+    def _report_in_loop(self, ended: list[tuple[_Item, WorkResult]]) -> None:
+        for item, outcome in ended:
+            # A caller who was cancelled meanwhile hears nothing; the work is done all the same.
+            if not item.future.done():
+                _resolve(item, outcome)
+        if any(item.wakes_workers and problem is None for item, (_, problem) in ended):
+            self._wake()
+
+
+def _resolve(item: _Item, outcome: WorkResult) -> None:
+    result, problem = outcome
+    if problem is None:
+        item.future.set_result(result)
+    else:
+        item.future.set_exception(problem)

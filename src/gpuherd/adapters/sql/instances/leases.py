@@ -1,4 +1,4 @@
-"""Exclusive turns on instances, in SQL: a lease in the row, checked by every save."""
+"""Exclusive leases on instances, in SQL: a token and an end in the row, checked by every save."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.changes import update_instance
-from gpuherd.adapters.sql.crash_count import CRASHES_MAX
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import attempt_of, instance_of
-from gpuherd.adapters.sql.schema import attempt, instance, job, list_record, orphan, sighting
-from gpuherd.adapters.sql.sighting_rows import list_record_of, sighting_of
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
+from gpuherd.adapters.sql.instances.observations import list_record_of, sighting_of
+from gpuherd.adapters.sql.instances.write import update_instance
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
+from gpuherd.adapters.sql.schema.tables import attempt, instance, job, list_record, orphan, sighting
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.attempt import Attempt
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.observation import ListRecord
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
-from gpuherd.domain.instance import Goal, Instance
-from gpuherd.domain.orphan import OrphanOrder
-from gpuherd.domain.sighting import ListRecord
-from gpuherd.ports.store import Change, Turn
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.orphan import OrphanOrder
+from gpuherd.ports.instances import Change, LeasedInstance
 
 # Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.
-LEASE = timedelta(seconds=120)
+LEASE_TERM = timedelta(seconds=120)
 # Where other replicas wait to go on with what a dead one has left, leases are short, and renewed.
-SHORT_LEASE = timedelta(seconds=10)
-RENEW_S = 2.5
+SHORT_LEASE_TERM = timedelta(seconds=10)
+LEASE_RENEW_S = 2.5
 
 
 # Made once: to put a statement together takes longer than to run it.
@@ -55,7 +55,7 @@ _LEASE = (
     )
     .returning(instance)
 )
-_ANSWERED = sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
+_CLEAR_WOKEN = sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
 _OURS = (instance.c.id == sa.bindparam("its_id"), instance.c.lease_token == sa.bindparam("its_token"))
 _HELD = sa.select(instance).where(*_OURS)
 _RELEASE = sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None)
@@ -79,21 +79,21 @@ _UNWANTED = sa.exists().where(
     orphan.c.ordered == OrphanOrder.DELETE.value,
 )
 # Machines that carry a tag of this instance, recorded or not, and that nobody wants removed.
-_FORGOTTEN = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
+_TAGGED_UNRECORDED = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
 _BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
 _TAGGED = sighting.c.tag.in_(sa.bindparam("its_tags", expanding=True))
 # By whether a machine is bound, and whether there are attempts: in each case with an index for each part, or
 # the whole table would be read at each turn.
-_SEEN = {
+_OBSERVED = {
     (True, True): sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
     (True, False): sa.select(sighting).where(_BOUND),
-    (False, True): sa.select(sighting).where(sa.or_(_FORGOTTEN, _TAGGED)),
-    (False, False): sa.select(sighting).where(_FORGOTTEN),
+    (False, True): sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
+    (False, False): sa.select(sighting).where(_TAGGED_UNRECORDED),
 }
 
 
-class SqlTurns:
-    """The port `Turns`."""
+class SqlInstanceLeases:
+    """The port `InstanceLeases`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class SqlTurns:
         clock: Clock,
         ids: Ids,
         announce: Callable[[Sequence[str]], None] = lambda _: None,
-        lease: timedelta = LEASE,
+        lease: timedelta = LEASE_TERM,
     ):
         self._database = database
         self._clock = clock
@@ -109,55 +109,55 @@ class SqlTurns:
         self._announce = announce
         self._lease = lease
         # The turns that go on here, by their tokens: of which instance, and since when.
-        self._under_way: dict[str, tuple[str, float]] = {}
+        self._held: dict[str, tuple[str, float]] = {}
         # Turns of ours that have ended while the database could not be told, by instance.
         self._unreleased: dict[str, str] = {}
 
-    async def begin(self, instance_id: str, job_id: str | None) -> Turn | None:
+    async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
         now, token, left = self._clock.now(), self._ids.new(), self._unreleased.get(instance_id)
         until = now + self._lease
         # Should a crash of the server take the lease back, no save is taken without it.
-        turn = await self._database.write(
-            lambda c: _begin(c, instance_id, job_id, token, now, until, left), sure=False
+        leased = await self._database.write(
+            lambda c: _acquire(c, instance_id, job_id, token, now, until, left), durable=False
         )
-        if turn is not None:
+        if leased is not None:
             self._unreleased.pop(instance_id, None)
-            self._under_way[token] = (instance_id, self._clock.monotonic())
-        return turn
+            self._held[token] = (instance_id, self._clock.monotonic())
+        return leased
 
-    async def save(self, turn: Turn, change: Change) -> Turn:
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         now = self._clock.now()
         version = await self._database.write(
-            lambda c: update_instance(c, change, turn.token, now), rings=bool(change.jobs)
+            lambda c: update_instance(c, change, leased.token, now), wakes_workers=bool(change.jobs)
         )
         self._announce([change.instance.id])
-        if change.ends_turn:
-            self._under_way.pop(turn.token, None)
+        if change.releases_lease:
+            self._held.pop(leased.token, None)
         return replace(
-            turn,
+            leased,
             instance=replace(change.instance, version=version),
-            attempts=_merged(turn.attempts, change.attempt),
+            attempts=_merged(leased.attempts, change.attempt),
         )
 
-    async def refresh(self, turn: Turn) -> Turn:
-        def work(connection: sa.Connection) -> Turn:
-            ours = {"its_id": turn.instance.id, "its_token": turn.token}
+    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
+        def work(connection: sa.Connection) -> LeasedInstance:
+            ours = {"its_id": leased.instance.id, "its_token": leased.token}
             row = connection.execute(_HELD, ours).first()
             if row is None:
-                raise StaleWrite(f"the turn of instance {turn.instance.id} was lost")
-            return _look(connection, row, turn.token)
+                raise StaleWrite(f"the turn of instance {leased.instance.id} was lost")
+            return _look(connection, row, leased.token)
 
         return await self._database.read(work)
 
-    async def end(self, turn: Turn) -> None:
-        if self._under_way.pop(turn.token, None) is None:
+    async def release(self, leased: LeasedInstance) -> None:
+        if self._held.pop(leased.token, None) is None:
             return
-        ours = {"its_id": turn.instance.id, "its_token": turn.token}
+        ours = {"its_id": leased.instance.id, "its_token": leased.token}
         try:
             await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)
         except StoreUnavailable:
             # Nobody should have to wait for the end of the lease when the disk has room again.
-            self._unreleased[turn.instance.id] = turn.token
+            self._unreleased[leased.instance.id] = leased.token
             raise
 
     async def renew(self) -> int:
@@ -165,14 +165,14 @@ class SqlTurns:
 
         One that was lost meanwhile stays lost: its token is not in the row any more.
         """
-        long_ago = self._clock.monotonic() - RENEW_S
-        old = {token: its_id for token, (its_id, began_s) in self._under_way.items() if began_s <= long_ago}
+        long_ago = self._clock.monotonic() - LEASE_RENEW_S
+        old = {token: its_id for token, (its_id, began_s) in self._held.items() if began_s <= long_ago}
         if not old:
             return 0
         renewed = {"ids": list(old.values()), "tokens": list(old), "until": self._clock.now() + self._lease}
         return await self._database.write(lambda c: c.execute(_RENEW, renewed).rowcount)
 
-    def forget_leases(self) -> None:
+    def release_all_leases(self) -> None:
         """Free every instance: only for a start at which no other process can be using the database."""
         free = sa.update(instance).where(instance.c.lease_token.is_not(None))
         self._database.write_now(
@@ -180,7 +180,7 @@ class SqlTurns:
         )
 
 
-def _begin(
+def _acquire(
     connection: sa.Connection,
     instance_id: str,
     job_id: str | None,
@@ -188,7 +188,7 @@ def _begin(
     now: datetime,
     until: datetime,
     left: str | None,
-) -> Turn | None:
+) -> LeasedInstance | None:
     lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": until}
     row = connection.execute(_LEASE, lease).first()
     if row is None:
@@ -200,21 +200,21 @@ def _begin(
         connection.execute(_RELEASE, {"its_id": instance_id, "its_token": token})
         return None
     if job_id is not None:
-        # What rang before this look is answered by this look.
-        connection.execute(_ANSWERED, {"its_job": job_id})
+        # A wake-up from before this read is answered by this read.
+        connection.execute(_CLEAR_WOKEN, {"its_job": job_id})
     return _look(connection, row, token)
 
 
-def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> Turn:
+def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> LeasedInstance:
     """Return all that a decision about this instance needs, as it is now."""
     attempts = _attempts(connection, row.id)
-    seen = _SEEN[row.cloud_id is not None, bool(attempts)]
+    seen = _OBSERVED[row.cloud_id is not None, bool(attempts)]
     whose = {"its_id": row.id, "its_cloud_id": row.cloud_id, "its_tags": [it.tag for it in attempts]}
     it = instance_of(row)
-    return Turn(
+    return LeasedInstance(
         instance=it,
         attempts=attempts,
-        sightings=tuple(map(sighting_of, connection.execute(seen, whose))),
+        observations=tuple(map(sighting_of, connection.execute(seen, whose))),
         lists=_lists_since(connection, _evidence_needed_since(it, attempts)),
         token=token,
     )

@@ -8,19 +8,28 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.column_types import from_micros, to_micros
-from gpuherd.adapters.sql.doc_parts import Doc, at, dumps, moment, ports_doc, ports_of
-from gpuherd.domain.attempt import Attempt, AttemptState
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import Delivery, DeliveryState, Try
-from gpuherd.domain.events import Event
-from gpuherd.domain.failure import Failure
-from gpuherd.domain.health import Health, HealthCheck
-from gpuherd.domain.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
-from gpuherd.domain.machine import Connection
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.operation import Operation, OperationKind, OperationPhase, OperationState
-from gpuherd.domain.quota import usage_of
+from gpuherd.adapters.sql.engine.columns import (
+    Doc,
+    at,
+    dumps,
+    from_micros,
+    moment,
+    ports_doc,
+    ports_of,
+    to_micros,
+)
+from gpuherd.domain.cloud.machine import ConnectionDetails
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.health import Health
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
+from gpuherd.domain.instance.quota import usage_of
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTry
 
 # Prices are summed up by the database, and exactly.
 MICROS = 1_000_000
@@ -125,7 +134,7 @@ def instance_of(row: Row[Any]) -> Instance:
         if rental is None
         else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),
         ports=ports_of(doc["ports"]),
-        connection=Connection(**doc["connection"]),
+        connection=ConnectionDetails(**doc["connection"]),
         tag_verified=doc["tag_verified"],
         started_at=moment(doc["started_at"]),
         ready_at=row.ready_at,
@@ -247,7 +256,7 @@ def delivery_row(it: Delivery) -> Doc:
 
 
 def delivery_of(row: Row[Any]) -> Delivery:
-    log = tuple(Try(from_micros(at), *rest) for at, *rest in json.loads(row.log or "[]"))
+    log = tuple(DeliveryTry(from_micros(at), *rest) for at, *rest in json.loads(row.log or "[]"))
     return Delivery(
         **{**row._mapping, "state": DeliveryState(row.state), "replays": row.replays or 0, "log": log}
     )

@@ -1,15 +1,29 @@
-"""Machines as lists showed them, to rows and back."""
+"""What our lists of the cloud showed, in SQL, to rows and back.
+
+Only changes are written: a quiet list costs one row.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.doc_parts import Doc, at, dumps, moment, ports_doc, ports_of
-from gpuherd.domain.machine import Connection, Machine, Phase
-from gpuherd.domain.sighting import ListRecord, Sighting, Witness
+from gpuherd.adapters.sql.engine.columns import Doc, at, dumps, moment, ports_doc, ports_of
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import instance_of
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
+from gpuherd.adapters.sql.schema.tables import attempt, instance, is_unsettled, list_record, sighting
+from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
+from gpuherd.domain.cloud.tag import machine_tag, owner_tag
+from gpuherd.domain.instance.attempt import OPEN_STATES
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Status
 
 
 def machine_doc(it: Machine) -> str:
@@ -34,12 +48,12 @@ def machine_of(text: str) -> Machine:
             "spot_reclaim_at": moment(doc["spot_reclaim_at"]),
             "created_at": moment(doc["created_at"]),
             "ports": ports_of(doc["ports"]),
-            "connection": Connection(**doc["connection"]),
+            "connection": ConnectionDetails(**doc["connection"]),
         }
     )
 
 
-def sighting_row(it: Sighting, tag: str | None) -> Doc:
+def sighting_row(it: ObservedMachine, tag: str | None) -> Doc:
     return {
         "cloud_id": it.machine.cloud_id,
         "tag": tag,
@@ -51,8 +65,8 @@ def sighting_row(it: Sighting, tag: str | None) -> Doc:
     }
 
 
-def sighting_of(row: Row[Any]) -> Sighting:
-    return Sighting(
+def sighting_of(row: Row[Any]) -> ObservedMachine:
+    return ObservedMachine(
         machine=machine_of(row.doc),
         first_seen_at=row.first_seen_at,
         changed_at=row.changed_at,
@@ -63,3 +77,121 @@ def sighting_of(row: Row[Any]) -> Sighting:
 
 def list_record_of(row: Row[Any]) -> ListRecord:
     return ListRecord(row.started_at, row.finished_at, row.complete, Witness(row.witness), row.machines)
+
+
+# Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
+LIST_RETENTION = timedelta(days=1)
+IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
+PARAMETERS_MAX = 500
+
+
+class SqlObservations:
+    """The port `Observations`."""
+
+    def __init__(
+        self,
+        database: Database | FencedDatabase,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
+        self._database = database
+        self._announce = announce
+
+    async def all_known(self) -> Mapping[str, ObservedMachine]:
+        def work(connection: sa.Connection) -> Mapping[str, ObservedMachine]:
+            return {row.cloud_id: sighting_of(row) for row in connection.execute(sa.select(sighting))}
+
+        return await self._database.read(work)
+
+    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
+        query = (
+            sa.select(instance.c.cloud_id)
+            .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
+            .where(
+                instance.c.status.in_(IN_USE),
+                sighting.c.first_seen_at <= older_than,
+                sighting.c.missing_since.is_(None),
+            )
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: [row.cloud_id for row in c.execute(query)])
+
+    async def record(
+        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
+    ) -> tuple[Instance, ...]:
+        concerned = await self._database.write(lambda c: _record(c, record, changed, forgotten))
+        self._announce([it.id for it in concerned])
+        return concerned
+
+    async def any_unsettled(self) -> bool:
+        in_doubt = sa.exists().where(
+            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
+        )
+        query = (
+            sa.select(instance.c.id)
+            .where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), in_doubt))
+            .limit(1)
+        )
+        return await self._database.read(lambda c: c.execute(query).first() is not None)
+
+    async def last_list(self) -> ListRecord | None:
+        query = sa.select(list_record).order_by(list_record.c.started_at.desc()).limit(1)
+
+        def work(connection: sa.Connection) -> ListRecord | None:
+            row = connection.execute(query).first()
+            return None if row is None else list_record_of(row)
+
+        return await self._database.read(work)
+
+
+def _record(
+    connection: sa.Connection,
+    record: ListRecord,
+    changed: Sequence[ObservedMachine],
+    forgotten: Sequence[str],
+) -> tuple[Instance, ...]:
+    connection.execute(sa.insert(list_record).values(**{**vars(record), "witness": record.witness.value}))
+    connection.execute(
+        sa.delete(list_record).where(list_record.c.started_at < record.started_at - LIST_RETENTION)
+    )
+    rows = [_row(it) for it in changed]
+    for chunk in _chunks([*forgotten, *(row["cloud_id"] for row in rows)]):
+        connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(chunk)))
+    if rows:
+        connection.execute(sa.insert(sighting), rows)
+    return _unsettle(
+        connection, [row["cloud_id"] for row in rows], [row["tag"] for row in rows if row["tag"]]
+    )
+
+
+def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
+    """Mark every instance whose machine looks different now, so that a turn must look at it."""
+    concerned: set[str] = set()
+    for chunk in _chunks(cloud_ids):
+        bound = sa.select(instance.c.id).where(instance.c.cloud_id.in_(chunk))
+        concerned.update(connection.execute(bound).scalars())
+    for chunk in _chunks(tags):
+        tagged = sa.select(attempt.c.instance_id).where(attempt.c.tag.in_(chunk))
+        concerned.update(connection.execute(tagged).scalars())
+    found: list[Instance] = []
+    for chunk in _chunks(sorted(concerned)):
+        these = instance.c.id.in_(chunk)
+        # A turn that looked before this list may be about to put its instance to rest: it must not.
+        job_rows.mark_woken(connection, chunk)
+        connection.execute(
+            sa.update(instance)
+            .where(these, instance.c.settled)
+            .values(settled=False, version=instance.c.version + 1)
+        )
+        found += map(instance_of, connection.execute(sa.select(instance).where(these)))
+    return tuple(found)
+
+
+def _row(it: ObservedMachine) -> dict[str, Any]:
+    owner = owner_tag(it.machine)
+    named = None if owner is None else ID_PREFIX + owner.instance_key
+    return {**sighting_row(it, machine_tag(it.machine)), "tagged_instance_id": named}
+
+
+def _chunks(items: Sequence[str]) -> list[Sequence[str]]:
+    """Cut a long list: databases limit the number of parameters of one statement."""
+    return [items[start : start + PARAMETERS_MAX] for start in range(0, len(items), PARAMETERS_MAX)]

@@ -1,4 +1,4 @@
-"""Instances and what happened to them, in SQL."""
+"""The port `Instances`, in SQL: instances and what happened to them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from contextlib import suppress
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.audit_rows import begin_deed
-from gpuherd.adapters.sql.changes import add_instance, update_instance
-from gpuherd.adapters.sql.claim_rows import claim_instance, find_claim
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import attempt_of, event_of, instance_of, operation_of
-from gpuherd.adapters.sql.schema import attempt, event, instance, instance_label, operation
-from gpuherd.adapters.sql.server.engine import bit_by_bit
+from gpuherd.adapters.sql.access.audit import lock_audit_log
+from gpuherd.adapters.sql.access.idempotency import claim_instance, find_claim
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import attempt_of, event_of, instance_of, operation_of
+from gpuherd.adapters.sql.instances.write import add_instance, update_instance
+from gpuherd.adapters.sql.postgres.engine import streaming
+from gpuherd.adapters.sql.schema.tables import attempt, event, instance, instance_label, operation
 from gpuherd.clock import Clock
-from gpuherd.domain.attempt import OPEN, Attempt
-from gpuherd.domain.copying import replace
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.operation import Operation
-from gpuherd.ports.store import Change, Claim, InstancePage, InstanceQuery, Live
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import OPEN_STATES, Attempt
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import Operation
+from gpuherd.ports.instances import Change, IdempotencyClaim, InstancePage, InstanceQuery, LiveInstance
 from gpuherd.resilience.cache import Cache
 
-HISTORY = 50
+READY_TIMES_LIMIT = 50
 ROWS_AT_ONCE = 500
 # More than fit on a page, or a page would throw out its own beginning.
 RECENT_MAX = 1000
@@ -48,13 +48,13 @@ class SqlInstances:
         # version says never changes, so nothing here is ever too old.
         self._recent: Cache[str, Instance] = Cache(clock, math.inf, RECENT_MAX, "recent")
 
-    async def add(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Instance:
             if claim is not None:
                 # Before the claim: what waits for the log must not hold anything that others wait for.
-                begin_deed(connection, change.deed)
+                lock_audit_log(connection, change.audit_record)
                 if known := _claimed(connection, claim):
                     return known
             add_instance(connection, change, now)
@@ -63,7 +63,7 @@ class SqlInstances:
             return change.instance
 
         try:
-            added = await self._database.write(work, rings=True)
+            added = await self._database.write(work, wakes_workers=True)
         except sa.exc.IntegrityError:
             # Another process took the claim between our look and our write; now it can be seen.
             if claim is not None and (known := await self.claimed(claim)):
@@ -73,7 +73,7 @@ class SqlInstances:
             self._announce([added.id])
         return added
 
-    async def update(self, change: Change, claim: Claim | None = None) -> Instance:
+    async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         now, it = self._clock.now(), change.instance
 
         def work(connection: sa.Connection) -> int:
@@ -83,7 +83,7 @@ class SqlInstances:
             return version
 
         try:
-            version = await self._database.write(work, rings=True)
+            version = await self._database.write(work, wakes_workers=True)
         except sa.exc.IntegrityError as error:
             if claim is None:
                 raise
@@ -91,12 +91,12 @@ class SqlInstances:
         self._announce([it.id])
         return replace(it, version=version)
 
-    async def claim_operation(self, claim: Claim, it: Instance) -> None:
+    async def claim_operation(self, claim: IdempotencyClaim, it: Instance) -> None:
         now = self._clock.now()
         with suppress(sa.exc.IntegrityError):
             await self._database.write(lambda c: claim_instance(c, claim, it.id, now, _operation_id(it)))
 
-    async def claimed_operation(self, claim: Claim) -> tuple[Instance, Operation] | None:
+    async def claimed_operation(self, claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
         def work(connection: sa.Connection) -> tuple[Instance, Operation] | None:
             row = find_claim(connection, claim)
             if row is None or row.operation_id is None:
@@ -116,7 +116,7 @@ class SqlInstances:
 
         return await self._database.read(work)
 
-    async def claimed(self, claim: Claim) -> Instance | None:
+    async def claimed(self, claim: IdempotencyClaim) -> Instance | None:
         return await self._database.read(lambda c: _claimed(c, claim))
 
     async def get(self, instance_id: str) -> Instance:
@@ -131,13 +131,13 @@ class SqlInstances:
     async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
         query = (
             sa.select(instance)
-            .where(instance.c.name == name, instance.c.status != Status.DELETED.value, *_of(owner))
+            .where(instance.c.name == name, instance.c.status != Status.DELETED.value, *_owned_by(owner))
             .order_by(instance.c.id.desc())
         )
         return await self._database.read(lambda c: tuple(map(instance_of, c.execute(query))))
 
     async def page(self, query: InstanceQuery) -> InstancePage:
-        where = _of(query.owner)
+        where = _owned_by(query.owner)
         if query.statuses:
             where.append(instance.c.status.in_([status.value for status in query.statuses]))
         if query.name is not None:
@@ -161,10 +161,10 @@ class SqlInstances:
             lambda c: ([(row.id, row.version) for row in c.execute(keys)], c.execute(count).scalar_one())
         )
         shown = found[: query.limit]
-        instances = await self._at(shown)
+        instances = await self._at_versions(shown)
         return InstancePage(instances, total, shown[-1][0] if len(found) > query.limit else None)
 
-    async def _at(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
+    async def _at_versions(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
         """Return instances at these versions or later ones: most of a list is as it was a moment ago."""
         known = {it: self._recent.peek(it) for it, _ in keys}
         missing = [it for it, version in keys if (kept := known[it]) is None or kept.version != version]
@@ -180,19 +180,19 @@ class SqlInstances:
         counted = await self._database.read(lambda c: {Status(name): n for name, n in c.execute(query)})
         return {status: counted.get(status, 0) for status in Status}
 
-    async def all_live(self, owner: str | None = None) -> Sequence[Live]:
+    async def all_live(self, owner: str | None = None) -> Sequence[LiveInstance]:
         waiting = sa.and_(
-            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN])
+            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
         )
         query = (
             sa.select(instance, attempt.c.tag.label("open_tag"))
             .select_from(instance.outerjoin(attempt, waiting))
-            .where(instance.c.status != Status.DELETED.value, *_of(owner))
+            .where(instance.c.status != Status.DELETED.value, *_owned_by(owner))
             .order_by(instance.c.id.desc())
             .execution_options(yield_per=ROWS_AT_ONCE)
         )
         return await self._database.read(
-            lambda c: [Live(instance_of(row), row.open_tag) for row in bit_by_bit(c).execute(query)]
+            lambda c: [LiveInstance(instance_of(row), row.open_tag) for row in streaming(c).execute(query)]
         )
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
@@ -208,14 +208,14 @@ class SqlInstances:
             sa.select(instance.c.created_at, instance.c.ready_at)
             .where(instance.c.product_name == product_name, instance.c.ready_at.is_not(None))
             .order_by(instance.c.ready_at.desc())
-            .limit(HISTORY)
+            .limit(READY_TIMES_LIMIT)
         )
         return await self._database.read(
             lambda c: [(row.ready_at - row.created_at).total_seconds() for row in c.execute(query)]
         )
 
 
-def _claimed(connection: sa.Connection, claim: Claim) -> Instance | None:
+def _claimed(connection: sa.Connection, claim: IdempotencyClaim) -> Instance | None:
     row = find_claim(connection, claim)
     if row is None:
         return None
@@ -223,7 +223,7 @@ def _claimed(connection: sa.Connection, claim: Claim) -> Instance | None:
     return instance_of(found)
 
 
-def _of(owner: str | None) -> list[sa.ColumnElement[bool]]:
+def _owned_by(owner: str | None) -> list[sa.ColumnElement[bool]]:
     return [] if owner is None else [instance.c.owner == owner]
 
 

@@ -11,13 +11,13 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import installation, is_live, job
-from gpuherd.adapters.sql.upsert import insert_into
+from gpuherd.adapters.sql.engine.columns import insert_into
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import installation, is_live, job
 
 CRASHES_MAX = 5
-COUNTS = "crashed_in_a_row"
+CRASH_COUNTS_KEY = "crashed_in_a_row"
 
 
 def count_crashes(connection: sa.Connection, now: datetime) -> tuple[str, ...]:
@@ -25,7 +25,9 @@ def count_crashes(connection: sa.Connection, now: datetime) -> tuple[str, ...]:
 
     Only at boot, and before the jobs are put back into the queue.
     """
-    stored = connection.execute(sa.select(installation.c.value).where(installation.c.key == COUNTS)).scalar()
+    stored = connection.execute(
+        sa.select(installation.c.value).where(installation.c.key == CRASH_COUNTS_KEY)
+    ).scalar()
     before = json.loads(stored) if stored else {}
     under_way = (
         sa.select(job.c.id, job.c.key)
@@ -35,7 +37,7 @@ def count_crashes(connection: sa.Connection, now: datetime) -> tuple[str, ...]:
     found = connection.execute(under_way).all()
     # By key, because the next job of the same work has another id. Whoever was not under way starts anew.
     counts = {row.key: before.get(row.key, 0) + 1 for row in found}
-    row = insert_into(connection, installation).values(key=COUNTS, value=json.dumps(counts))
+    row = insert_into(connection, installation).values(key=CRASH_COUNTS_KEY, value=json.dumps(counts))
     connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": json.dumps(counts)}))
     given_up = [row for row in found if counts[row.key] >= CRASHES_MAX]
     for it in given_up:

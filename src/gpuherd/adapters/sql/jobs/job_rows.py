@@ -1,4 +1,7 @@
-"""Jobs inside somebody else's transaction: the book's row and the queue's row stand or fall together."""
+"""Jobs written inside another transaction.
+
+The row of the job and the row of the queue are committed together or not at all.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,17 @@ from typing import Any
 import sqlalchemy as sa
 from pgqueuer.domain.settings import DBSettings
 
-from gpuherd.adapters.sql.doc_parts import dumps
-from gpuherd.adapters.sql.prepared import PreparedInsert, first_row, may_wait, waiting_on
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import is_live, job
-from gpuherd.adapters.sql.upsert import insert_for
+from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert, can_defer, first_row, pending
+from gpuherd.adapters.sql.engine.columns import dumps, insert_for
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import is_live, job
 from gpuherd.jobs.job import NewJob, Priority
 
 LIVE, COMPLETED, FAILED = "live", "completed", "failed"
 # As text, because it must say the same as the index `one_live_job`.
 IS_LIVE = sa.text("state = 'live'")
 
-_KNOWN = (
+_LIVE_JOB_OF_KEY = (
     sa.select(job.c.id, queue.c.id.label("queue_row"))
     .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
     .where(job.c.key == sa.bindparam("wanted"), is_live)
@@ -65,10 +67,10 @@ _INSERT_UNLESS_TAKEN = PreparedInsert(
 # The same two, where nothing need come back.
 _INSERT_NUMBERED_QUEUE_ROW = PreparedInsert(lambda _: sa.insert(queue).inline(), "id", *_QUEUE_COLUMNS)
 _INSERT_NEW = PreparedInsert(lambda _: sa.insert(job).inline(), *_JOB_COLUMNS)
-_LAST_NUMBER = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'pgqueuer'"
+_LAST_QUEUE_ID = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'pgqueuer'"
 
 
-_WAKE = (
+_MARK_WOKEN = (
     sa.update(job)
     .where(job.c.key.in_(sa.bindparam("wanted", expanding=True)), is_live)
     .values(woken=True)
@@ -76,18 +78,18 @@ _WAKE = (
 )
 _IS_WOKEN = sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
 _FINISH = sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live)
-_MOMENT = sa.bindparam("moment", type_=queue.c.execute_after.type)
-_WAITS = sa.and_(queue.c.status == "queued", queue.c.execute_after > _MOMENT)
+_NOW = sa.bindparam("moment", type_=queue.c.execute_after.type)
+_IS_SNOOZED = sa.and_(queue.c.status == "queued", queue.c.execute_after > _NOW)
 # The rows are written in any case: on PostgreSQL that makes a snooze that is just being written wait for us
 # and see `woken`, or us wait for the snooze and end it.
-_RING = (
+_WAKE_QUEUE_ROWS = (
     sa.update(queue)
     .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
-    .values(execute_after=sa.case((_WAITS, _MOMENT), else_=queue.c.execute_after), updated=_MOMENT)
+    .values(execute_after=sa.case((_IS_SNOOZED, _NOW), else_=queue.c.execute_after), updated=_NOW)
     .returning(queue.c.id)
 )
 # Far below what either database takes as parameters of one statement.
-_WOKEN_AT_ONCE = 500
+_WAKE_BATCH = 500
 
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
@@ -95,7 +97,7 @@ def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     queue_id = _insert_queue_row(connection, new.id, new, now)
     if _insert_row(connection, new, queue_id, now):
         return True
-    known = connection.execute(_KNOWN, {"wanted": new.key}).first()
+    known = connection.execute(_LIVE_JOB_OF_KEY, {"wanted": new.key}).first()
     if known is None or known.queue_row is not None:
         # Its own row in the queue will do.
         connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
@@ -109,22 +111,22 @@ def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
 
 def insert_new_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: datetime) -> None:
     """Take jobs of an instance that was not there before, so that nobody can have their keys."""
-    if not may_wait(connection):
+    if not can_defer(connection):
         insert_jobs(connection, jobs, now)
         return
     for new in jobs:
-        queue_id = _next_number(connection)
-        _INSERT_NUMBERED_QUEUE_ROW.run_later(connection, {"id": queue_id, **_queue_row(new.id, new, now)})
-        _INSERT_NEW.run_later(connection, _job_row(new, queue_id, now))
+        queue_id = _next_queue_id(connection)
+        _INSERT_NUMBERED_QUEUE_ROW.defer(connection, {"id": queue_id, **_queue_row(new.id, new, now)})
+        _INSERT_NEW.defer(connection, _job_row(new, queue_id, now))
 
 
-def _next_number(connection: sa.Connection) -> int:
+def _next_queue_id(connection: sa.Connection) -> int:
     """Return the number that SQLite would give to the next row: there is no other writer."""
-    waiting = waiting_on(connection)
-    if waiting.number is None:
-        (waiting.number,) = first_row(connection, _LAST_NUMBER) or (0,)
-    waiting.number += 1
-    return waiting.number
+    waiting = pending(connection)
+    if waiting.last_id is None:
+        (waiting.last_id,) = first_row(connection, _LAST_QUEUE_ID) or (0,)
+    waiting.last_id += 1
+    return waiting.last_id
 
 
 def _insert_row(connection: sa.Connection, new: NewJob, queue_id: int, now: datetime) -> bool:
@@ -167,7 +169,7 @@ def _queue_row(job_id: str, new: NewJob, now: datetime) -> dict[str, Any]:
     }
 
 
-def revive_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
+def reopen_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
     """Open a failed job again, unless a newer one has its key; tell whether it was opened."""
     newer = job.alias()
     taken = sa.exists().where(newer.c.key == job.c.key, newer.c.state == sa.literal_column("'live'"))
@@ -196,22 +198,22 @@ def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> 
     Return the keys of those that there are: a job that the queue has lost is none.
     """
     woken: set[str] = set()
-    for start in range(0, len(keys), _WOKEN_AT_ONCE):
-        some = keys[start : start + _WOKEN_AT_ONCE]
-        numbers = {row.queue_id: row.key for row in connection.execute(_WAKE, {"wanted": some})}
+    for start in range(0, len(keys), _WAKE_BATCH):
+        some = keys[start : start + _WAKE_BATCH]
+        numbers = {row.queue_id: row.key for row in connection.execute(_MARK_WOKEN, {"wanted": some})}
         if numbers:
-            rung = connection.execute(_RING, {"numbers": list(numbers), "moment": now})
-            woken.update(numbers[row.id] for row in rung)
+            woken_rows = connection.execute(_WAKE_QUEUE_ROWS, {"numbers": list(numbers), "moment": now})
+            woken.update(numbers[row.id] for row in woken_rows)
     return woken
 
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
-    """Tell whether somebody rang since the job's turn began, and let nobody ring until we are done."""
+    """Tell whether the job was woken since its run began, and let nobody wake it until we are done."""
     return bool(connection.execute(_IS_WOKEN, {"its_id": job_id}).scalar())
 
 
-def wake_turns(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
-    """Note on the unfinished turns of these instances that there is news: whoever is at one looks again."""
+def mark_woken(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
+    """Mark the unfinished jobs of these instances as woken: one that is running reads again."""
     turns = sa.update(job).where(job.c.instance_id.in_(instance_ids), is_live, job.c.key.like("turn:%"))
     connection.execute(turns.values(woken=True))
 
@@ -231,11 +233,11 @@ def notify(connection: sa.Connection, now: datetime) -> None:
     if connection.dialect.name != "postgresql":
         return
     settings = DBSettings()
-    news = {
+    notice = {
         "channel": settings.channel,
         "operation": "update",
         "sent_at": now.isoformat(),
         "table": settings.queue_table,
         "type": "table_changed_event",
     }
-    connection.execute(sa.select(sa.func.pg_notify(settings.channel, json.dumps(news))))
+    connection.execute(sa.select(sa.func.pg_notify(settings.channel, json.dumps(notice))))

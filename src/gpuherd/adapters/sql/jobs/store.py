@@ -1,4 +1,4 @@
-"""The book of jobs, in SQL. Whether a live job runs or waits is read from the queue's own table."""
+"""The port `Jobs`, in SQL. Whether a live job runs or waits is read from the queue's own table."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.job_rows import COMPLETED, FAILED, LIVE
-from gpuherd.adapters.sql.mapping import delivery_of, instance_of
-from gpuherd.adapters.sql.queue_schema import queue
-from gpuherd.adapters.sql.schema import delivery, instance, is_live, is_unsettled, job
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import delivery_of, instance_of
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.jobs.job_rows import COMPLETED, FAILED, LIVE
+from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.tables import delivery, instance, is_live, is_unsettled, job
 from gpuherd.clock import Clock
-from gpuherd.domain.copying import replace
-from gpuherd.domain.delivery import DeliveryState
 from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
-from gpuherd.ports.job_book import JobPage, JobQuery, JobStats, Unattended
+from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
 
 # A turn that fails again and again is left alone for so long before the sweep tries it anew.
 QUARANTINE = timedelta(minutes=5)
@@ -32,12 +32,12 @@ _STATUS = sa.case(
     (_PICKED, JobStatus.PROCESSING.value),
     else_=JobStatus.PENDING.value,
 ).label("status")
-_BOOK = job.outerjoin(queue, queue.c.id == job.c.queue_id)
+_JOBS_AND_QUEUE = job.outerjoin(queue, queue.c.id == job.c.queue_id)
 _COLUMNS = (job, _STATUS, queue.c.execute_after)
 
 
-# Whoever rang before now is answered by this run, even if it finds the instance busy.
-_BEGUN = (
+# A wake-up from before now is answered by this run, even if it finds the instance leased.
+_MARK_STARTED = (
     sa.update(job)
     .where(job.c.id == sa.bindparam("its_id"), is_live)
     .values(processed_at=sa.bindparam("now"), woken=False)
@@ -45,8 +45,8 @@ _BEGUN = (
 )
 
 
-class SqlJobBook:
-    """The port `JobBook`."""
+class SqlJobs:
+    """The port `Jobs`."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database = database
@@ -54,7 +54,7 @@ class SqlJobBook:
 
     async def get(self, job_id: str) -> Job:
         def work(connection: sa.Connection) -> Job:
-            query = sa.select(*_COLUMNS).select_from(_BOOK).where(job.c.id == job_id)
+            query = sa.select(*_COLUMNS).select_from(_JOBS_AND_QUEUE).where(job.c.id == job_id)
             row = connection.execute(query).first()
             if row is None:
                 raise NotFound(f"there is no job {job_id!r}", code="JOB_NOT_FOUND")
@@ -63,7 +63,7 @@ class SqlJobBook:
         return await self._database.read(work)
 
     async def page(self, query: JobQuery) -> JobPage:
-        where = _of(query.owner)
+        where = _owned_by(query.owner)
         if query.kind is not None:
             where.append(job.c.kind == query.kind)
         if query.instance_id is not None:
@@ -73,12 +73,12 @@ class SqlJobBook:
         after = [] if query.cursor is None else [job.c.id < query.cursor]
         rows = (
             sa.select(*_COLUMNS)
-            .select_from(_BOOK)
+            .select_from(_JOBS_AND_QUEUE)
             .where(*where, *after)
             .order_by(job.c.id.desc())
             .limit(query.limit + 1)
         )
-        count = sa.select(sa.func.count()).select_from(_BOOK).where(*where)
+        count = sa.select(sa.func.count()).select_from(_JOBS_AND_QUEUE).where(*where)
 
         def work(connection: sa.Connection) -> JobPage:
             found = [_job_of(row) for row in connection.execute(rows)]
@@ -90,8 +90,8 @@ class SqlJobBook:
 
     async def stats(self, owner: str | None = None) -> JobStats:
         now = self._clock.now()
-        groups = sa.select(job.c.kind, _STATUS, sa.func.count().label("jobs")).select_from(_BOOK)
-        groups = groups.where(*_of(owner))
+        groups = sa.select(job.c.kind, _STATUS, sa.func.count().label("jobs")).select_from(_JOBS_AND_QUEUE)
+        groups = groups.where(*_owned_by(owner))
         due = sa.select(sa.func.min(queue.c.execute_after)).where(queue.c.status == "queued")
 
         def work(connection: sa.Connection) -> JobStats:
@@ -110,16 +110,16 @@ class SqlJobBook:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
-            row = connection.execute(_BEGUN, {"its_id": job_id, "now": now}).first()
+            row = connection.execute(_MARK_STARTED, {"its_id": job_id, "now": now}).first()
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
 
-        return await self._database.write(work, sure=False)
+        return await self._database.write(work, durable=False)
 
     async def finished(self, job_id: str) -> None:
         now = self._clock.now()
         await self._database.write(lambda c: job_rows.finish_job(c, job_id, now))
 
-    async def stumbled(self, job_id: str, error: str) -> Job:
+    async def record_failure(self, job_id: str, error: str) -> Job:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job:
@@ -137,7 +137,7 @@ class SqlJobBook:
 
         return await self._database.write(work)
 
-    async def gave_up(self, job_id: str, error: str) -> None:
+    async def mark_failed(self, job_id: str, error: str) -> None:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
@@ -149,9 +149,9 @@ class SqlJobBook:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> int:
         now = self._clock.now()
-        return await self._database.write(lambda c: job_rows.insert_jobs(c, jobs, now), rings=True)
+        return await self._database.write(lambda c: job_rows.insert_jobs(c, jobs, now), wakes_workers=True)
 
-    async def ring(self, jobs: Sequence[NewJob]) -> None:
+    async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
@@ -159,33 +159,33 @@ class SqlJobBook:
             job_rows.insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
             job_rows.notify(connection, now)
 
-        await self._database.write(work, rings=True)
+        await self._database.write(work, wakes_workers=True)
 
-    async def revive(self, job_id: str) -> Job:
+    async def reopen(self, job_id: str) -> Job:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
-            if not job_rows.revive_job(connection, job_id, now):
+            if not job_rows.reopen_job(connection, job_id, now):
                 raise Conflict("another job is doing this work already", code="JOB_NOT_RETRYABLE")
 
-        await self._database.write(work, rings=True)
+        await self._database.write(work, wakes_workers=True)
         return await self.get(job_id)
 
-    async def unattended(self, limit: int) -> Unattended:
+    async def unscheduled(self, limit: int) -> UnscheduledWork:
         now = self._clock.now()
-        ill = sa.exists().where(
+        quarantined = sa.exists().where(
             job.c.instance_id == instance.c.id,
             job.c.key.like("turn:%"),
             job.c.state == FAILED,
             job.c.completed_at > now - QUARANTINE,
         )
-        left = sa.select(instance).where(is_unsettled, ~_has_job("turn:", instance.c.id), ~ill)
+        left = sa.select(instance).where(is_unsettled, ~_has_job("turn:", instance.c.id), ~quarantined)
         unsent = sa.select(delivery).where(
             delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id)
         )
 
-        def work(connection: sa.Connection) -> Unattended:
-            return Unattended(
+        def work(connection: sa.Connection) -> UnscheduledWork:
+            return UnscheduledWork(
                 tuple(map(instance_of, connection.execute(left.limit(limit)))),
                 tuple(map(delivery_of, connection.execute(unsent.limit(limit)))),
             )
@@ -197,7 +197,7 @@ class SqlJobBook:
         return await self._database.write(lambda c: c.execute(old).rowcount)
 
 
-def _of(owner: str | None) -> list[sa.ColumnElement[bool]]:
+def _owned_by(owner: str | None) -> list[sa.ColumnElement[bool]]:
     if owner is None:
         return []
     return [job.c.instance_id.in_(sa.select(instance.c.id).where(instance.c.owner == owner))]

@@ -11,13 +11,19 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.column_types import from_micros, to_micros
-from gpuherd.adapters.sql.doc_parts import Doc, dumps
-from gpuherd.adapters.sql.mapping import attempt_of, instance_of
-from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
-from gpuherd.adapters.sql.sighting_rows import machine_doc, machine_of, sighting_of
-from gpuherd.domain.orphan import Ending, Finding, Orphan, OrphanOrder, OrphanVerdict, Records
-from gpuherd.ports.orphans import Line, Stray
+from gpuherd.adapters.sql.engine.columns import Doc, dumps, from_micros, to_micros
+from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
+from gpuherd.adapters.sql.instances.observations import machine_doc, machine_of, sighting_of
+from gpuherd.adapters.sql.schema.tables import attempt, instance, orphan, sighting
+from gpuherd.domain.instance.orphan import (
+    MachineRecords,
+    Orphan,
+    OrphanEnding,
+    OrphanFinding,
+    OrphanOrder,
+    OrphanVerdict,
+)
+from gpuherd.ports.orphans import LedgerEntry, OrphanCandidate
 
 BOUND = instance.alias("bound")
 NAMED = instance.alias("named")
@@ -30,26 +36,26 @@ def part_columns(letters: str = "".join(_PARTS)) -> list[sa.Label[Any]]:
     return [column.label(f"{letter}_{column.name}") for letter in letters for column in _PARTS[letter].c]
 
 
-def stray_of(row: Row[Any]) -> Stray:
+def candidate_of(row: Row[Any]) -> OrphanCandidate:
     """Return what one row of all parts says."""
     bound, call, named = _part(row, "b"), _part(row, "a"), _part(row, "n")
-    line = line_of(row)
-    return Stray(
-        sighting=line.sighting,
-        records=Records(
+    entry = ledger_entry_of(row)
+    return OrphanCandidate(
+        sighting=entry.sighting,
+        records=MachineRecords(
             bound=None if bound is None else instance_of(bound),
             attempt=None if call is None else attempt_of(call),
             named=None if named is None else instance_of(named),
         ),
-        orphan=line.orphan,
+        orphan=entry.orphan,
     )
 
 
-def line_of(row: Row[Any]) -> Line:
+def ledger_entry_of(row: Row[Any]) -> LedgerEntry:
     """Return what the ledger's and the lists' part of a row say."""
-    seen, line = _part(row, "s"), _part(row, "o")
-    return Line(
-        orphan=None if line is None else _orphan_of(line, seen),
+    seen, entry = _part(row, "s"), _part(row, "o")
+    return LedgerEntry(
+        orphan=None if entry is None else _orphan_of(entry, seen),
         sighting=None if seen is None else sighting_of(seen),
     )
 
@@ -69,7 +75,7 @@ def _orphan_of(row: Row[Any], seen: Row[Any] | None) -> Orphan:
     usd = doc["running_usd"]
     return Orphan(
         machine=machine_of(doc["machine"] if seen is None else seen.doc),
-        finding=Finding(OrphanVerdict(row.verdict), doc["reason"], doc["instance_id"]),
+        finding=OrphanFinding(OrphanVerdict(row.verdict), doc["reason"], doc["instance_id"]),
         first_seen_at=row.first_seen_at,
         judged_at=row.judged_at,
         confirmed_at=row.confirmed_at,
@@ -82,7 +88,7 @@ def _orphan_of(row: Row[Any], seen: Row[Any] | None) -> Orphan:
         tries=doc["tries"],
         error=doc["error"],
         gone_at=row.gone_at,
-        ending=None if doc["ending"] is None else Ending(doc["ending"]),
+        ending=None if doc["ending"] is None else OrphanEnding(doc["ending"]),
         adopted_as=doc["adopted_as"],
         version=row.version,
     )

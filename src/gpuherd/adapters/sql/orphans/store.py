@@ -8,28 +8,42 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.account_events import append_account_events
-from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
-from gpuherd.adapters.sql.changes import add_instance, update_instance
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.fenced import FencedDatabase
-from gpuherd.adapters.sql.mapping import attempt_of, instance_of
-from gpuherd.adapters.sql.orphan_rows import BOUND, NAMED, line_of, orphan_row, part_columns, stray_of
-from gpuherd.adapters.sql.schema import attempt, instance, orphan, sighting
+from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.events import append_account_events
+from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
+from gpuherd.adapters.sql.instances.write import add_instance, update_instance
+from gpuherd.adapters.sql.orphans.mapping import (
+    BOUND,
+    NAMED,
+    candidate_of,
+    ledger_entry_of,
+    orphan_row,
+    part_columns,
+)
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
+from gpuherd.adapters.sql.schema.tables import attempt, instance, orphan, sighting
 from gpuherd.clock import Clock
-from gpuherd.domain.attempt import OPEN
-from gpuherd.domain.copying import replace
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.instance import ENDED, ID_PREFIX, Instance, Status
-from gpuherd.domain.machine import Machine
-from gpuherd.domain.orphan import Orphan, OrphanOrder, OrphanVerdict, Records, claimed, is_given_up
-from gpuherd.domain.tag import owner_tag, tag_on
-from gpuherd.ports.orphans import Entry, Line, Stray
-from gpuherd.ports.store import Change
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import OPEN_STATES
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Instance, Status
+from gpuherd.domain.instance.orphan import (
+    MachineRecords,
+    Orphan,
+    OrphanOrder,
+    OrphanVerdict,
+    has_given_up_machine,
+    machine_claimed_error,
+)
+from gpuherd.ports.instances import Change
+from gpuherd.ports.orphans import LedgerEntry, LedgerWrite, OrphanCandidate
 
 # Of these the domain decides whether they still count on their machine; all others do.
-_DOUBTFUL = [status.value for status in ENDED]
+_ENDED_STATUSES = [status.value for status in TERMINAL_STATUSES]
 _IS_OPEN = orphan.c.gone_at.is_(None)
 
 
@@ -46,41 +60,41 @@ class SqlOrphans:
         self._clock = clock
         self._announce = announce
 
-    async def strays(self) -> tuple[Stray, ...]:
-        def work(connection: sa.Connection) -> tuple[Stray, ...]:
+    async def candidates(self) -> tuple[OrphanCandidate, ...]:
+        def work(connection: sa.Connection) -> tuple[OrphanCandidate, ...]:
             return tuple(
-                stray_of(row) for query in (_NEWCOMERS, _RESTLESS) for row in connection.execute(query)
+                candidate_of(row) for query in (_UNRECORDED, _UNDECIDED) for row in connection.execute(query)
             )
 
         return await self._database.read(work)
 
-    async def line(self, cloud_id: str) -> Line:
-        def work(connection: sa.Connection) -> Line:
+    async def entry(self, cloud_id: str) -> LedgerEntry:
+        def work(connection: sa.Connection) -> LedgerEntry:
             row = connection.execute(_LISTED.where(sighting.c.cloud_id == cloud_id)).first()
             row = row or connection.execute(_LINES.where(orphan.c.cloud_id == cloud_id)).first()
-            return Line(None, None) if row is None else line_of(row)
+            return LedgerEntry(None, None) if row is None else ledger_entry_of(row)
 
         return await self._database.read(work)
 
-    async def records(self, machine: Machine) -> Records:
+    async def records(self, machine: Machine) -> MachineRecords:
         return await self._database.read(lambda c: _records(c, machine))
 
     async def open(self) -> tuple[Orphan, ...]:
         query = _LINES.where(_IS_OPEN).order_by(orphan.c.first_seen_at, orphan.c.cloud_id)
 
         def work(connection: sa.Connection) -> tuple[Orphan, ...]:
-            lines = (line_of(row).orphan for row in connection.execute(query))
+            lines = (ledger_entry_of(row).orphan for row in connection.execute(query))
             return tuple(it for it in lines if it is not None)
 
         return await self._database.read(work)
 
-    async def note(self, entries: Sequence[Entry]) -> None:
+    async def save(self, entries: Sequence[LedgerWrite]) -> None:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
             for it in entries:
-                if it.deed is not None:
-                    append_deed(connection, it.deed)
+                if it.audit_record is not None:
+                    append_audit_record(connection, it.audit_record)
             _write_all(connection, [it.orphan for it in entries])
             for it in entries:
                 if it.change is not None:
@@ -89,7 +103,7 @@ class SqlOrphans:
             append_account_events(connection, account, now)
 
         try:
-            await self._database.write(work, rings=any(it.change or it.account for it in entries))
+            await self._database.write(work, wakes_workers=any(it.change or it.account for it in entries))
         except sa.exc.IntegrityError as error:
             # Another process has opened one of the lines, or numbered an event, a moment before.
             raise StaleWrite("the ledger has changed since it was read") from error
@@ -98,9 +112,9 @@ class SqlOrphans:
             changed.append(ACCOUNT)
         self._announce(changed)
 
-    async def ask(self, it: Orphan) -> Orphan | None:
+    async def begin_order(self, it: Orphan) -> Orphan | None:
         counted_on = sa.exists().where(
-            instance.c.cloud_id == it.cloud_id, instance.c.status.not_in(_DOUBTFUL)
+            instance.c.cloud_id == it.cloud_id, instance.c.status.not_in(_ENDED_STATUSES)
         )
         claim = (
             sa.update(orphan)
@@ -113,7 +127,9 @@ class SqlOrphans:
     async def adopt(self, it: Orphan, change: Change, *, is_new: bool) -> Instance:
         now = self._clock.now()
         try:
-            adopted = await self._database.write(lambda c: _adopt(c, it, change, is_new, now), rings=True)
+            adopted = await self._database.write(
+                lambda c: _adopt(c, it, change, is_new, now), wakes_workers=True
+            )
         except sa.exc.IntegrityError as error:
             # Somebody else's instance got the machine, or the id, between our look and our write.
             raise StaleWrite(f"machine {it.cloud_id} has just changed hands") from error
@@ -154,14 +170,14 @@ def _with_records(parts: sa.Join, cloud_id: sa.ColumnElement[str]) -> sa.Select[
 _LISTED = sa.select(*part_columns("so")).select_from(_IN_LISTS)
 _LINES = sa.select(*part_columns("so")).select_from(_IN_LEDGER)
 # Listed machines that have no open line, that no instance counts on, and that no create call waits for.
-_NEWCOMERS = _with_records(_IN_LISTS, sighting.c.cloud_id).where(
+_UNRECORDED = _with_records(_IN_LISTS, sighting.c.cloud_id).where(
     sighting.c.missing_since.is_(None),
     sa.or_(orphan.c.cloud_id.is_(None), orphan.c.gone_at.is_not(None)),
-    sa.or_(BOUND.c.id.is_(None), BOUND.c.status.in_(_DOUBTFUL)),
-    sa.or_(attempt.c.tag.is_(None), attempt.c.state.not_in([it.value for it in OPEN])),
+    sa.or_(BOUND.c.id.is_(None), BOUND.c.status.in_(_ENDED_STATUSES)),
+    sa.or_(attempt.c.tag.is_(None), attempt.c.state.not_in([it.value for it in OPEN_STATES])),
 )
 # Open lines about which something may have to be decided.
-_RESTLESS = _with_records(_IN_LEDGER, orphan.c.cloud_id).where(
+_UNDECIDED = _with_records(_IN_LEDGER, orphan.c.cloud_id).where(
     _IS_OPEN,
     sa.or_(
         orphan.c.verdict != OrphanVerdict.FOREIGN.value,
@@ -174,14 +190,14 @@ _RESTLESS = _with_records(_IN_LEDGER, orphan.c.cloud_id).where(
 )
 
 
-def _records(connection: sa.Connection, machine: Machine) -> Records:
+def _records(connection: sa.Connection, machine: Machine) -> MachineRecords:
     owner = owner_tag(machine)
     # The create call first: one that ends between two reads has its machine bound by the second.
-    called = connection.execute(sa.select(attempt).where(attempt.c.tag == tag_on(machine))).first()
+    called = connection.execute(sa.select(attempt).where(attempt.c.tag == machine_tag(machine))).first()
     bound = connection.execute(sa.select(instance).where(instance.c.cloud_id == machine.cloud_id)).first()
     named_id = None if owner is None else ID_PREFIX + owner.instance_key
     named = connection.execute(sa.select(instance).where(instance.c.id == named_id)).first()
-    return Records(
+    return MachineRecords(
         bound=None if bound is None else instance_of(bound),
         attempt=None if called is None else attempt_of(called),
         named=None if named is None else instance_of(named),
@@ -205,10 +221,10 @@ def _write(connection: sa.Connection, it: Orphan) -> None:
 
 
 def _adopt(connection: sa.Connection, it: Orphan, change: Change, is_new: bool, now: datetime) -> Instance:
-    begin_deed(connection, change.deed)
+    lock_audit_log(connection, change.audit_record)
     holder = connection.execute(sa.select(instance).where(instance.c.cloud_id == it.cloud_id)).first()
-    if holder is not None and not is_given_up(instance_of(holder)):
-        raise claimed(it.cloud_id, holder.id)
+    if holder is not None and not has_given_up_machine(instance_of(holder)):
+        raise machine_claimed_error(it.cloud_id, holder.id)
     if holder is not None and holder.id != change.instance.id:
         # A machine has one instance at most, and the one that gave it up keeps only its story.
         let_go = sa.update(instance).where(instance.c.id == holder.id)

@@ -1,4 +1,7 @@
-"""A commit whose answer was lost: kept, undone, or not to be told; only the server knows."""
+"""The outcome of a commit whose answer was lost.
+
+Committed, rolled back, or unknown; only the server can tell.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from enum import Enum, auto
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.failures import sqlstate_of
-from gpuherd.adapters.sql.server.patience import Patience
-from gpuherd.adapters.sql.server.transaction_mark import Mark, mark_of
+from gpuherd.adapters.sql.engine.errors import sqlstate_of
+from gpuherd.adapters.sql.postgres.reconnect import Backoff
+from gpuherd.adapters.sql.postgres.transaction_id import TransactionId, transaction_id_of
 
 _STATUS = sa.text("SELECT pg_xact_status(CAST(:number AS xid8))")
-_NOT_REACHED = "22023"
+_FUTURE_TRANSACTION_ID = "22023"
 
 
-class Fate(Enum):
+class CommitOutcome(Enum):
     """What became of a transaction."""
 
-    KEPT = auto()
-    UNDONE = auto()
+    COMMITTED = auto()
+    ROLLED_BACK = auto()
     UNKNOWN = auto()
 
 
@@ -28,33 +31,35 @@ def is_lost(error: DBAPIError) -> bool:
     return error.connection_invalidated or (sqlstate_of(error) or "57")[:2] in ("57", "08")
 
 
-def find_fate(engine: sa.Engine, mark: Mark, patience: Patience) -> Fate:
+def query_outcome(engine: sa.Engine, transaction_id: TransactionId, backoff: Backoff) -> CommitOutcome:
     """Ask the server, as soon as it can be asked, until it knows or the patience ends."""
     while True:
         try:
-            fate = _ask(engine, mark)
+            outcome = _ask(engine, transaction_id)
         except DBAPIError:
-            fate = None
-        if fate is not None:
-            return fate
-        if not patience.lasts():
-            return Fate.UNKNOWN
+            outcome = None
+        if outcome is not None:
+            return outcome
+        if not backoff.pause_unless_expired():
+            return CommitOutcome.UNKNOWN
 
 
-def _ask(engine: sa.Engine, mark: Mark) -> Fate | None:
+def _ask(engine: sa.Engine, transaction_id: TransactionId) -> CommitOutcome | None:
     with engine.connect() as connection, connection.begin():
-        same_epoch = mark.epoch is not None and mark_of(connection).epoch == mark.epoch
+        same_epoch = (
+            transaction_id.epoch is not None and transaction_id_of(connection).epoch == transaction_id.epoch
+        )
         try:
-            status = connection.execute(_STATUS, {"number": mark.number}).scalar()
+            status = connection.execute(_STATUS, {"number": transaction_id.number}).scalar()
         except DBAPIError as error:
-            if sqlstate_of(error) == _NOT_REACHED:
+            if sqlstate_of(error) == _FUTURE_TRANSACTION_ID:
                 # It has lost its memory of that number, and of all that was written under it.
-                return Fate.UNDONE
+                return CommitOutcome.ROLLED_BACK
             raise
-    return judge(status, same_epoch=same_epoch)
+    return interpret_status(status, same_epoch=same_epoch)
 
 
-def judge(status: str | None, *, same_epoch: bool) -> Fate | None:
+def interpret_status(status: str | None, *, same_epoch: bool) -> CommitOutcome | None:
     """Return what the server's answer means; None for "not yet decided".
 
     In another epoch nobody who ran before is left. Whatever is under way or was undone under our number is
@@ -63,10 +68,10 @@ def judge(status: str | None, *, same_epoch: bool) -> Fate | None:
     """
     match status, same_epoch:
         case ("committed", True):
-            return Fate.KEPT
+            return CommitOutcome.COMMITTED
         case ("in progress", True):
             return None
         case ("aborted", _) | ("in progress", False):
-            return Fate.UNDONE
+            return CommitOutcome.ROLLED_BACK
         case _:
-            return Fate.UNKNOWN
+            return CommitOutcome.UNKNOWN

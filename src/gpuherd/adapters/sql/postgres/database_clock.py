@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 import structlog
 
-from gpuherd.adapters.sql.database import Database
+from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import StoreUnavailable
 
@@ -23,7 +23,7 @@ SAMPLES = 3
 # No sample is better than this, however short its way was: threads and servers have pauses of their own.
 UNCERTAINTY_MIN_S = 0.05
 # Between machines that keep their time there are milliseconds; this one should be looked at by a person.
-OFFSET_WARNED = timedelta(seconds=2)
+OFFSET_WARNING = timedelta(seconds=2)
 
 _NOW = sa.text("SELECT clock_timestamp()")
 
@@ -41,14 +41,14 @@ class Sample:
         return timedelta(seconds=max(UNCERTAINTY_MIN_S, self.round_trip_s / 2))
 
 
-class AgreedClock:
+class DatabaseClock:
     """Implements `Clock`: the system's time, moved by what the database was last found to be ahead of it."""
 
     def __init__(self, system: Clock, ask: Callable[[], Awaitable[datetime]] | None = None):
         self._system = system
         self._ask = ask
         self._offset = timedelta()
-        self._is_far = False
+        self._is_skewed = False
 
     @property
     def offset(self) -> timedelta:
@@ -89,8 +89,8 @@ class AgreedClock:
         return Sample(theirs - (ours + timedelta(seconds=round_trip_s / 2)), round_trip_s)
 
     def _warn(self) -> None:
-        was_far, self._is_far = self._is_far, abs(self._offset) > OFFSET_WARNED
-        if self._is_far and not was_far:
+        was_skewed, self._is_skewed = self._is_skewed, abs(self._offset) > OFFSET_WARNING
+        if self._is_skewed and not was_skewed:
             log.warning(
                 "clock.differs_from_database",
                 offset_s=round(self._offset.total_seconds(), 3),

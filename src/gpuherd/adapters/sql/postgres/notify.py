@@ -1,21 +1,24 @@
-"""Tells the other replicas on a PostgreSQL database which instances a transaction has changed.
+"""LISTEN and NOTIFY between replicas on one PostgreSQL database: which instances a transaction has changed.
 
 The notice goes out right after the commit, and not with it: PostgreSQL lets commits that notify through one
-at a time, each until it is on the disk. It only makes things quick. Should this process die in between, the
-others find out when what they remember has become too old.
-"""
+at a time, each until it is on the disk. It only makes things quick: should this process die in between, or
+the listener be deaf for a while, the others find out when what they remember has become too old."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
+from gpuherd.clock import Clock, Random
+
 CHANNEL = "gpuherd_changes"
 # PostgreSQL takes less than 8000 bytes.
-NOTICE_MAX = 7000
+NOTICE_BYTES_MAX = 7000
 _CHANGED = "gpuherd_changed"
 # Nobody need wait for the disk because of this one.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
@@ -23,40 +26,40 @@ _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %
 log = structlog.get_logger()
 
 
-def note_change(connection: sa.Connection, instance_id: str) -> None:
+def record_change(connection: sa.Connection, instance_id: str) -> None:
     """Have the others told of this one, should the transaction be committed."""
     if connection.dialect.name == "postgresql":
         connection.info.setdefault(_CHANGED, []).append(instance_id)
 
 
-def begin_notices(connection: sa.Connection) -> None:
+def clear_changes(connection: sa.Connection) -> None:
     """Forget what an earlier transaction on this connection did not come to say."""
     connection.info.pop(_CHANGED, None)
 
 
-def noted_changes(connection: sa.Connection) -> list[str]:
+def take_changes(connection: sa.Connection) -> list[str]:
     """Return what was noted on this connection."""
     changed: list[str] = connection.info.pop(_CHANGED, [])
     return changed
 
 
-def send_notices(connection: sa.Connection, sender: str, changed: Iterable[str]) -> None:
+def notify_changes(connection: sa.Connection, sender: str, changed: Iterable[str]) -> None:
     """Say all at once, after the commit: what was written stays written, whatever happens here."""
     driver: Any = connection.connection.dbapi_connection
     try:
-        for notice in notices_of(sender, changed):
+        for notice in encode_notices(sender, changed):
             driver.execute(_NOTIFY, [CHANNEL, notice])
     except connection.dialect.loaded_dbapi.Error as error:
-        log.warning("changes.not_told", error=type(error).__name__)
+        log.warning("changes.notify_failed", error=type(error).__name__)
         if driver.closed:
             connection.invalidate()
 
 
-def notices_of(sender: str, instance_ids: Iterable[str]) -> Iterator[str]:
+def encode_notices(sender: str, instance_ids: Iterable[str]) -> Iterator[str]:
     """Return notices that PostgreSQL will take, each with as many ids as fit."""
     words, size = [sender], len(sender)
     for instance_id in dict.fromkeys(instance_ids):
-        if size + 1 + len(instance_id) > NOTICE_MAX:
+        if size + 1 + len(instance_id) > NOTICE_BYTES_MAX:
             yield " ".join(words)
             words, size = [sender], len(sender)
         words.append(instance_id)
@@ -65,7 +68,92 @@ def notices_of(sender: str, instance_ids: Iterable[str]) -> Iterator[str]:
         yield " ".join(words)
 
 
-def read_notice(notice: str) -> tuple[str, list[str]]:
+def decode_notice(notice: str) -> tuple[str, list[str]]:
     """Return who has changed which instances."""
     sender, *instance_ids = notice.split(" ")
     return sender, instance_ids
+
+
+log = structlog.get_logger()
+
+FIRST_PAUSE_S, PAUSE_MAX_S = 0.25, 10.0
+# A connection that the network has forgotten looks like one on which nothing happens.
+KEEPALIVE_S = 15.0
+KEEPALIVE_TIMEOUT_S = 5.0
+
+
+class ChangeListener:
+    """One connection that listens, made anew whenever it is lost."""
+
+    def __init__(
+        self,
+        # Of asyncpg, which has no types.
+        connect: Callable[[], Awaitable[Any]],
+        own_sender: str,
+        changed: Callable[[Sequence[str]], None],
+        everything_changed: Callable[[], None],
+        clock: Clock,
+        chance: Random,
+    ):
+        self._connect = connect
+        self._own_sender = own_sender
+        self._changed = changed
+        self._everything_changed = everything_changed
+        self._clock = clock
+        self._chance = chance
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="change-listener")
+
+    async def stop(self) -> None:
+        """End it. Stopping twice, or before a start, is fine."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except Exception as error:
+                # Their driver has many words for a connection that is lost, and none of them is worth an end.
+                if self._failures == 0:
+                    log.warning("changes.listener_lost", error=type(error).__name__)
+            pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 10), PAUSE_MAX_S)
+            self._failures += 1
+            await self._clock.sleep(pause_s * self._chance.uniform(0.5, 1.0))
+
+    async def _listen(self) -> None:
+        connection = await self._connect()
+        try:
+            lost = asyncio.Event()
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(CHANNEL, self._on_notice)
+            self._failures = 0
+            # Nobody has told us what happened before this moment.
+            self._everything_changed()
+            while not await self._wait_until_lost(lost):
+                await connection.execute("SELECT 1", timeout=KEEPALIVE_TIMEOUT_S)
+            raise ConnectionResetError
+        finally:
+            connection.terminate()
+
+    async def _wait_until_lost(self, lost: asyncio.Event) -> bool:
+        """Wait a while; tell whether the connection was lost meanwhile."""
+        tasks = (asyncio.ensure_future(lost.wait()), asyncio.ensure_future(self._clock.sleep(KEEPALIVE_S)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return lost.is_set()
+
+    def _on_notice(self, connection: object, pid: int, channel: str, notice: str) -> None:
+        sender, instance_ids = decode_notice(notice)
+        # Our own changes we knew before they were told.
+        if sender != self._own_sender:
+            self._changed(instance_ids)

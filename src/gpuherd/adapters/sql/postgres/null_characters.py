@@ -13,20 +13,20 @@ import sqlalchemy as sa
 from psycopg.abc import Buffer
 from psycopg.types.string import StrDumperUnknown
 
-NULL, INSTEAD = "\x00", "\ufffd"
+NULL, REPLACEMENT = "\x00", "\ufffd"
 
 
-class NullFree(StrDumperUnknown):
+class NullReplacingDumper(StrDumperUnknown):
     """How text goes to the server."""
 
     def dump(self, obj: str) -> Buffer | None:
-        return super().dump(obj.replace(NULL, INSTEAD) if NULL in obj else obj)
+        return super().dump(obj.replace(NULL, REPLACEMENT) if NULL in obj else obj)
 
 
 def replace_nulls(engine: sa.Engine) -> None:
     """Have every connection of this engine do so."""
-    sa.event.listen(engine, "connect", _teach)
+    sa.event.listen(engine, "connect", _register_dumper)
 
 
-def _teach(driver: Any, _record: Any) -> None:
-    driver.adapters.register_dumper(str, NullFree)
+def _register_dumper(driver: Any, _record: Any) -> None:
+    driver.adapters.register_dumper(str, NullReplacingDumper)

@@ -1,8 +1,7 @@
-"""Cuts the line to a server that has gone silent, so that nobody waits for it for ever.
+"""Cuts the socket to a server that has stopped answering, so that nothing waits for it for ever.
 
 The server's own limits do not help against a server that stands still, and the network sees nothing wrong
-with a line whose other end is merely frozen.
-"""
+with a connection whose other end is merely frozen."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from gpuherd.clock import Clock
 log = structlog.get_logger()
 
 # How often somebody looks, as a part of the limit.
-LOOKS = 10
+CHECKS_PER_TIMEOUT = 10
 
 
-class SilenceWatch:
+class SocketWatchdog:
     """A connection may be used for `limit_s` at a time; then it is lost."""
 
     def __init__(self, clock: Clock, limit_s: float):
@@ -40,7 +39,7 @@ class SilenceWatch:
         sa.event.listen(engine, "checkout", lambda driver, record, _: self._taken(driver, record.info))
         sa.event.listen(engine, "checkin", lambda _, record: self._given_back(record.info))
 
-    def spare(self, connection: sa.Connection) -> None:
+    def exempt(self, connection: sa.Connection) -> None:
         """Let this one take as long as it takes, this time."""
         self._given_back(connection.info)
 
@@ -52,7 +51,9 @@ class SilenceWatch:
         with self._lock:
             self._in_use[id(info)] = (self._clock.monotonic() + self._limit_s, driver)
             if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="gpuherd-silence", daemon=True)
+                self._watcher = threading.Thread(
+                    target=self._watch, name="gpuherd-socket-watchdog", daemon=True
+                )
                 self._watcher.start()
 
     def _given_back(self, info: dict[Any, Any]) -> None:
@@ -60,7 +61,7 @@ class SilenceWatch:
             self._in_use.pop(id(info), None)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._limit_s / LOOKS):
+        while not self._ended.wait(self._limit_s / CHECKS_PER_TIMEOUT):
             now_s = self._clock.monotonic()
             # All of it under the lock: a moment later the line may be in somebody else's hands.
             with self._lock:
@@ -71,7 +72,9 @@ class SilenceWatch:
 
 
 def _cut(driver: Any) -> None:
-    log.error("database.silent", advice="the server did not answer in time; the connection was given up")
+    log.error(
+        "database.unresponsive", advice="the server did not answer in time; the connection was given up"
+    )
     # Whoever waits for the line hears that it has ended; it stays his to close.
-    with contextlib.suppress(Exception), socket.socket(fileno=os.dup(driver.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(Exception), socket.socket(fileno=os.dup(driver.fileno())) as sock:
+        sock.shutdown(socket.SHUT_RDWR)

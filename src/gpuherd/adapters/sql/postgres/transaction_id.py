@@ -1,10 +1,9 @@
-"""A mark on each transaction on PostgreSQL, by which another connection can ask what became of it.
+"""The id of each transaction on PostgreSQL, by which another connection can ask what became of it.
 
 The number of a transaction is not enough. A server that crashes may forget numbers that it gave out, and
-give them out again, so "number 700 was committed" may be said of somebody else's. So the mark also has the
+give them out again, so "number 700 was committed" may be said of somebody else's. So the id also has the
 server's epoch: when it last began to count anew, which is at a crash or at the change to a standby.
-A connection ends with its epoch, so one look when it is made is enough.
-"""
+A connection ends with its epoch, so one look when it is made is enough."""
 
 from __future__ import annotations
 
@@ -13,37 +12,37 @@ from typing import Any
 
 import sqlalchemy as sa
 
-_EPOCH, _MARK = "gpuherd.epoch", "gpuherd.mark"
+_EPOCH, _TRANSACTION_ID = "gpuherd.epoch", "gpuherd.transaction_id"
 # PostgreSQL throws its statistics away whenever it has to recover, and only then; everybody may read this.
-_LOOK = "SELECT extract(epoch FROM stats_reset)::text FROM pg_stat_archiver"
+_READ_EPOCH = "SELECT extract(epoch FROM stats_reset)::text FROM pg_stat_archiver"
 # In one message: to learn the number costs no round trip.
 _BEGIN = "BEGIN; SELECT pg_current_xact_id()::text"
 
 
 @dataclass(frozen=True)
-class Mark:
+class TransactionId:
     """Which transaction, in which epoch of the server (None: it cannot be told)."""
 
     number: str
     epoch: str | None
 
 
-def mark_transactions(engine: sa.Engine) -> None:
+def track_transaction_ids(engine: sa.Engine) -> None:
     """Have every transaction of this engine begun with a mark."""
-    sa.event.listen(engine, "connect", _note_epoch)
+    sa.event.listen(engine, "connect", _store_epoch)
     sa.event.listen(engine, "begin", _begin)
 
 
-def mark_of(connection: sa.Connection) -> Mark:
+def transaction_id_of(connection: sa.Connection) -> TransactionId:
     """Return the mark of the transaction that was begun on this connection."""
-    mark: Mark = connection.info[_MARK]
-    return mark
+    transaction_id: TransactionId = connection.info[_TRANSACTION_ID]
+    return transaction_id
 
 
-def _note_epoch(driver: Any, record: Any) -> None:
+def _store_epoch(driver: Any, record: Any) -> None:
     # The driver would begin transactions in a message of its own.
     driver.autocommit = True
-    record.info[_EPOCH] = driver.execute(_LOOK).fetchone()[0]
+    record.info[_EPOCH] = driver.execute(_READ_EPOCH).fetchone()[0]
 
 
 def _begin(connection: sa.Connection) -> None:
@@ -66,4 +65,4 @@ def _begin(connection: sa.Connection) -> None:
             connection_invalidated=lost,
             dialect=connection.dialect,
         ) from error
-    connection.info[_MARK] = Mark(number, connection.info[_EPOCH])
+    connection.info[_TRANSACTION_ID] = TransactionId(number, connection.info[_EPOCH])

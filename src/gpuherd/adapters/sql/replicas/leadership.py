@@ -1,49 +1,57 @@
-"""Duties and replicas, in SQL. A duty's row says whose it is, until when, and under which fence."""
+"""Leader leases and replicas, in SQL.
+
+A lease's row says who holds it, until when, and under which fencing token; `FencedDatabase` refuses writes
+under an older one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.replica_schema import duty, replica
-from gpuherd.adapters.sql.upsert import insert_into
+from gpuherd.adapters.sql.engine.columns import insert_into
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.replica_tables import duty, replica
 from gpuherd.clock import Clock
-from gpuherd.ports.duties import Replica
+from gpuherd.domain.errors import LeadershipLost
+from gpuherd.ports.replicas import Replica
 
-NOBODY = ""
+UNHELD = ""
 
 
-class SqlDuties:
-    """The port `Duties`."""
+class SqlLeaderLeases:
+    """The port `LeaderLeases`."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database = database
         self._clock = clock
 
-    async def hold(self, name: str, holder: str, term: timedelta) -> int | None:
+    async def acquire_or_renew(self, name: str, holder: str, term: timedelta) -> int | None:
         now = self._clock.now()
-        is_free = sa.or_(duty.c.holder == holder, duty.c.holder == NOBODY, duty.c.until <= now)
-        return await self._database.write(lambda c: _take(c, name, holder, now, now + term, is_free))
+        is_free = sa.or_(duty.c.holder == holder, duty.c.holder == UNHELD, duty.c.until <= now)
+        return await self._database.write(lambda c: _write_lease(c, name, holder, now, now + term, is_free))
 
-    async def seize(self, name: str, holder: str, term: timedelta) -> int:
+    async def force_acquire(self, name: str, holder: str, term: timedelta) -> int:
         now = self._clock.now()
-        fence = await self._database.write(lambda c: _take(c, name, holder, now, now + term, sa.true()))
-        assert fence is not None, "whoever seizes, gets"
+        fence = await self._database.write(
+            lambda c: _write_lease(c, name, holder, now, now + term, sa.true())
+        )
+        assert fence is not None, "a forced acquire always succeeds"
         return fence
 
-    async def lay_down(self, name: str, holder: str) -> None:
+    async def release(self, name: str, holder: str) -> None:
         free = (
             sa.update(duty)
             .where(duty.c.name == name, duty.c.holder == holder)
-            .values(holder=NOBODY, until=self._clock.now())
+            .values(holder=UNHELD, until=self._clock.now())
         )
         await self._database.write(lambda c: c.execute(free).rowcount)
 
 
-def _take(
+def _write_lease(
     connection: sa.Connection,
     name: str,
     holder: str,
@@ -51,7 +59,7 @@ def _take(
     until: datetime,
     allowed: sa.ColumnElement[bool],
 ) -> int | None:
-    first = insert_into(connection, duty).values(name=name, holder=NOBODY, fence=0, until=now)
+    first = insert_into(connection, duty).values(name=name, holder=UNHELD, fence=0, until=now)
     connection.execute(first.on_conflict_do_nothing())
     # One who comes back to a duty that nobody took meanwhile goes on where he was.
     fence = sa.case((duty.c.holder == holder, duty.c.fence), else_=duty.c.fence + 1)
@@ -70,7 +78,7 @@ class SqlReplicas:
     def __init__(self, database: Database):
         self._database = database
 
-    async def sign(self, it: Replica, forget_before: datetime) -> Sequence[Replica]:
+    async def heartbeat(self, it: Replica, forget_before: datetime) -> Sequence[Replica]:
         def work(connection: sa.Connection) -> Sequence[Replica]:
             connection.execute(sa.delete(replica).where(replica.c.seen_at < forget_before))
             row = insert_into(connection, replica).values(**vars(it))
@@ -80,6 +88,35 @@ class SqlReplicas:
 
         return await self._database.write(work)
 
-    async def sign_off(self, replica_id: str) -> None:
+    async def deregister(self, replica_id: str) -> None:
         gone = sa.delete(replica).where(replica.c.id == replica_id)
         await self._database.write(lambda c: c.execute(gone).rowcount)
+
+
+T = TypeVar("T")
+
+
+class FencedDatabase:
+    """The same database, in which each transaction begins with a check of the fencing token."""
+
+    def __init__(self, database: Database, name: str, fence: Callable[[], int]):
+        self._database = database
+        self._name = name
+        self._fencing_token = fence
+        # Nobody can take the duty over before a transaction that has looked is at its end.
+        self._term = sa.select(duty.c.fence).where(duty.c.name == name).with_for_update(read=True)
+
+    async def write(self, work: Callable[[sa.Connection], T], *, wakes_workers: bool = False) -> T:
+        """As `Database.write`; `LeadershipLost` if the duty has changed hands since our term began."""
+        fence = self._fencing_token()
+
+        def under_lease(connection: sa.Connection) -> T:
+            current = connection.execute(self._term).scalar()
+            if current != fence:
+                raise LeadershipLost(f"the duty {self._name} has passed to another replica")
+            return work(connection)
+
+        return await self._database.write(under_lease, wakes_workers=wakes_workers)
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self._database.read(work)

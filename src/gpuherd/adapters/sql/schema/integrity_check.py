@@ -12,17 +12,17 @@ from contextlib import closing
 from pathlib import Path
 
 # What money depends on: better to refuse now than to meet a hole in the middle of a turn.
-MUST_MAKE_SENSE = ("instance", "attempt")
+CHECKED_TABLES = ("instance", "attempt")
 
 
-def read_through(connection: sqlite3.Connection) -> str | None:
+def find_damage(connection: sqlite3.Connection) -> str | None:
     """Return what is wrong with the file, or None; `sqlite3.Error` if it cannot be read."""
     # The quick check would not compare tables with indexes, which hold a second copy of every id and tag.
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         return str(verdict)
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for table in MUST_MAKE_SENSE:
+    for table in CHECKED_TABLES:
         # Every column, because bytes that are no text are found only by whoever takes them for text.
         query = f"SELECT json_valid(doc), * FROM {table}"  # noqa: S608  one of two words above
         if table in there and not all(row[0] for row in connection.execute(query)):
@@ -30,8 +30,8 @@ def read_through(connection: sqlite3.Connection) -> str | None:
     return None
 
 
-class FileCheck:
-    """`read_through` on a connection of its own, begun at once and asked for later."""
+class IntegrityCheck:
+    """`find_damage` on a connection of its own, begun at once and asked for later."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -44,7 +44,7 @@ class FileCheck:
         try:
             if self._path.exists():
                 with closing(sqlite3.connect(self._path)) as connection:
-                    self._problem = read_through(connection)
+                    self._problem = find_damage(connection)
             self._finished = True
         except (sqlite3.Error, UnicodeDecodeError):
             # Whoever opens it in earnest will meet the same, and knows how to say it.

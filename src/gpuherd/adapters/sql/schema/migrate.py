@@ -1,20 +1,27 @@
-"""A schema later than ours: may this version of gpuherd run on it?
+"""Brings the database to this version of gpuherd, or says why it must not be touched.
 
-While replicas are upgraded one by one, the old ones go on, and may even start, on what the first new one has
-migrated. That works for as long as migrations only add. One that takes something away says so
-(`migrations/compatibility.py`), and from then on older versions are refused.
-"""
+While replicas are upgraded one by one, the old ones go on, and may even start, on a later schema that the
+first new one has migrated. That works for as long as migrations only add. One that takes something away
+says so (`migrations/compatibility.py`), and from then on older versions are refused."""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+import sqlite3
+from typing import cast
 
-from gpuherd.adapters.sql.schema import installation
+import sqlalchemy as sa
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable, as_unavailable
+from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck, find_damage
+from gpuherd.adapters.sql.schema.tables import installation
 
 # The lowest schema whose code may still run on this database. Where it is not told: the database's own.
 READABLE_BY = "schema_readable_by"
 # Before this one, migrations did not say what they took away.
-FIRST_TOLD = "0006"
+FIRST_WITH_COMPATIBILITY = "0006"
 
 
 def readable_by(connection: sa.Connection, current: str) -> str:
@@ -23,9 +30,9 @@ def readable_by(connection: sa.Connection, current: str) -> str:
     return connection.execute(query).scalar() or current
 
 
-def keep_readable(connection: sa.Connection, current: str | None) -> None:
+def record_readable_by(connection: sa.Connection, current: str | None) -> None:
     """Before migrations: write down that code for `current` may run here, unless one of them objects."""
-    if current is not None and current >= FIRST_TOLD:
+    if current is not None and current >= FIRST_WITH_COMPATIBILITY:
         set_readable_by(connection, readable_by(connection, current))
 
 
@@ -33,3 +40,83 @@ def set_readable_by(connection: sa.Connection, revision: str) -> None:
     """Write down which schema a version must know at least."""
     connection.execute(sa.delete(installation).where(installation.c.key == READABLE_BY))
     connection.execute(sa.insert(installation).values(key=READABLE_BY, value=revision))
+
+
+log = structlog.get_logger()
+
+# Any constant will do, as long as every gpuherd uses the same.
+MIGRATION_LOCK = 7_415_263
+# While a change of a table waits for its turn, everybody else waits behind it.
+TABLE_LOCK_LIMIT = "30s"
+
+# The last of the migrations.
+HEAD = "0009"
+
+
+def migrate(database: Database, check: IntegrityCheck | None = None) -> None:
+    """Check the database and run the migrations that it lacks. `check` is one that was begun earlier."""
+    try:
+        database.migrate_with(lambda connection: _upgrade(connection, check))
+    except UnicodeDecodeError as error:
+        # The driver cannot even read the reason why SQLite does not like the file.
+        raise _damaged("it holds bytes that are no text") from error
+    except (DBAPIError, sqlite3.Error) as error:
+        raise DatabaseUnusable(f"{_where(database)} cannot be opened: {as_unavailable(error)}") from error
+
+
+def _upgrade(connection: sa.Connection, check: IntegrityCheck | None) -> None:
+    if connection.dialect.name == "sqlite":
+        _refuse_damaged(connection, check)
+    else:
+        # Two replicas that start together must not migrate together.
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{TABLE_LOCK_LIMIT}'")
+    current = _current(connection)
+    if current == HEAD:
+        return
+    if current is not None and current > HEAD:
+        _accept_later(connection, current)
+        return
+    # Loading Alembic takes longer than everything else here, and it is seldom needed.
+    from gpuherd.adapters.sql.schema.run_migrations import run_migrations  # noqa: PLC0415
+
+    run_migrations(connection)
+
+
+def _accept_later(connection: sa.Connection, current: str) -> None:
+    """A newer replica was here first; we may go on beside it if what we use is still there."""
+    needed = readable_by(connection, current)
+    if needed > HEAD:
+        raise DatabaseUnusable(
+            f"the database was written by a newer gpuherd (schema {current}; whoever uses it must know "
+            f"{needed} at least, and this version knows up to {HEAD}). Install that version or a later one; "
+            "nothing was changed."
+        )
+    log.warning("database.schema_is_later", schema=current, known=HEAD, readable_by=needed)
+
+
+def _refuse_damaged(connection: sa.Connection, check: IntegrityCheck | None) -> None:
+    finished, problem = (False, None) if check is None else check.wait()
+    if not finished:
+        problem = find_damage(cast(sqlite3.Connection, connection.connection.dbapi_connection))
+    if problem is not None:
+        raise _damaged(problem)
+
+
+def _current(connection: sa.Connection) -> str | None:
+    """Return the version of the schema that the database has, None for an empty one."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+
+
+def _damaged(how: str) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"the database file is damaged ({how}). gpuherd does not start on it, so that nothing "
+        "is lost or rented twice. Put a backup in its place; machines rented since then are found again "
+        "by their tag."
+    )
+
+
+def _where(database: Database) -> str:
+    return sa.make_url(database.url).render_as_string(hide_password=True)

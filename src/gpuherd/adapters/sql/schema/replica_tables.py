@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.column_types import Moment
+from gpuherd.adapters.sql.engine.columns import Moment
 
 metadata = sa.MetaData()
 
-# What one replica at a time may do. Whoever takes it over gets a higher fence, by which later writes of
+# Leader leases. A replica that takes one over gets a higher fencing token (`fence`), by which later writes of
 # the one before are known, and refused.
 duty = sa.Table(
     "duty",
     metadata,
     sa.Column("name", sa.Text, primary_key=True),
-    # Empty when somebody has laid it down.
+    # Empty when it was released.
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("until", Moment, nullable=False),

@@ -12,8 +12,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from gpuherd.adapters.sql.database_unusable import DatabaseUnusable
-from gpuherd.adapters.sql.later_schema import keep_readable
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
+from gpuherd.adapters.sql.schema.migrate import record_readable_by
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSIONS = (MIGRATIONS / "versions",)
@@ -33,5 +33,5 @@ def run_migrations(connection: sa.Connection, versions: Sequence[Path] = VERSION
             f"the schema of the database ({current}) is none that this gpuherd knows "
             f"(up to {script.get_current_head()}). Nothing was changed."
         )
-    keep_readable(connection, current)
+    record_readable_by(connection, current)
     command.upgrade(config, "head")

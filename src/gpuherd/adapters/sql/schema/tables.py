@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import replica_schema
-from gpuherd.adapters.sql.column_types import Moment
+from gpuherd.adapters.sql.engine.columns import Moment
+from gpuherd.adapters.sql.schema import replica_tables
 
 # Handed on from file to file, so that whoever has it from here has all tables, whatever else is loaded.
-metadata = replica_schema.metadata
+metadata = replica_tables.metadata
 
 installation = sa.Table(
     "installation",

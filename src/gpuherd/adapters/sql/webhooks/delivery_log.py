@@ -7,13 +7,13 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql import job_rows
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import delivery_of
-from gpuherd.adapters.sql.outbox import write_delivery
-from gpuherd.adapters.sql.schema import delivery, instance
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import delivery_of
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.schema.tables import delivery, instance
+from gpuherd.adapters.sql.webhooks.outbox import write_delivery
 from gpuherd.clock import Clock
-from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryPage, DeliveryQuery
 
@@ -54,7 +54,7 @@ class SqlDeliveryLog:
                     job_rows.insert_job(connection, new, now)
             job_rows.notify(connection, now)
 
-        await self._database.write(work, rings=True)
+        await self._database.write(work, wakes_workers=True)
 
     async def prune(self, delivered_before: datetime, dead_before: datetime) -> int:
         limits = ((DeliveryState.DELIVERED, delivered_before), (DeliveryState.DEAD, dead_before))

@@ -6,12 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.audit_rows import append_deed, begin_deed
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.schema import webhook_endpoint as table
-from gpuherd.domain.audit import Deed
+from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.tables import webhook_endpoint as table
+from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound, StaleWrite
-from gpuherd.domain.webhook_endpoint import WebhookEndpoint
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 
 
 class SqlWebhookEndpoints:
@@ -20,11 +20,11 @@ class SqlWebhookEndpoints:
     def __init__(self, database: Database):
         self._database = database
 
-    async def add(self, endpoint: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def add(self, endpoint: WebhookEndpoint, audit_record: AuditRecord | None = None) -> None:
         row = _row(endpoint)
 
         def work(connection: sa.Connection) -> None:
-            _note(connection, deed)
+            _audit(connection, audit_record)
             connection.execute(sa.insert(table).values(**row))
 
         await self._database.write(work)
@@ -32,34 +32,36 @@ class SqlWebhookEndpoints:
     async def get(self, endpoint_id: str) -> WebhookEndpoint:
         return await self._database.read(lambda c: _get(c, endpoint_id))
 
-    async def everyone(self) -> tuple[WebhookEndpoint, ...]:
+    async def list_all(self) -> tuple[WebhookEndpoint, ...]:
         query = sa.select(table).order_by(table.c.id)
-        return await self._database.read(lambda c: tuple(map(_of, c.execute(query))))
+        return await self._database.read(lambda c: tuple(map(_endpoint_of, c.execute(query))))
 
-    async def change(self, before: WebhookEndpoint, after: WebhookEndpoint, deed: Deed | None = None) -> None:
+    async def change(
+        self, before: WebhookEndpoint, after: WebhookEndpoint, audit_record: AuditRecord | None = None
+    ) -> None:
         row = _row(after)
 
         def work(connection: sa.Connection) -> None:
-            begin_deed(connection, deed)
+            lock_audit_log(connection, audit_record)
             if _get(connection, before.id, lock=True) != before:
                 raise StaleWrite(f"endpoint {before.id} has changed since it was read")
-            _note(connection, deed)
+            _audit(connection, audit_record)
             connection.execute(sa.update(table).where(table.c.id == before.id).values(**row))
 
         await self._database.write(work)
 
-    async def remove(self, endpoint_id: str, deed: Deed | None = None) -> None:
+    async def remove(self, endpoint_id: str, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
-            _note(connection, deed)
+            _audit(connection, audit_record)
             if not connection.execute(sa.delete(table).where(table.c.id == endpoint_id)).rowcount:
                 raise _unknown(endpoint_id)
 
         await self._database.write(work)
 
 
-def _note(connection: sa.Connection, deed: Deed | None) -> None:
-    if deed is not None:
-        append_deed(connection, deed)
+def _audit(connection: sa.Connection, audit_record: AuditRecord | None) -> None:
+    if audit_record is not None:
+        append_audit_record(connection, audit_record)
 
 
 def _get(connection: sa.Connection, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
@@ -67,7 +69,7 @@ def _get(connection: sa.Connection, endpoint_id: str, *, lock: bool = False) -> 
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
         raise _unknown(endpoint_id)
-    return _of(row)
+    return _endpoint_of(row)
 
 
 def _unknown(endpoint_id: str) -> NotFound:
@@ -78,5 +80,5 @@ def _row(it: WebhookEndpoint) -> dict[str, Any]:
     return {**vars(it), "events": " ".join(it.events)}
 
 
-def _of(row: sa.Row[Any]) -> WebhookEndpoint:
+def _endpoint_of(row: sa.Row[Any]) -> WebhookEndpoint:
     return WebhookEndpoint(**{**row._mapping, "events": tuple(row.events.split())})

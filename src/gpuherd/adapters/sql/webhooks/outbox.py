@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.database import Database
-from gpuherd.adapters.sql.mapping import delivery_of, delivery_row
-from gpuherd.adapters.sql.schema import delivery
-from gpuherd.domain.delivery import Delivery, DeliveryState
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.mapping import delivery_of, delivery_row
+from gpuherd.adapters.sql.schema.tables import delivery
 from gpuherd.domain.errors import NotFound
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 
 GONE = 410
 _PENDING = delivery.c.state == DeliveryState.PENDING.value

@@ -10,23 +10,23 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gpuherd.domain.audit import NO_HASH, AuditEntry, Deed, first_broken
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.instance_views import when
-from gpuherd.entrypoints.cli.listing import pages, tell
-from gpuherd.entrypoints.cli.output import JsonOption, Output, SilentOption
-from gpuherd.entrypoints.cli.session import run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, table
-from gpuherd.entrypoints.cli.times import parse_time
+from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, first_broken_entry
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.render.times import parse_time
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.runtime.listing import pages, tell
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 BASE = "/api/audit"
 PAGE = "100"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChainVerification:
     """How far the chain holds."""
 
     entries: int
@@ -58,14 +58,14 @@ def list_entries(
     as_json: JsonOption = False,
 ) -> None:
     """List who did what, newest first."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json)
 
     async def work(api: ApiClient) -> None:
         listing = await pages(api, BASE, "entries", [("limit", str(limit))], everything=everything)
-        now, width = world.clock.now(), output.out.width
+        now, width = cli.clock.now(), output.out.width
         tell(output, listing, lambda rows: _table(rows, now, width), "nothing was done yet")
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOption = False) -> None:
@@ -73,7 +73,7 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
 
     Keep the last hash that is shown in a place of yours: as long as it comes again, nothing was cut off.
     """
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         verdict = await _walk(api)
@@ -88,22 +88,22 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
         if verdict.broken_at is not None:
             raise typer.Exit(ExitCode.FAILED)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
-async def _walk(api: ApiClient) -> Verdict:
+async def _walk(api: ApiClient) -> ChainVerification:
     count, last_hash = 0, NO_HASH
     async for rows in _oldest_first(api):
         entries = [_entry(row) for row in rows]
-        broken_at = first_broken((it for it in entries if it is not None), count, last_hash)
+        broken_at = first_broken_entry((it for it in entries if it is not None), count, last_hash)
         if broken_at is None and None in entries:
             # What cannot even be read was not written by us.
             broken_at = count + entries.index(None) + 1
         if broken_at is not None:
-            return Verdict(broken_at - 1, last_hash, broken_at)
+            return ChainVerification(broken_at - 1, last_hash, broken_at)
         count += len(entries)
         last_hash = entries[-1].hash if entries and entries[-1] else last_hash
-    return Verdict(count, last_hash, None)
+    return ChainVerification(count, last_hash, None)
 
 
 async def _oldest_first(api: ApiClient) -> AsyncIterator[Sequence[Details]]:
@@ -123,7 +123,7 @@ def _entry(row: Details) -> AuditEntry | None:
     if not isinstance(n, int) or at is None:
         return None
     said = (row.text(name) for name in ("actor", "action", "target", "before", "after", "requestId"))
-    return AuditEntry(n, Deed(at, *said), row.text("hash"))
+    return AuditEntry(n, AuditRecord(at, *said), row.text("hash"))
 
 
 def _table(rows: Sequence[Details], now: datetime, width: int) -> Table:

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.connection import ApiClient, Json, Query
-from gpuherd.entrypoints.cli.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.options import BILLING_MODES, Billing
-from gpuherd.entrypoints.cli.output import JsonOption, Mode, Output, QuietOption
-from gpuherd.entrypoints.cli.session import run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, table
+from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json, Query
+from gpuherd.entrypoints.cli.runtime.options import BILLING_MODES, Billing
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 Rows = Sequence[Details]
 
@@ -70,7 +70,7 @@ def _list(
         else:
             output.show(draw(rows, output.out.width))
 
-    run(surroundings_of(context), output, work)
+    run(cli_context_of(context), output, work)
 
 
 def _rows(body: Json, key: str) -> list[Details]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.output import JsonOption, Output, safe
-from gpuherd.entrypoints.cli.tables import Column, table
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.render.tables import Column, table
 
 UNSET = "-"
 

@@ -11,11 +11,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.output import JsonOption, Output, SilentOption, safe
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption, safe
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How bad it is; the later, the worse."""
 
     OK = "ok"
@@ -24,21 +24,21 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check found. Where it is not well, `advice` says what to do."""
 
     check: str
-    verdict: Verdict
+    verdict: Severity
     message: str
     advice: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 SETTINGS = "settings"
-_STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
+_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
 
-def doctor_command(examine: Callable[[], Sequence[Finding]]) -> Mapping[str, Callable[..., None]]:
+def doctor_command(examine: Callable[[], Sequence[CheckResult]]) -> Mapping[str, Callable[..., None]]:
     """Return `gpuherd doctor`."""
 
     def doctor(as_json: JsonOption = False, quiet: SilentOption = False) -> None:
@@ -61,21 +61,21 @@ def doctor_command(examine: Callable[[], Sequence[Finding]]) -> Mapping[str, Cal
     return {"doctor": doctor}
 
 
-def worst(findings: Sequence[Finding]) -> Verdict:
+def worst(findings: Sequence[CheckResult]) -> Severity:
     """Return the verdict on the whole."""
-    order = list(Verdict)
-    return max((it.verdict for it in findings), key=order.index, default=Verdict.OK)
+    order = list(Severity)
+    return max((it.verdict for it in findings), key=order.index, default=Severity.OK)
 
 
-def exit_code_of(findings: Sequence[Finding]) -> ExitCode:
+def exit_code_of(findings: Sequence[CheckResult]) -> ExitCode:
     """Return how the command ends: a script needs to know only whether there is a problem."""
-    problems = [it for it in findings if it.verdict is Verdict.PROBLEM]
+    problems = [it for it in findings if it.verdict is Severity.PROBLEM]
     if any(it.check == SETTINGS for it in problems):
         return ExitCode.CONFIGURATION
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
-def _as_json(it: Finding) -> dict[str, Any]:
+def _as_json(it: CheckResult) -> dict[str, Any]:
     return {
         "check": it.check,
         "verdict": it.verdict.value,
@@ -85,7 +85,7 @@ def _as_json(it: Finding) -> dict[str, Any]:
     }
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[CheckResult]) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True, style="bold")
@@ -98,8 +98,10 @@ def _table(findings: Sequence[Finding]) -> Table:
     return grid
 
 
-def _summary(findings: Sequence[Finding]) -> str:
-    counts = [sum(it.verdict is verdict for it in findings) for verdict in (Verdict.PROBLEM, Verdict.WARNING)]
+def _summary(findings: Sequence[CheckResult]) -> str:
+    counts = [
+        sum(it.verdict is verdict for it in findings) for verdict in (Severity.PROBLEM, Severity.WARNING)
+    ]
     words = [
         f"{count} {word}{'' if count == 1 else 's'}"
         for count, word in zip(counts, ("problem", "warning"), strict=True)

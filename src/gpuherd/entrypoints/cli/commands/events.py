@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.entrypoints.cli.connection import ApiClient, Json
-from gpuherd.entrypoints.cli.event_following import follow_events
-from gpuherd.entrypoints.cli.event_lines import line_of
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.lookup import find_id
-from gpuherd.entrypoints.cli.output import JsonOption, Output, as_json
-from gpuherd.entrypoints.cli.session import run, surroundings_of
+from gpuherd.entrypoints.cli.render.events import event_line
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, as_json
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
+from gpuherd.entrypoints.cli.runtime.event_following import follow_events
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.runtime.find import find_id
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 HISTORY = "/api/events/history"
 # The API's word for what belongs to no instance.
@@ -41,7 +41,7 @@ def events(
     json_lines: JsonOption = False,
 ) -> None:
     """Show what happened, oldest first. For programs: one JSON object a line."""
-    world, output = surroundings_of(context), Output.for_command(as_json=json_lines)
+    cli, output = cli_context_of(context), Output.for_command(as_json=json_lines)
 
     async def work(api: ApiClient) -> None:
         wanted: Words = [] if kind is None else [("type", kind)]
@@ -52,10 +52,10 @@ def events(
         else:
             last = await _since(api, output, wanted, str(since))
         if follow:
-            await follow_events(api, world.clock, output, wanted, last, partial(_show, output))
+            await follow_events(api, cli.clock, output, wanted, last, partial(_show, output))
 
     try:
-        run(world, output, work)
+        run(cli, output, work)
     except typer.Exit as ended:
         if follow and ended.exit_code == ExitCode.INTERRUPTED:
             # There is no other way to end it, so that is what was wanted.
@@ -93,6 +93,6 @@ def _listed(body: Json) -> list[Json]:
 
 def _show(output: Output, event: Json) -> None:
     if output.for_people:
-        output.out.print(line_of(event), soft_wrap=True)
+        output.out.print(event_line(event), soft_wrap=True)
     else:
         typer.echo(as_json(event, indent=None))

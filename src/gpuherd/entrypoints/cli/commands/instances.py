@@ -6,16 +6,18 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.domain.instance import Status
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.follow import Watcher, attended
-from gpuherd.entrypoints.cli.instance_views import instance_page, instance_table
-from gpuherd.entrypoints.cli.launch import Launch, launch, new_key, new_name
-from gpuherd.entrypoints.cli.listing import pages, tell
-from gpuherd.entrypoints.cli.lookup import find
-from gpuherd.entrypoints.cli.options import (
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.commands.plan import confirm_plan, is_interactive
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import instance_page, instance_table
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.find import find
+from gpuherd.entrypoints.cli.runtime.follow import Watcher, attended
+from gpuherd.entrypoints.cli.runtime.launch import Launch, launch, new_key, new_name
+from gpuherd.entrypoints.cli.runtime.listing import pages, tell
+from gpuherd.entrypoints.cli.runtime.options import (
     BILLING_MODES,
     TIMEOUT_S,
     BillingOption,
@@ -40,10 +42,8 @@ from gpuherd.entrypoints.cli.options import (
     health_check_of,
     labels_of,
 )
-from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.plan import confirm, somebody_is_there
-from gpuherd.entrypoints.cli.pursuit import Pursuit, say_accepted
-from gpuherd.entrypoints.cli.session import run, surroundings_of
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter, print_accepted
 
 
 def up(
@@ -72,10 +72,10 @@ def up(
     quiet: QuietOption = False,
 ) -> None:
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
     wish = Launch(
-        name=name if name is not None else new_name(gpu, world.chance),
+        name=name if name is not None else new_name(gpu, cli.chance),
         product_name=gpu,
         template_id=template,
         gpu_num=gpu_num,
@@ -90,23 +90,23 @@ def up(
         health_check=health_check_of(health_port, health_path, health_timeout),
         capacity_wait_s=wait_for_capacity,
     )
-    if not yes and somebody_is_there(output):
-        confirm(world, output, wish)
-    key = idempotency_key or new_key(world.chance)
-    pursuit = Pursuit(output, world.clock, timeout, unanswered=_unanswered(key))
+    if not yes and is_interactive(output):
+        confirm_plan(cli, output, wish)
+    key = idempotency_key or new_key(cli.chance)
+    waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
     async def work(api: ApiClient) -> None:
         async def begin(watcher: Watcher) -> Details:
             return await launch(
-                api, wish, key=key, clock=world.clock, deadline=pursuit.deadline, watcher=watcher
+                api, wish, key=key, clock=cli.clock, deadline=waiter.deadline, watcher=watcher
             )
 
         if no_wait:
-            say_accepted(output, await pursuit.begun(begin), world.clock)
+            print_accepted(output, await waiter.begin_only(begin), cli.clock)
         else:
-            await pursuit.to_the_end(api, begin)
+            await waiter.wait_to_end(api, begin)
 
-    run(world, output, work, farewell=pursuit.farewell)
+    run(cli, output, work, interrupt_message=waiter.interrupt_message)
 
 
 def ls(
@@ -120,7 +120,7 @@ def ls(
     quiet: QuietOption = False,
 ) -> None:
     """List instances."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
     if label and len(label) > 1:
         # The API would silently use one of them.
@@ -132,26 +132,26 @@ def ls(
 
     async def work(api: ApiClient) -> None:
         listing = await pages(api, "/api/instances", "instances", query, everything=everything)
-        tell(output, listing, lambda rows: instance_table(rows, world.clock.now(), output.out.width), nothing)
+        tell(output, listing, lambda rows: instance_table(rows, cli.clock.now(), output.out.width), nothing)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def show(
     context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = False, quiet: QuietOption = False
 ) -> None:
     """Show everything about one instance."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         details = await find(api, name_or_id)
         if output.for_people:
-            output.show(instance_page(details, world.clock.now()))
+            output.show(instance_page(details, cli.clock.now()))
         else:
             output.answer(details.raw, details.id)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def wait(
@@ -165,17 +165,17 @@ def wait(
     quiet: QuietOption = False,
 ) -> None:
     """Follow an instance until it can be used, or has stopped, or is gone. Ctrl-C detaches."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    pursuit = Pursuit(output, world.clock, timeout, what=what)
+    waiter = InstanceWaiter(output, cli.clock, timeout, what=what)
 
     async def work(api: ApiClient) -> None:
         async def begin(_: Watcher) -> Details:
             return await attended(api, await find(api, name_or_id), what)
 
-        await pursuit.to_the_end(api, begin)
+        await waiter.wait_to_end(api, begin)
 
-    run(world, output, work, farewell=pursuit.farewell)
+    run(cli, output, work, interrupt_message=waiter.interrupt_message)
 
 
 def _unanswered(key: str) -> str:

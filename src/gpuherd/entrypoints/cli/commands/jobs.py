@@ -10,15 +10,15 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.instance_views import when
-from gpuherd.entrypoints.cli.listing import pages, tell
-from gpuherd.entrypoints.cli.lookup import find_id
-from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption
-from gpuherd.entrypoints.cli.output import as_json as json_of
-from gpuherd.entrypoints.cli.session import run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption
+from gpuherd.entrypoints.cli.render.output import as_json as json_of
+from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.find import find_id
+from gpuherd.entrypoints.cli.runtime.listing import pages, tell
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.jobs.job import JobStatus
 
 
@@ -50,7 +50,7 @@ def list_jobs(
     """List the background jobs; with a subcommand: one job, or statistics."""
     if context.invoked_subcommand is not None:
         return
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
@@ -60,9 +60,9 @@ def list_jobs(
             query.append(("instanceId", await find_id(api, instance)))
         listing = await pages(api, "/api/jobs", "jobs", query, everything=everything)
         nothing = "no jobs" if len(query) == 1 else "no job is like that"
-        tell(output, listing, lambda rows: _job_table(rows, world.clock.now(), output.out.width), nothing)
+        tell(output, listing, lambda rows: _job_table(rows, cli.clock.now(), output.out.width), nothing)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def show_job(
@@ -72,22 +72,22 @@ def show_job(
     quiet: QuietOption = False,
 ) -> None:
     """Show everything about one job."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         job = Details((await api.get(f"/api/jobs/{quote(job_id, safe='')}")).body)
         if output.for_people:
-            output.show(_job_page(job, world.clock.now()))
+            output.show(_job_page(job, cli.clock.now()))
         else:
             output.answer(job.raw, job.id)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def show_stats(context: typer.Context, as_json: JsonOption = False) -> None:
     """Count the jobs by status and type."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json)
 
     async def work(api: ApiClient) -> None:
@@ -99,7 +99,7 @@ def show_stats(context: typer.Context, as_json: JsonOption = False) -> None:
         kinds = [(key, _counted(value)) for key, value in Details(stats).mapping("byType").items()]
         output.show(pairs([(key, str(value)) for key, value in (*counts, *kinds)]))
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def _counted(value: object) -> str:

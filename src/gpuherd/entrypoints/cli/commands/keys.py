@@ -11,14 +11,14 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.instance_views import when
-from gpuherd.entrypoints.cli.listing import Listing, tell
-from gpuherd.entrypoints.cli.output import JsonOption, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.session import run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, pairs, table
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.listing import Listing, tell
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 BASE = "/api/keys"
 _TERM = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])")
@@ -60,13 +60,13 @@ def create_key(
     quiet: QuietOption = False,
 ) -> None:
     """Make a key. It is shown now and never again; with -q only the key is."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
     limits = {"maxGpus": max_gpus, "maxHourlyUsd": max_usd_per_hour, "requestsPerMinute": rpm}
     limits = {name: value for name, value in limits.items() if value is not None}
     said = {
         "scopes": [it.value for it in scope],
         "label": label,
-        "expiresAt": None if expires is None else (world.clock.now() + expires).isoformat(),
+        "expiresAt": None if expires is None else (cli.clock.now() + expires).isoformat(),
         "limits": limits or None,
     }
     body = {name: value for name, value in said.items() if value is not None}
@@ -76,24 +76,24 @@ def create_key(
         if not output.for_people:
             output.answer(made.raw, made.text("key"))
             return
-        output.show(_page(made, world.clock.now()))
+        output.show(_page(made, cli.clock.now()))
         output.note("Keep the key now: it is stored nowhere, and shown never again.")
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def list_keys(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List the keys, without what would let anybody in."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         body = (await api.get(BASE)).body
         rows = body.get("keys")
         listing = Listing("keys", rows if isinstance(rows, list) else [], body.get("total"), None)
-        now, width = world.clock.now(), output.out.width
+        now, width = cli.clock.now(), output.out.width
         tell(output, listing, lambda found: _table(found, now, width), "no keys but the admin key")
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def revoke_key(
@@ -103,7 +103,7 @@ def revoke_key(
     quiet: QuietOption = False,
 ) -> None:
     """Revoke a key, at once. What it has rented goes on."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     async def work(api: ApiClient) -> None:
         body = (await api.delete(f"{BASE}/{quote(key_id, safe='')}")).body
@@ -112,7 +112,7 @@ def revoke_key(
         else:
             output.answer(body, key_id)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def _scopes(key: Details) -> str:

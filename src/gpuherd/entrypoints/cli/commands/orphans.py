@@ -10,14 +10,14 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from gpuherd.domain.orphan import OrphanVerdict
-from gpuherd.entrypoints.cli.connection import ApiClient, Json
-from gpuherd.entrypoints.cli.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.output import JsonOption, Mode, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.question import go_on_only_with_a_yes
-from gpuherd.entrypoints.cli.session import Surroundings, run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, table
-from gpuherd.entrypoints.cli.times import rough
+from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.render.times import rough_duration
+from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
+from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 
 PATH = "/api/orphans"
 
@@ -49,7 +49,7 @@ def list_orphans(
         query = [] if verdict is None else [("verdict", verdict.value)]
         _tell(output, (await api.get(PATH, query)).body)
 
-    run(surroundings_of(context), output, work)
+    run(cli_context_of(context), output, work)
 
 
 def adopt(
@@ -81,7 +81,7 @@ def adopt(
             if not adopted:
                 output.note("there is nothing to adopt")
 
-    run(surroundings_of(context), output, work)
+    run(cli_context_of(context), output, work)
 
 
 def stop(
@@ -89,7 +89,7 @@ def stop(
 ) -> None:
     """Stop a machine. Its disk stays, its GPU does not."""
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    _order(surroundings_of(context), output, cloud_id, "stop")
+    _order(cli_context_of(context), output, cloud_id, "stop")
 
 
 def delete(
@@ -100,17 +100,17 @@ def delete(
     quiet: QuietOption = False,
 ) -> None:
     """Remove a machine with all its data, whoever made it."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
     if not yes:
-        _ask(world, output, cloud_id)
-    _order(world, output, cloud_id, "delete")
+        _ask(cli, output, cloud_id)
+    _order(cli, output, cloud_id, "delete")
 
 
 def resume(context: typer.Context, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Release the collector's brake: the surplus machines that it held back are removed."""
-    world, output = surroundings_of(context), Output.for_command(as_json=as_json)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json)
     if not yes:
-        _require_somebody()
+        _require_terminal()
         _confirm(output, "Remove the surplus machines that were held back?")
 
     async def work(api: ApiClient) -> None:
@@ -122,10 +122,10 @@ def resume(context: typer.Context, yes: YesOption = False, as_json: JsonOption =
         count = len(released) if isinstance(released, list) else 0
         output.out.print(f"the collector goes on; {count} machines that it held back are removed now")
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
-def _order(world: Surroundings, output: Output, cloud_id: str, order: str) -> None:
+def _order(cli: CliContext, output: Output, cloud_id: str, order: str) -> None:
     async def work(api: ApiClient) -> None:
         answer = (await api.post(_path(cloud_id, order), {})).body
         if output.for_people:
@@ -134,7 +134,7 @@ def _order(world: Surroundings, output: Output, cloud_id: str, order: str) -> No
         else:
             output.answer(answer, str(answer.get("cloudId", cloud_id)))
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 async def _unrecorded(api: ApiClient) -> list[str]:
@@ -143,15 +143,15 @@ async def _unrecorded(api: ApiClient) -> list[str]:
     return [it.text("cloudId") for it in _rows(body) if it.text("verdict") == OrphanVerdict.UNRECORDED]
 
 
-def _ask(world: Surroundings, output: Output, cloud_id: str) -> None:
+def _ask(cli: CliContext, output: Output, cloud_id: str) -> None:
     """Show what will be lost, and go on only with a yes."""
-    _require_somebody()
+    _require_terminal()
     found: list[Details] = []
 
     async def look(api: ApiClient) -> None:
         found.append(Details((await api.get(_path(cloud_id))).body))
 
-    run(world, output, look)
+    run(cli, output, look)
     it = found[0]
     output.note(f"{safe(it.name)}  {safe(cloud_id)}", "bold")
     output.note(" · ".join(safe(fact) for fact in (it.text("verdict"), it.status, *it.facts) if fact))
@@ -159,13 +159,13 @@ def _ask(world: Surroundings, output: Output, cloud_id: str) -> None:
     _confirm(output, "Delete it with all its data?")
 
 
-def _require_somebody() -> None:
+def _require_terminal() -> None:
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise typer.BadParameter("nobody can be asked here; say --yes if it shall go", param_hint="--yes")
 
 
 def _confirm(output: Output, question: str) -> None:
-    go_on_only_with_a_yes(output, question, "nothing was deleted")
+    confirm_or_exit(output, question, "nothing was deleted")
 
 
 def _tell(output: Output, body: Json) -> None:
@@ -218,7 +218,7 @@ def _so_far(it: Details) -> str:
 
 def _age(it: Details) -> str:
     seconds = it.raw.get("ageSeconds")
-    return rough(seconds) if isinstance(seconds, int | float) else ""
+    return rough_duration(seconds) if isinstance(seconds, int | float) else ""
 
 
 def _path(cloud_id: str, *order: str) -> str:

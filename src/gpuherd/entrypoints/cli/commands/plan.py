@@ -6,11 +6,14 @@ import sys
 
 import typer
 
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, of_problem
-from gpuherd.entrypoints.cli.launch import Launch
-from gpuherd.entrypoints.cli.options import (
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.render.plans import entries, full_plan, short_plan
+from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES, of_problem
+from gpuherd.entrypoints.cli.runtime.launch import Launch
+from gpuherd.entrypoints.cli.runtime.options import (
     BILLING_MODES,
     BillingOption,
     Disk,
@@ -31,19 +34,16 @@ from gpuherd.entrypoints.cli.options import (
     health_check_of,
     labels_of,
 )
-from gpuherd.entrypoints.cli.output import JsonOption, Output, safe
-from gpuherd.entrypoints.cli.plan_views import entries, full_plan, short_plan
-from gpuherd.entrypoints.cli.problems import ApiProblem
-from gpuherd.entrypoints.cli.question import go_on_only_with_a_yes
-from gpuherd.entrypoints.cli.session import Surroundings, run, surroundings_of
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem
+from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 
 PATH = "/api/plans"
 # The server waits for the cloud's catalogue, unlike in a create.
-PATIENCE_S = 60.0
+PLAN_TIMEOUT_S = 60.0
 # What a server says that is too old to have plans.
 NO_PLANS = frozenset({"NOT_FOUND", "METHOD_NOT_ALLOWED"})
 # HTTP's word for what cannot be done now; the code says more.
-IMPOSSIBLE = 409
+CONFLICT_STATUS = 409
 
 
 def plan(
@@ -89,7 +89,7 @@ def plan(
     async def work(api: ApiClient) -> None:
         found.append(await _planned(api, wish))
 
-    run(surroundings_of(context), output, work)
+    run(cli_context_of(context), output, work)
     (planned,) = found
     if output.for_people:
         output.show(*full_plan(planned, output.out.width))
@@ -99,12 +99,12 @@ def plan(
         raise typer.Exit(int(of_problem(why_not.code, why_not.status)))
 
 
-def somebody_is_there(output: Output) -> bool:
+def is_interactive(output: Output) -> bool:
     """Tell whether a question would be read and answered by a person."""
     return output.for_people and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def confirm(world: Surroundings, output: Output, wish: Launch) -> None:
+def confirm_plan(cli: CliContext, output: Output, wish: Launch) -> None:
     """Show what would be rented, and return only if that is wanted; what cannot be is refused at once."""
     found: list[Details] = []
 
@@ -122,10 +122,10 @@ def confirm(world: Surroundings, output: Output, wish: Launch) -> None:
             raise why_not
         found.append(planned)
 
-    run(world, output, look)
+    run(cli, output, look)
     for planned in found:
         output.show(*short_plan(planned))
-    go_on_only_with_a_yes(output, _question(found), "nothing was rented")
+    confirm_or_exit(output, _question(found), "nothing was rented")
 
 
 def _question(found: list[Details]) -> str:
@@ -135,7 +135,7 @@ def _question(found: list[Details]) -> str:
 
 
 async def _planned(api: ApiClient, wish: Launch) -> Details:
-    return Details((await api.post(PATH, wish.body(), timeout_s=PATIENCE_S)).body)
+    return Details((await api.post(PATH, wish.body(), timeout_s=PLAN_TIMEOUT_S)).body)
 
 
 def _obstacle(planned: Details) -> ApiProblem | None:
@@ -146,7 +146,11 @@ def _obstacle(planned: Details) -> ApiProblem | None:
     first = reasons[0]
     details = first.mapping("details")
     return ApiProblem(
-        first.text("code"), "it cannot be rented", first.text("message"), status=IMPOSSIBLE, details=details
+        first.text("code"),
+        "it cannot be rented",
+        first.text("message"),
+        status=CONFLICT_STATUS,
+        details=details,
     )
 
 

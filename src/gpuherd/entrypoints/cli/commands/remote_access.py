@@ -1,19 +1,32 @@
-"""The ways into an instance, read strictly: what the cloud wrote becomes arguments or an address."""
+"""The commands that go to an instance, ssh and open.
+
+What the cloud wrote is read strictly before it becomes arguments or an address.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from gpuherd.domain.instance import Status
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.failures import command
-from gpuherd.entrypoints.cli.refusal import Refusal
+import typer
+
+from gpuherd.domain.instance.instance import Status
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.errors import CommandError, command, run_or_exit
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.entrypoints.cli.runtime.find import find
+from gpuherd.entrypoints.cli.runtime.options import NameOrId
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 SSH_PORT = 22
 PORT_MAX = 65535
@@ -43,11 +56,11 @@ def ssh_target(details: Details) -> SshTarget:
     _refuse_unready(details, also=Status.HEALTH_CHECKING)
     words = details.mapping("connectionDetails").get("ssh")
     if not words:
-        raise _no_way(details, f"{details.name} offers no ssh; its template opens no port for it")
+        raise _not_reachable(details, f"{details.name} offers no ssh; its template opens no port for it")
     try:
         return parse_ssh(str(words))
     except ValueError as error:
-        raise Refusal(
+        raise CommandError(
             ExitCode.FAILED,
             "ODD_SSH_COMMAND",
             f"the cloud gives an ssh command for {details.name} that is not obeyed: {error}",
@@ -82,17 +95,17 @@ def page_of(details: Details, port: int | None) -> str:
     pages = _http_pages(details)
     if port is not None:
         if port not in pages:
-            raise _no_way(details, f"{details.name} has no HTTP on port {port}{_those(pages)}")
+            raise _not_reachable(details, f"{details.name} has no HTTP on port {port}{_port_list(pages)}")
         return _checked(details, pages[port])
     if jupyter := details.mapping("connectionDetails").get("jupyter"):
         return _checked(details, str(jupyter))
     if not pages:
-        raise _no_way(details, f"{details.name} has nothing that a browser could show")
+        raise _not_reachable(details, f"{details.name} has nothing that a browser could show")
     if len(pages) > 1:
-        raise Refusal(
+        raise CommandError(
             ExitCode.USAGE,
             "SEVERAL_PORTS",
-            f"{details.name} has several pages{_those(pages)}",
+            f"{details.name} has several pages{_port_list(pages)}",
             suggestion=f"choose one: {command('open', details)} --port {min(pages)}",
         )
     return _checked(details, next(iter(pages.values())))
@@ -109,13 +122,13 @@ def _http_pages(details: Details) -> dict[int, str]:
     return found
 
 
-def _those(pages: dict[int, str]) -> str:
+def _port_list(pages: dict[int, str]) -> str:
     return f"; it has {', '.join(str(port) for port in sorted(pages))}" if pages else ""
 
 
 def _checked(details: Details, address: str) -> str:
     if not is_web_address(address):
-        raise Refusal(
+        raise CommandError(
             ExitCode.FAILED,
             "ODD_ADDRESS",
             f"the cloud gives an address for {details.name} that is not opened: it is no plain http or https",
@@ -150,7 +163,7 @@ def _refuse_unready(details: Details, also: Status | None = None) -> None:
     # Waiting helps only where somebody is working on it.
     verb = "wait" if not details.over else "start" if details.status == Status.EXITED else "why"
     yet = " yet" if verb == "wait" else ""
-    raise Refusal(
+    raise CommandError(
         ExitCode.CONFLICT,
         "INSTANCE_NOT_READY",
         f"{details.name} cannot be used{yet}: it is {details.status}",
@@ -158,10 +171,87 @@ def _refuse_unready(details: Details, also: Status | None = None) -> None:
     )
 
 
-def _no_way(details: Details, message: str) -> Refusal:
-    return Refusal(
+def _not_reachable(details: Details, message: str) -> CommandError:
+    return CommandError(
         ExitCode.NOT_FOUND,
         "NO_WAY_IN",
         message,
         suggestion=f"see its ways in with: {command('show', details)}",
     )
+
+
+def ssh(
+    context: typer.Context,
+    name_or_id: NameOrId,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- ARGS", help="For ssh: a command to run there, or options like -L."),
+    ] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the command, do not run it.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Log in to an instance, or run a command there. The exit code is that of ssh."""
+    output = Output.for_command(as_json=as_json)
+    details = _found(context, output, name_or_id)
+    target = run_or_exit(output, lambda: ssh_target(details))
+    argv = target.command(arguments or ())
+    if as_json:
+        output.json({"user": target.user, "host": target.host, "port": target.port, "command": argv})
+    elif only_print:
+        typer.echo(safe(shlex.join(argv)))
+    else:
+        if details.status == Status.HEALTH_CHECKING:
+            output.note(f"{safe(details.name)} runs, but its health check is not over yet", "yellow")
+        run_or_exit(output, lambda: _exec(argv))
+
+
+def open_page(
+    context: typer.Context,
+    name_or_id: NameOrId,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=PORT_MAX, help="Which HTTP port of the instance.")
+    ] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the address, do not open it.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Open the Jupyter of an instance, or its page on an HTTP port, in the browser."""
+    output = Output.for_command(as_json=as_json)
+    details = _found(context, output, name_or_id)
+    page = run_or_exit(output, lambda: page_of(details, port))
+    if as_json:
+        output.json({"url": page})
+    elif only_print:
+        typer.echo(page)
+    else:
+        run_or_exit(output, lambda: _browse(page))
+        output.note(f"opened {page}")
+
+
+def _found(context: typer.Context, output: Output, name_or_id: str) -> Details:
+    found: list[Details] = []
+
+    async def work(api: ApiClient) -> None:
+        found.append(await find(api, name_or_id))
+
+    run(cli_context_of(context), output, work)
+    return found[0]
+
+
+def _exec(argv: list[str]) -> None:
+    """Let ssh take the place of this process: it gets the terminal, the signals and the exit code."""
+    sys.stdout.flush()
+    try:
+        # No shell is between, and every word was checked or is the user's own.
+        os.execvp(argv[0], argv)  # noqa: S606
+    except OSError as error:
+        raise CommandError(
+            ExitCode.FAILED,
+            "NO_SSH",
+            f"ssh cannot be started here: {error.strerror}",
+            suggestion=f"install OpenSSH, or use elsewhere: {shlex.join(argv)}",
+        ) from error
+
+
+def _browse(page: str) -> None:
+    if not webbrowser.open(page):
+        raise CommandError(ExitCode.FAILED, "NO_BROWSER", "no browser can be started here", suggestion=page)

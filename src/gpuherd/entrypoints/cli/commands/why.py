@@ -11,38 +11,38 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.follow import instance_path
-from gpuherd.entrypoints.cli.instance_views import status_style
-from gpuherd.entrypoints.cli.lookup import find_id
-from gpuherd.entrypoints.cli.options import NameOrId
-from gpuherd.entrypoints.cli.output import JsonOption, Output, safe, shown
-from gpuherd.entrypoints.cli.plan_views import entries
-from gpuherd.entrypoints.cli.session import run, surroundings_of
-from gpuherd.entrypoints.cli.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.times import lasting, relative
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import status_style
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe, shown
+from gpuherd.entrypoints.cli.render.plans import entries
+from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.render.times import format_duration, relative_time
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.find import find_id
+from gpuherd.entrypoints.cli.runtime.follow import instance_path
+from gpuherd.entrypoints.cli.runtime.options import NameOrId
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 
 def why(context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = False) -> None:
     """Tell why an instance is as it is: what was tried, what it waits for and until when."""
-    world = surroundings_of(context)
+    cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json)
 
     async def work(api: ApiClient) -> None:
         path = instance_path(await find_id(api, name_or_id))
         record = Details((await api.get(f"{path}/attempts")).body)
         if output.for_people:
-            output.show(*_page(record, world.clock.now(), output.out.width))
+            output.show(*_page(record, cli.clock.now(), output.out.width))
         else:
             output.json(record.raw)
 
-    run(world, output, work)
+    run(cli, output, work)
 
 
 def _page(record: Details, now: datetime, width: int) -> Iterator[RenderableType]:
     yield shown(record.name, "bold").append(f"  {safe(record.text('instanceId'))}", "dim")
-    story = _told(record)
+    story = _story_sentences(record)
     if story:
         yield _story_table(story, now, width)
     yield Text()
@@ -50,7 +50,7 @@ def _page(record: Details, now: datetime, width: int) -> Iterator[RenderableType
 
 
 @dataclass(frozen=True)
-class _Told:
+class _StorySentence:
     """A sentence of the story, and how long it was until the next one; None: it is the last."""
 
     at: datetime
@@ -58,11 +58,11 @@ class _Told:
     took_s: float | None
 
 
-def _told(record: Details) -> list[_Told]:
+def _story_sentences(record: Details) -> list[_StorySentence]:
     story = [(it, at) for it in entries(record, "story") if (at := it.time("at")) is not None]
     following = [at for _, at in story[1:]] + [None]
     return [
-        _Told(at, _words(it), None if after is None else (after - at).total_seconds())
+        _StorySentence(at, _words(it), None if after is None else (after - at).total_seconds())
         for (it, at), after in zip(story, following, strict=True)
     ]
 
@@ -72,17 +72,17 @@ def _words(it: Details) -> str:
     return f"{it.text('text')} ({times} times)" if times not in ("", "1") else it.text("text")
 
 
-def _story_table(story: list[_Told], now: datetime, width: int) -> Table:
-    columns: list[Column[_Told]] = [
-        Column("WHEN", lambda it: relative(it.at, now), 1, style=lambda _: "dim"),
+def _story_table(story: list[_StorySentence], now: datetime, width: int) -> Table:
+    columns: list[Column[_StorySentence]] = [
+        Column("WHEN", lambda it: relative_time(it.at, now), 1, style=lambda _: "dim"),
         Column("TOOK", _took, 2, right=True),
         Column("WHAT", lambda it: it.text, 0, shrinks_to=24, wraps=True),
     ]
     return table(columns, story, width)
 
 
-def _took(it: _Told) -> str:
-    return lasting(it.took_s) if it.took_s is not None and it.took_s >= 1 else ""
+def _took(it: _StorySentence) -> str:
+    return format_duration(it.took_s) if it.took_s is not None and it.took_s >= 1 else ""
 
 
 def _facts(record: Details, now: datetime) -> Iterator[tuple[str, Text | str]]:
@@ -106,17 +106,17 @@ def _phases(record: Details, now: datetime) -> Iterator[str]:
         seconds, at = it.raw.get("seconds"), it.time("at")
         if seconds is None and at is not None and record.mapping("waits"):
             seconds = (now - at).total_seconds()
-        yield f"{it.status} {lasting(seconds)}" if isinstance(seconds, int | float) else it.status
+        yield f"{it.status} {format_duration(seconds)}" if isinstance(seconds, int | float) else it.status
 
 
 def _lasting_since(waits: Details, now: datetime) -> str:
     since = waits.time("since")
-    return "" if since is None else lasting((now - since).total_seconds())
+    return "" if since is None else format_duration((now - since).total_seconds())
 
 
 def _when(waits: Details, key: str, now: datetime) -> str:
     moment = waits.time(key)
-    return "" if moment is None else relative(moment, now).removeprefix("just ")
+    return "" if moment is None else relative_time(moment, now).removeprefix("just ")
 
 
 def _health(record: Details) -> str:

@@ -8,10 +8,10 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gpuherd.domain.instance import Goal, Status
-from gpuherd.domain.operation import OperationState
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.times import parse_time
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.operation import OperationState
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.render.times import parse_time
 
 _LEAVING = frozenset({Status.FAILED, Status.DELETING, Status.DELETED})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.connection import Json
-from gpuherd.entrypoints.cli.output import safe
-from gpuherd.entrypoints.cli.times import parse_time
+from gpuherd.entrypoints.cli.render.output import safe
+from gpuherd.entrypoints.cli.render.times import parse_time
+from gpuherd.entrypoints.cli.runtime.connection import Json
 
 STYLES = {
     "instance.ready": "green",
@@ -18,12 +18,12 @@ STYLES = {
 NAME_MAX, WHAT_WIDTH = 24, 16
 
 
-def line_of(event: Json) -> Text:
+def event_line(event: Json) -> Text:
     """Return id, time, name, what happened, and why. Nothing in it is obeyed by a terminal."""
     kind = str(event.get("type", "?"))
     at = parse_time(event.get("at"))
     line = Text(f"{safe(event.get('id', '?')):>6}  ", style="dim")
-    # In the time of whoever sits here.
+    # In local time.
     line.append(f"{at.astimezone():%Y-%m-%d %H:%M:%S}" if at else "-" * 19, style="default")
     line.append(f"  {_short(safe(event.get('name') or '(account)')):<{NAME_MAX}}", style="bold")
     line.append(f"  {safe(_what(kind)):<{WHAT_WIDTH}}", style=STYLES.get(kind, "cyan"))

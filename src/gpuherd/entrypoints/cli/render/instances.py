@@ -8,11 +8,11 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.domain.instance import Status
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.output import safe
-from gpuherd.entrypoints.cli.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.times import relative
+from gpuherd.domain.instance.instance import Status
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import safe
+from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.render.times import relative_time
 
 
 def status_style(details: Details) -> str:
@@ -25,7 +25,7 @@ def status_style(details: Details) -> str:
 
 
 def instance_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    """Lay out a list of instances."""
+    """Build the table of instances."""
     columns: list[Column[Details]] = [
         Column("NAME", lambda d: d.name, 0, shrinks_to=16),
         Column("STATUS", lambda d: d.status, 1, style=status_style),
@@ -39,7 +39,7 @@ def instance_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
 
 
 def instance_page(details: Details, now: datetime) -> Table:
-    """Lay out everything about one instance that says something."""
+    """Build the page of one instance, without empty fields."""
     status = Text(safe(details.status), status_style(details))
     lines: list[tuple[str, Text | str]] = [
         ("name", details.name),
@@ -75,7 +75,7 @@ def endpoint_lines(details: Details) -> list[tuple[str, Text | str]]:
 def when(details: Details, key: str, now: datetime) -> str:
     """Say when it was, or nothing if it was not yet."""
     moment = details.time(key)
-    return relative(moment, now) if moment else ""
+    return relative_time(moment, now) if moment else ""
 
 
 _WAYS = {"webTerminal": "terminal"}

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.output import safe
-from gpuherd.entrypoints.cli.tables import Column, foldable, table
-from gpuherd.entrypoints.cli.times import rough
+from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.entrypoints.cli.render.output import safe
+from gpuherd.entrypoints.cli.render.tables import Column, foldable, table
+from gpuherd.entrypoints.cli.render.times import rough_duration
 
 NEXT_MAX = 3
 
@@ -68,7 +68,7 @@ def _ready(plan: Details) -> str:
         return "nobody knows when it would be ready"
     rentals = Details(plan.mapping("estimateBasis")).text("rentals")
     basis = f"{rentals} earlier rentals" if rentals not in ("", "0") else "a first guess"
-    return f"ready in about {rough(seconds)} ({basis})"
+    return f"ready in about {rough_duration(seconds)} ({basis})"
 
 
 def _reasons(plan: Details) -> Rows:
@@ -89,7 +89,7 @@ def _line(words: str, style: str = "") -> Text:
 
 def _offer_table(offers: Rows, plan: Details, width: int) -> Table:
     seconds = plan.raw.get("estimatedReadyInSeconds")
-    ready = f"~{rough(seconds)}" if isinstance(seconds, int | float) else ""
+    ready = f"~{rough_duration(seconds)}" if isinstance(seconds, int | float) else ""
     columns: list[Column[Details]] = [
         Column("#", lambda it: it.text("rank"), 0, right=True),
         Column("GPU", lambda it: it.text("productName"), 3, shrinks_to=10),

@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuherd.clock import Clock
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.output import Mode, Output, safe, shown
-from gpuherd.entrypoints.cli.story import Mark, Story, estimate, story_of
-from gpuherd.entrypoints.cli.tables import foldable
-from gpuherd.entrypoints.cli.times import lasting
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import Mode, Output, safe, shown
+from gpuherd.entrypoints.cli.render.stages import ProgressModel, StageState, estimate, progress_model_for
+from gpuherd.entrypoints.cli.render.tables import foldable
+from gpuherd.entrypoints.cli.render.times import format_duration
 
 REFRESH_S = 0.25
 REASON_LINES = 3
@@ -28,13 +28,17 @@ STALE = "the cloud cannot be asked now; this is the last known state"
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPINNER = "|/-\\"
 # With more than ASCII, without, and the style.
-_MARKS = {Mark.DONE: ("✓", "+", "green"), Mark.AHEAD: ("·", ".", "dim"), Mark.FAILED: ("✗", "x", "red")}
+_MARKS = {
+    StageState.DONE: ("✓", "+", "green"),
+    StageState.AHEAD: ("·", ".", "dim"),
+    StageState.FAILED: ("✗", "x", "red"),
+}
 
 
-class Silent:
+class SilentWatcher:
     """Watches without a word."""
 
-    def saw(self, details: Details) -> None:
+    def observe(self, details: Details) -> None:
         pass
 
     def unreachable(self, reason: str) -> None:
@@ -44,44 +48,46 @@ class Silent:
 class PlainLines:
     """One line on stderr for each change."""
 
-    def __init__(self, output: Output, clock: Clock, what: WaitFor, story: Story) -> None:
+    def __init__(self, output: Output, clock: Clock, what: WaitFor, model: ProgressModel) -> None:
         self._output = output
         self._clock = clock
         self._what = what
-        self._story = story
+        self._model = model
         self._last = ""
 
-    def saw(self, details: Details) -> None:
-        fresh = self._story.saw(details)
+    def observe(self, details: Details) -> None:
+        fresh = self._model.observe(details)
         for elapsed_s, label in fresh[:-1]:
             self._say(label, elapsed_s)
         stale = STALE if details.raw.get("stale") is True else ""
-        label = self._story.label(details)
+        label = self._model.label(details)
         words = (label, " · ".join(details.facts), details.text("statusReason"), stale)
         line = "  ".join(word for word in words if word)
-        elapsed_s = fresh[-1][0] if fresh else self._story.total_s()
+        elapsed_s = fresh[-1][0] if fresh else self._model.total_s()
         self._say(line, elapsed_s, estimate(details, self._what, self._clock))
 
     def unreachable(self, reason: str) -> None:
-        self._say(_trouble(reason), self._story.total_s())
+        self._say(_outage(reason), self._model.total_s())
 
     def _say(self, line: str, elapsed_s: float, aside: str = "") -> None:
         # The aside changes all the time: that alone is not worth a line.
         if line != self._last:
             self._last = line
-            self._output.note(f"{lasting(elapsed_s):>11}  {safe(line)}" + (f"  ({aside})" if aside else ""))
+            self._output.note(
+                f"{format_duration(elapsed_s):>11}  {safe(line)}" + (f"  ({aside})" if aside else "")
+            )
 
 
 class LiveView:
     """One line a stage or phase, redrawn in place, with times that run."""
 
-    def __init__(self, output: Output, clock: Clock, what: WaitFor, story: Story) -> None:
+    def __init__(self, output: Output, clock: Clock, what: WaitFor, model: ProgressModel) -> None:
         self._output = output
         self._clock = clock
         self._what = what
-        self._story = story
+        self._model = model
         self._details = Details({})
-        self._trouble: str | None = None
+        self._outage: str | None = None
         self._live = Live(
             console=output.out,
             auto_refresh=False,
@@ -90,14 +96,14 @@ class LiveView:
             get_renderable=self._draw,
         )
 
-    def saw(self, details: Details) -> None:
+    def observe(self, details: Details) -> None:
         self._details = details
-        self._trouble = None
-        self._story.saw(details)
+        self._outage = None
+        self._model.observe(details)
         self._live.refresh()
 
     def unreachable(self, reason: str) -> None:
-        self._trouble = reason
+        self._outage = reason
         self._live.refresh()
 
     @asynccontextmanager
@@ -132,8 +138,8 @@ class LiveView:
         parts.append(self._stages())
         if reason := details.text("statusReason"):
             parts.append(self._reason(reason, "red" if details.reached(self._what) is False else "dim"))
-        if self._trouble is not None:
-            parts.append(shown(_trouble(self._trouble), "yellow"))
+        if self._outage is not None:
+            parts.append(shown(_outage(self._outage), "yellow"))
         elif details.raw.get("stale") is True:
             parts.append(shown(STALE, "yellow"))
         return Group(*parts)
@@ -151,39 +157,39 @@ class LiveView:
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-        for line in self._story.lines(self._details):
+        for line in self._model.lines(self._details):
             mark, style = self._mark(line.mark)
-            took = "" if line.took_s is None else lasting(line.took_s)
+            took = "" if line.took_s is None else format_duration(line.took_s)
             grid.add_row(Text(mark, style), shown(line.label, style), took, line.remark)
         return grid
 
-    def _mark(self, mark: Mark) -> tuple[str, str]:
+    def _mark(self, mark: StageState) -> tuple[str, str]:
         unicode = self._output.unicode
-        if mark is Mark.UNDER_WAY:
+        if mark is StageState.UNDER_WAY:
             frames = _SPINNER if unicode else _ASCII_SPINNER
             return frames[int(self._clock.monotonic() / REFRESH_S) % len(frames)], "cyan"
         full, ascii_, style = _MARKS[mark]
         return full if unicode else ascii_, style
 
 
-AnyWatcher: TypeAlias = Silent | PlainLines | LiveView
+AnyWatcher: TypeAlias = SilentWatcher | PlainLines | LiveView
 
 
 @asynccontextmanager
-async def watching(
+async def watcher_for(
     output: Output, clock: Clock, what: WaitFor = WaitFor.READY, *, ordered: bool = False
 ) -> AsyncIterator[AnyWatcher]:
     """Watch in the way that suits where the output goes; `ordered`: an operation is being followed."""
-    story = story_of(what, clock, ordered=ordered)
+    model = progress_model_for(what, clock, ordered=ordered)
     if output.mode is Mode.IDS:
-        yield Silent()
+        yield SilentWatcher()
     elif output.for_people and output.out.is_interactive:
-        view = LiveView(output, clock, what, story)
+        view = LiveView(output, clock, what, model)
         async with view.moving():
             yield view
     else:
-        yield PlainLines(output, clock, what, story)
+        yield PlainLines(output, clock, what, model)
 
 
-def _trouble(reason: str) -> str:
+def _outage(reason: str) -> str:
     return f"{UNREACHABLE} ({reason})" if reason else UNREACHABLE

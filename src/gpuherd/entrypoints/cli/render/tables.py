@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.output import safe, shown
+from gpuherd.entrypoints.cli.render.output import safe, shown
 
 Row = TypeVar("Row")
 GAP = 2
@@ -59,7 +59,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> Table:
-    """Lay the rows out in the columns that fit."""
+    """Build a table of the columns that fit."""
     fitted = fitting(columns, rows, width)
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column, wide in fitted:
@@ -82,7 +82,7 @@ def _cell(column: Column[Row], row: Row) -> Text:
 
 
 def pairs(lines: Sequence[tuple[str, Text | str]]) -> Table:
-    """Lay out a name and a value a line; a value may be long, and wraps only beside its name."""
+    """Build a grid with a name and a value a line; a value may be long, and wraps only beside its name."""
     grid = Table.grid(padding=(0, GAP, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")

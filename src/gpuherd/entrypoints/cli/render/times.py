@@ -9,7 +9,7 @@ MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 # Two clocks never agree: what is this close is now.
-NOW_S = 5
+JUST_NOW_MAX_S = 5
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
 _UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR}
@@ -34,15 +34,15 @@ def parse_duration(words: str) -> float:
     return seconds
 
 
-def relative(moment: datetime, now: datetime) -> str:
+def relative_time(moment: datetime, now: datetime) -> str:
     """Say when it was, or will be: "3 min ago", "in 2 h"."""
     seconds = (now - moment).total_seconds()
-    if abs(seconds) < NOW_S:
+    if abs(seconds) < JUST_NOW_MAX_S:
         return "just now"
-    return f"{rough(seconds)} ago" if seconds > 0 else f"in {rough(-seconds)}"
+    return f"{rough_duration(seconds)} ago" if seconds > 0 else f"in {rough_duration(-seconds)}"
 
 
-def rough(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """Say about how long, in the one unit that fits."""
     if seconds < MINUTE:
         return f"{seconds:.0f} s"
@@ -53,7 +53,7 @@ def rough(seconds: float) -> str:
     return f"{seconds // DAY:.0f} d"
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Say how long, to the second where that matters."""
     whole = max(0, int(seconds))
     if whole < MINUTE:
@@ -63,7 +63,7 @@ def lasting(seconds: float) -> str:
     return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
 
 
-def remaining(estimate: datetime, now: datetime) -> str:
+def remaining_time(estimate: datetime, now: datetime) -> str:
     """Say how much longer it will take, without pretending to know it well."""
     seconds = (estimate - now).total_seconds()
     if seconds <= 0:
@@ -72,4 +72,4 @@ def remaining(estimate: datetime, now: datetime) -> str:
         return "less than a minute left"
     if seconds < HOUR:
         return f"about {(seconds + MINUTE / 2) // MINUTE:.0f} min left"
-    return f"about {rough(seconds)} left"
+    return f"about {rough_duration(seconds)} left"

@@ -8,17 +8,17 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.instance_views import when
-from gpuherd.entrypoints.cli.output import safe
-from gpuherd.entrypoints.cli.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.times import parse_time, relative
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.output import safe
+from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
+from gpuherd.entrypoints.cli.render.times import parse_time, relative_time
 
 _STYLES = {"delivered": "green", "dead": "red", "enabled": "green", "disabled": "red"}
 
 
 def endpoint_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    """Lay out the endpoints."""
+    """Build the table of endpoints."""
     columns: list[Column[Details]] = [
         Column("ID", lambda e: e.id, 1),
         Column("URL", lambda e: e.text("url"), 0, shrinks_to=20),
@@ -31,7 +31,7 @@ def endpoint_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
 
 
 def endpoint_page(endpoint: Details, now: datetime) -> Table:
-    """Lay out one endpoint, with its secret where there is one."""
+    """Build the page of one endpoint, with its secret where there is one."""
     lines: list[tuple[str, Text | str]] = [
         ("id", endpoint.id),
         ("url", endpoint.text("url")),
@@ -49,7 +49,7 @@ def endpoint_page(endpoint: Details, now: datetime) -> Table:
 
 
 def delivery_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    """Lay out the deliveries."""
+    """Build the table of deliveries."""
     columns: list[Column[Details]] = [
         Column("ID", lambda d: d.id, 3),
         Column("TYPE", lambda d: d.text("type"), 0, shrinks_to=12),
@@ -64,7 +64,7 @@ def delivery_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
 
 
 def delivery_page(delivery: Details, now: datetime) -> Table:
-    """Lay out one delivery with its tries."""
+    """Build the page of one delivery with its tries."""
     log = delivery.raw.get("log")
     tries = [Details(one) for one in log if isinstance(one, dict)] if isinstance(log, list) else []
     moments = (("created", "createdAt"), ("next try", "nextTryAt"), ("delivered", "deliveredAt"))
@@ -107,7 +107,7 @@ def _events(endpoint: Details) -> str:
 
 def _overlap(endpoint: Details, now: datetime) -> str:
     until = parse_time(endpoint.raw.get("previousSecretSignsUntil"))
-    return relative(until, now) if until is not None and until > now else ""
+    return relative_time(until, now) if until is not None and until > now else ""
 
 
 def _state_style(delivery: Details) -> str:

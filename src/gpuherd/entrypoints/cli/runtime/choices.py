@@ -8,10 +8,10 @@ import io
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from gpuherd.domain.instance import ID_PREFIX, Status
-from gpuherd.entrypoints.cli.connection import ApiClient, connected
-from gpuherd.entrypoints.cli.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.session import Surroundings
+from gpuherd.domain.instance.instance import ID_PREFIX, Status
+from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, connected
+from gpuherd.entrypoints.cli.runtime.session import CliContext
 
 LIMIT = 100
 
@@ -27,11 +27,11 @@ class Choice:
 Lookup = Callable[[ApiClient], Awaitable[list[Choice]]]
 
 
-def ask(world: Surroundings, lookup: Lookup, patience_s: float) -> list[Choice]:
+def fetch_choices(cli: CliContext, lookup: Lookup, timeout_s: float) -> list[Choice]:
     """Return the choices; none if the server cannot be asked, and not a word about it."""
 
     async def within() -> list[Choice]:
-        async with asyncio.timeout(patience_s), connected(world.connect()) as api:
+        async with asyncio.timeout(timeout_s), connected(cli.connect()) as api:
             return await lookup(api)
 
     try:
@@ -44,7 +44,7 @@ def ask(world: Surroundings, lookup: Lookup, patience_s: float) -> list[Choice]:
 
 async def instances(api: ApiClient) -> list[Choice]:
     """By name if only one has it, and by id."""
-    found = [it for it in await _rows(api, "instances", f"?limit={LIMIT}") if it.status in _LIVING]
+    found = [it for it in await _rows(api, "instances", f"?limit={LIMIT}") if it.status in _NOT_DELETED]
     names = [it.text("name") for it in found]
     return [
         Choice((it.text("name"), it.id) if names.count(it.text("name")) == 1 else (it.id,), it.status)
@@ -78,7 +78,7 @@ def fitting(choices: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
 
 
 def _best(choice: Choice, beginning: str) -> str:
-    # Whoever has begun to write an id wants the id.
+    # Input that begins like an id is completed to an id.
     return choice.words[-1] if beginning.startswith(ID_PREFIX) else choice.words[0]
 
 
@@ -91,4 +91,4 @@ async def _rows(api: ApiClient, what: str, query: str = "") -> list[Details]:
     return [Details(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-_LIVING = frozenset(Status) - {Status.DELETED}
+_NOT_DELETED = frozenset(Status) - {Status.DELETED}

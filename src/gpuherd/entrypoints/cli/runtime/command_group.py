@@ -1,4 +1,4 @@
-"""The commands as a group that helps: with Tab, and with what there is when something was left out."""
+"""The command group of `gpuherd`: shell completion, and suggestions where a required option was left out."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from rich.text import Text
 from typer._click.exceptions import MissingParameter
 from typer.core import TyperGroup
 
-from gpuherd.entrypoints.cli import choices
-from gpuherd.entrypoints.cli.choices import Choice, Lookup
-from gpuherd.entrypoints.cli.completion import teach
-from gpuherd.entrypoints.cli.output import Output, safe
-from gpuherd.entrypoints.cli.session import Surroundings, surroundings_of
-from gpuherd.entrypoints.cli.tables import pairs
+from gpuherd.entrypoints.cli.render.output import Output, safe
+from gpuherd.entrypoints.cli.render.tables import pairs
+from gpuherd.entrypoints.cli.runtime import choices
+from gpuherd.entrypoints.cli.runtime.choices import Choice, Lookup
+from gpuherd.entrypoints.cli.runtime.completion import add_completion
+from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of
 
-PATIENCE_S = 4.0
+SUGGESTION_TIMEOUT_S = 4.0
 SHOWN_MAX = 8
 
 # What must be said to rent something: the option, how to ask what there is, what shows it all.
-NEEDED: dict[str, tuple[str, Lookup, str]] = {
+REQUIRED_OPTIONS: dict[str, tuple[str, Lookup, str]] = {
     "gpu": ("--gpu", choices.gpus, "gpuherd offers"),
     "template": ("--template", choices.templates, "gpuherd templates"),
 }
 
 
-class Helpful(TyperGroup):
+class GpuherdGroup(TyperGroup):
     """The whole of `gpuherd`."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            teach(command)
+            add_completion(command)
         return command
 
     def invoke(self, ctx: Any) -> Any:
@@ -40,20 +40,20 @@ class Helpful(TyperGroup):
             return super().invoke(ctx)
         except MissingParameter as missing:
             context = missing.ctx
-            if context is not None and NEEDED.keys() <= {it.name for it in context.command.params}:
-                _help_to_choose(context)
+            if context is not None and REQUIRED_OPTIONS.keys() <= {it.name for it in context.command.params}:
+                _suggest_values(context)
             raise
 
 
-def _help_to_choose(context: Any) -> None:
+def _suggest_values(context: Any) -> None:
     """Show what there is of everything that was left out, and a command that is good for pasting."""
-    world, output = surroundings_of(context), Output.for_command()
-    said = {name: context.params.get(name) for name in NEEDED}
+    cli, output = cli_context_of(context), Output.for_command()
+    said = {name: context.params.get(name) for name in REQUIRED_OPTIONS}
     command = [*context.command_path.split()]
-    for name, (option, lookup, more) in NEEDED.items():
+    for name, (option, lookup, more) in REQUIRED_OPTIONS.items():
         word = said[name]
         if word is None:
-            found = _show(world, output, option, lookup, more)
+            found = _show(cli, output, option, lookup, more)
             if not found:
                 return
             word = found[0].words[0]
@@ -61,8 +61,8 @@ def _help_to_choose(context: Any) -> None:
     output.note(f"for example: {safe(shlex.join(command))}\n", "yellow")
 
 
-def _show(world: Surroundings, output: Output, option: str, lookup: Lookup, more: str) -> list[Choice]:
-    found = choices.ask(world, lookup, PATIENCE_S)
+def _show(cli: CliContext, output: Output, option: str, lookup: Lookup, more: str) -> list[Choice]:
+    found = choices.fetch_choices(cli, lookup, SUGGESTION_TIMEOUT_S)
     if found:
         rest = f"; all of them: {more}" if len(found) > SHOWN_MAX else ""
         output.note(f"{option} can be{rest}", "bold")

@@ -15,11 +15,11 @@ from typing import Any
 import typer
 from typer._click.shell_completion import CompletionItem
 
-from gpuherd.entrypoints.cli import choices
-from gpuherd.entrypoints.cli.choices import Choice, Lookup
-from gpuherd.entrypoints.cli.session import surroundings_of
+from gpuherd.entrypoints.cli.runtime import choices
+from gpuherd.entrypoints.cli.runtime.choices import Choice, Lookup
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of
 
-PATIENCE_S = 1.0
+COMPLETION_TIMEOUT_S = 1.0
 
 # By the name of the option, or by what the help calls the value.
 LOOKUPS: dict[str, Lookup] = {
@@ -29,10 +29,10 @@ LOOKUPS: dict[str, Lookup] = {
 }
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_ODD = re.compile(r"[^A-Za-z0-9 ._-]+")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ._-]+")
 
 
-def teach(command: Any) -> None:
+def add_completion(command: Any) -> None:
     """Let every argument and option that names something of the server complete it, in subcommands too."""
     for parameter in command.params:
         # One that may be left out stands in brackets.
@@ -40,16 +40,16 @@ def teach(command: Any) -> None:
             if name in LOOKUPS:
                 parameter.shell_complete = partial(_complete, LOOKUPS[name])
     for below in getattr(command, "commands", {}).values():
-        teach(below)
+        add_completion(below)
 
 
-def offered(found: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
+def shell_safe_choices(found: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
     """Return what may be given to a shell: plain words, with plain words about them."""
     plain = [replace(it, words=tuple(filter(_PLAIN.fullmatch, it.words))) for it in found]
     fitting = choices.fitting([it for it in plain if it.words], beginning)
-    return [(word, _ODD.sub(" ", about).strip()) for word, about in fitting]
+    return [(word, _NOT_PLAIN.sub(" ", about).strip()) for word, about in fitting]
 
 
 def _complete(lookup: Lookup, context: typer.Context, beginning: str) -> list[CompletionItem]:
-    found = choices.ask(surroundings_of(context), lookup, PATIENCE_S)
-    return [CompletionItem(word, help=about) for word, about in offered(found, beginning)]
+    found = choices.fetch_choices(cli_context_of(context), lookup, COMPLETION_TIMEOUT_S)
+    return [CompletionItem(word, help=about) for word, about in shell_safe_choices(found, beginning)]

@@ -13,7 +13,7 @@ import aiohttp
 from yarl import URL
 
 from gpuherd import __version__
-from gpuherd.entrypoints.cli.problems import BadConfiguration, CannotConnect, not_ours, problem_of
+from gpuherd.entrypoints.cli.runtime.problems import BadConfiguration, CannotConnect, not_ours, problem_of
 
 Json = dict[str, Any]
 Query = Sequence[tuple[str, str]]

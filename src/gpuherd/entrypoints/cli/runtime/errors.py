@@ -1,18 +1,31 @@
-"""From anything that went wrong to what a person needs: what happened, why, and what to do now."""
+"""Errors of a command.
+
+What happened, why, what to do now, on stderr as text or as one line of JSON, and the exit code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from gpuherd.domain.instance import Status
-from gpuherd.domain.operation import OperationKind, OperationState
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.exit_codes import NO_CAPACITY_CODES, UNEXPECTED_REPLY, ExitCode, of_problem
-from gpuherd.entrypoints.cli.problems import ApiProblem, BadConfiguration, CannotConnect
-from gpuherd.entrypoints.cli.times import lasting
+import typer
+from rich.text import Text
+
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.operation import OperationKind, OperationState
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import Mode, Output, as_json, safe
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.render.times import format_duration
+from gpuherd.entrypoints.cli.runtime.exit_codes import (
+    NO_CAPACITY_CODES,
+    UNEXPECTED_REPLY,
+    ExitCode,
+    of_problem,
+)
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, BadConfiguration, CannotConnect
 
 
 class NotReached(Exception):
@@ -43,7 +56,7 @@ class NotAcknowledged(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class ErrorReport:
     """One failure, ready to be told."""
 
     exit_code: ExitCode
@@ -74,10 +87,12 @@ class Report:
         return {"error": told | {"exitCode": int(self.exit_code)}}
 
 
-Failure = ApiProblem | CannotConnect | BadConfiguration | NotReached | TimedOut | NotAcknowledged
-FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReached, TimedOut, NotAcknowledged)
+AnyCommandFailure = ApiProblem | CannotConnect | BadConfiguration | NotReached | TimedOut | NotAcknowledged
+COMMAND_FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReached, TimedOut, NotAcknowledged)
 
-_MORE_ROOM = "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
+_RELAX_WISH_ADVICE = (
+    "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
+)
 
 _SUGGESTIONS = {
     "PRODUCT_NOT_FOUND": "part of the name is enough, as in --gpu 4090; see them with: gpuherd offers",
@@ -100,7 +115,7 @@ _SUGGESTIONS_BY_STATUS = {
 }
 
 
-def report_of(failure: Failure) -> Report:
+def error_report_of(failure: AnyCommandFailure) -> ErrorReport:
     """Say what a person needs to know about `failure`."""
     match failure:
         case ApiProblem():
@@ -108,7 +123,7 @@ def report_of(failure: Failure) -> Report:
         case NotReached():
             return _of_ended(failure.details)
         case CannotConnect():
-            return Report(
+            return ErrorReport(
                 ExitCode.UNREACHABLE,
                 "SERVER_UNREACHABLE",
                 f"cannot reach the gpuherd server at {failure.url}",
@@ -116,7 +131,7 @@ def report_of(failure: Failure) -> Report:
                 "start one with: gpuherd serve --simulator (or point GPUHERD_URL to yours)",
             )
         case BadConfiguration():
-            return Report(
+            return ErrorReport(
                 ExitCode.CONFIGURATION,
                 "BAD_CONFIGURATION",
                 "the configuration is wrong",
@@ -124,7 +139,7 @@ def report_of(failure: Failure) -> Report:
                 "correct the environment or gpuherd.toml",
             )
         case NotAcknowledged():
-            return Report(
+            return ErrorReport(
                 ExitCode.UNREACHABLE,
                 "OUTCOME_UNKNOWN",
                 "the server did not answer; the request may have been accepted",
@@ -132,7 +147,7 @@ def report_of(failure: Failure) -> Report:
                 failure.advice,
             )
         case TimedOut():
-            return Report(
+            return ErrorReport(
                 ExitCode.TIMEOUT,
                 "WAIT_TIMED_OUT",
                 f"not {failure.what} in time",
@@ -158,15 +173,15 @@ def wait_command(details: Details, what: WaitFor) -> str:
     return f"{base} --for {what}"
 
 
-def _of_problem(problem: ApiProblem) -> Report:
+def _of_problem(problem: ApiProblem) -> ErrorReport:
     exit_code = of_problem(problem.code, problem.status)
     if exit_code is ExitCode.NO_CAPACITY:
-        suggestion = _MORE_ROOM
+        suggestion = _RELAX_WISH_ADVICE
     elif problem.retry_after is not None and problem.temporary:
-        suggestion = f"try again in {lasting(problem.retry_after)}"
+        suggestion = f"try again in {format_duration(problem.retry_after)}"
     else:
         suggestion = _SUGGESTIONS.get(problem.code) or _SUGGESTIONS_BY_STATUS.get(problem.status, "")
-    return Report(
+    return ErrorReport(
         exit_code,
         problem.code,
         # HTTP knows only "conflict" for it.
@@ -181,7 +196,7 @@ def _of_problem(problem: ApiProblem) -> Report:
     )
 
 
-def _of_ended(details: Details) -> Report:
+def _of_ended(details: Details) -> ErrorReport:
     operation = Details(details.operation)
     error = Details(operation.mapping("error") or details.last_error)
     code = error.text("code") or f"INSTANCE_{details.status.upper()}"
@@ -192,8 +207,10 @@ def _of_ended(details: Details) -> Report:
         # Whatever went wrong before it came to rest is not why it is not ready now: nobody has started it.
         error, code = Details({}), "INSTANCE_EXITED"
     if operation.raw:
-        title = f"the {operation.text('type')} of {details.name} {_ENDS.get(operation.status, 'failed')}"
-    return Report(
+        title = (
+            f"the {operation.text('type')} of {details.name} {_OUTCOME_WORDS.get(operation.status, 'failed')}"
+        )
+    return ErrorReport(
         ExitCode.NO_CAPACITY if code in NO_CAPACITY_CODES else ExitCode.FAILED,
         code,
         title,
@@ -206,7 +223,7 @@ def _of_ended(details: Details) -> Report:
 def _advice(details: Details, code: str) -> str:
     started = details.operation.get("type") == OperationKind.START
     if code in NO_CAPACITY_CODES:
-        return "try again later, or rent another one with: gpuherd up" if started else _MORE_ROOM
+        return "try again later, or rent another one with: gpuherd up" if started else _RELAX_WISH_ADVICE
     if _rests(details):
         return f"start it with: {command('start', details)}"
     return f"see why with: {command('why', details)}"
@@ -216,4 +233,88 @@ def _rests(details: Details) -> bool:
     return details.status == Status.EXITED and not details.operation
 
 
-_ENDS: dict[str, str] = {OperationState.SUPERSEDED: "was superseded by a later order"}
+_OUTCOME_WORDS: dict[str, str] = {OperationState.SUPERSEDED: "was superseded by a later order"}
+
+
+def print_error(output: Output, report: ErrorReport) -> None:
+    """Tell `report`: what happened, why, what to do; the request id last."""
+    if output.mode is Mode.JSON:
+        # One line, so that the last line of stderr is the error, whatever progress came before it.
+        typer.echo(as_json(report.as_json(), indent=None), err=True)
+        return
+    err = output.err
+    err.print(Text.assemble(("error: ", "bold red"), safe(report.title), (f" ({safe(report.code)})", "dim")))
+    if report.detail and report.detail != report.title:
+        output.note(f"  {safe(report.detail)}")
+    # A single wrong field is the whole detail already.
+    for problem in (error for error in report.errors if error.get("message") != report.detail):
+        output.note(f"  {safe(problem.get('field', '?'))}: {safe(problem.get('message', ''))}")
+    if reasons := list(_reasons(report.details)):
+        err.print(table(_REASON_COLUMNS, reasons, err.width))
+    for candidate in _candidates(report.details):
+        output.note(f"  {safe(candidate)}")
+    if report.suggestion:
+        output.note(f"try: {safe(report.suggestion)}", "yellow")
+    if report.request_id:
+        output.note(f"request id: {safe(report.request_id)}", "dim")
+
+
+@dataclass(frozen=True)
+class _Reason:
+    region: str
+    offer: str
+    why_not: str
+
+
+_REASON_COLUMNS: list[Column[_Reason]] = [
+    Column("REGION", lambda r: r.region, 1),
+    Column("OFFER", lambda r: r.offer, 2, shrinks_to=12),
+    Column("WHY NOT", lambda r: r.why_not, 0, shrinks_to=20, wraps=True),
+]
+
+
+def _reasons(details: Mapping[str, Any]) -> Iterator[_Reason]:
+    """Read why each region had nothing: a reason for each offer, or one for the whole region."""
+    regions = details.get("regions")
+    for entry in regions if isinstance(regions, list) else []:
+        if not isinstance(entry, dict):
+            continue
+        region = str(entry.get("region", "?"))
+        offers = entry.get("offers")
+        for offer in offers if isinstance(offers, list) else []:
+            if isinstance(offer, dict):
+                name = str(offer.get("productName") or offer.get("productId") or "")
+                yield _Reason(region, name, str(offer.get("reason", "")))
+        if entry.get("reason"):
+            yield _Reason(region, "", str(entry["reason"]))
+
+
+def _candidates(details: Mapping[str, Any]) -> Iterator[str]:
+    """Read which instances an ambiguous name could mean."""
+    candidates = details.get("candidates")
+    for one in candidates if isinstance(candidates, list) else []:
+        if isinstance(one, dict):
+            one = "  ".join(str(one[key]) for key in ("id", "instanceId", "name", "status") if one.get(key))
+        yield str(one)
+
+
+T = TypeVar("T")
+
+
+class CommandError(Exception):
+    """It is not done, and nothing was changed."""
+
+    def __init__(self, exit_code: ExitCode, code: str, message: str, *, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.report = ErrorReport(exit_code, code, message, suggestion=suggestion)
+
+
+def run_or_exit(output: Output, work: Callable[[], T]) -> T:
+    """Return what `work` returns; tell a refusal and exit with its code."""
+    try:
+        return work()
+    except CommandError as error:
+        print_error(output, error.report)
+        raise typer.Exit(int(error.report.exit_code)) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None

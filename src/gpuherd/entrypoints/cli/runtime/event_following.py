@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.connection import ApiClient, Json
-from gpuherd.entrypoints.cli.output import Output, safe
-from gpuherd.entrypoints.cli.problems import ApiProblem, CannotConnect
+from gpuherd.entrypoints.cli.render.output import Output, safe
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, CannotConnect
 
 STREAM = "/api/events"
 # The server gives a sign of life every 15 seconds.
@@ -30,10 +30,10 @@ class Follower:
     async def listen(self, wanted: Sequence[tuple[str, str]], show: Callable[[Json], None]) -> None:
         """Show what comes, until the stream ends."""
         # Only those who follow need it, and the client takes a while to load.
-        from gpuherd.client.sse import Messages  # noqa: PLC0415
+        from gpuherd.client.sse import SseParser  # noqa: PLC0415
 
         headers = {"Accept": "text/event-stream", "Last-Event-ID": self._last}
-        messages = Messages()
+        messages = SseParser()
         async for chunk in self._api.listen(STREAM, wanted, headers, silence_s=SILENCE_MAX_S):
             self._found()
             for message in messages.feed(chunk):

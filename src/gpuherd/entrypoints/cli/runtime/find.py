@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpuherd.domain.instance import ID_PREFIX, Status
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.follow import instance_path
-from gpuherd.entrypoints.cli.listing import pages
-from gpuherd.entrypoints.cli.problems import ApiProblem
+from gpuherd.domain.instance.instance import ID_PREFIX, Status
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.follow import instance_path
+from gpuherd.entrypoints.cli.runtime.listing import pages
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem
 
 PREFIX_CHARS_MIN = 4
 # So many are shown of those that could be meant.
@@ -34,9 +34,9 @@ async def find(api: ApiClient, name_or_id: str) -> Details:
         if problem.code != "INSTANCE_NOT_FOUND" or not name_or_id.startswith(ID_PREFIX):
             raise
         if not _SHORT_ID.fullmatch(name_or_id):
-            raise _with_the_rule(problem) from problem
-    begun = await _begun(api, name_or_id)
-    return Details((await api.get(instance_path(begun))).body)
+            raise _with_prefix_hint(problem) from problem
+    instance_id = await _id_with_prefix(api, name_or_id)
+    return Details((await api.get(instance_path(instance_id))).body)
 
 
 async def find_id(api: ApiClient, name_or_id: str) -> str:
@@ -46,14 +46,14 @@ async def find_id(api: ApiClient, name_or_id: str) -> str:
 
 async def _id_of(api: ApiClient, name: str) -> str:
     rows = await _listed(api, [("name", name)])
-    return _only([row for row in rows if row.raw.get("name") == name], f"are called {name}").id
+    return _single([row for row in rows if row.raw.get("name") == name], f"are called {name}").id
 
 
-async def _begun(api: ApiClient, prefix: str) -> str:
+async def _id_with_prefix(api: ApiClient, prefix: str) -> str:
     """Return the id that begins so; what is deleted counts only where nothing else is meant."""
     meant = [row for row in await _listed(api, []) if row.id.startswith(prefix)]
     there = [row for row in meant if row.status != Status.DELETED]
-    return _only(there or meant, f"have an id that begins with {prefix}", code="AMBIGUOUS_ID").id
+    return _single(there or meant, f"have an id that begins with {prefix}", code="AMBIGUOUS_ID").id
 
 
 async def _listed(api: ApiClient, query: Sequence[tuple[str, str]]) -> list[Details]:
@@ -62,7 +62,7 @@ async def _listed(api: ApiClient, query: Sequence[tuple[str, str]]) -> list[Deta
     return [Details(row) for row in listing.rows]
 
 
-def _only(found: Sequence[Details], how: str, *, code: str = "AMBIGUOUS_NAME") -> Details:
+def _single(found: Sequence[Details], how: str, *, code: str = "AMBIGUOUS_NAME") -> Details:
     if not found:
         raise ApiProblem("INSTANCE_NOT_FOUND", "not found", f"no instances {how}", status=404)
     if len(found) > 1:
@@ -77,7 +77,7 @@ def _only(found: Sequence[Details], how: str, *, code: str = "AMBIGUOUS_NAME") -
     return found[0]
 
 
-def _with_the_rule(problem: ApiProblem) -> ApiProblem:
+def _with_prefix_hint(problem: ApiProblem) -> ApiProblem:
     rule = f"of an id, at least {PREFIX_CHARS_MIN} characters after {ID_PREFIX} must be given"
     return ApiProblem(
         problem.code,

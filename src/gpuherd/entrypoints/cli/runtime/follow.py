@@ -8,13 +8,13 @@ from typing import Protocol
 from urllib.parse import quote
 
 from gpuherd.clock import Clock
-from gpuherd.domain.instance import Status
-from gpuherd.domain.operation import OperationKind, OperationState
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.failures import TimedOut
-from gpuherd.entrypoints.cli.problems import ApiProblem, CannotConnect
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.operation import OperationKind, OperationState
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.errors import TimedOut
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, CannotConnect
 
 # Short enough to show each stage soon after it begins; the moment of being ready is told at once anyway.
 LONG_POLL_S = 2
@@ -26,9 +26,9 @@ RETRY_AFTER_MAX_S = 30.0
 
 
 class Watcher(Protocol):
-    """Whoever wants to know how it goes."""
+    """Is told about every observation while an instance is followed."""
 
-    def saw(self, details: Details) -> None:
+    def observe(self, details: Details) -> None:
         """The server said this."""
         ...
 
@@ -53,7 +53,7 @@ async def follow(
 
     Where the details come with an operation, it is followed to its end: that decides.
     """
-    watcher.saw(details)
+    watcher.observe(details)
     reachable = True
     while details.reached(what) is None:
         asked_at = clock.monotonic()
@@ -74,7 +74,7 @@ async def follow(
             watcher.unreachable(problem.detail)
         else:
             reachable = True
-            watcher.saw(details)
+            watcher.observe(details)
             if details.reached(what) is not None:
                 break
         spent_s = clock.monotonic() - asked_at

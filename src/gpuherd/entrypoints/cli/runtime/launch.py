@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gpuherd.clock import Chance, Clock
-from gpuherd.domain.instance import OnFailure, Optimize
-from gpuherd.domain.offer import BillingMode
-from gpuherd.entrypoints.cli.connection import ApiClient, Json, Reply
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.failures import NotAcknowledged
-from gpuherd.entrypoints.cli.follow import PACE_S, Watcher
-from gpuherd.entrypoints.cli.problems import ApiProblem, CannotConnect, not_ours
+from gpuherd.clock import Clock, Random
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.instance import OnFailure, Optimize
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json, Reply
+from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged
+from gpuherd.entrypoints.cli.runtime.follow import PACE_S, Watcher
+from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, CannotConnect, not_ours
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ def _accepted(wish: Launch, reply: Reply) -> Details:
 _ECHOED = ("name", "productName", "gpuNum", "billingMode")
 
 
-def new_key(chance: Chance) -> str:
+def new_key(chance: Random) -> str:
     """Return a fresh idempotency key."""
     return f"cli-{chance.getrandbits(128):032x}"
 
 
-def new_name(product_name: str, chance: Chance) -> str:
+def new_name(product_name: str, chance: Random) -> str:
     """Return a name for somebody who did not care to give one: `rtx-4090-3f2a`."""
     slug = re.sub(r"[^a-z0-9]+", "-", product_name.casefold()).strip("-")[:40].strip("-")
     return f"{slug or 'gpu'}-{chance.getrandbits(16):04x}"

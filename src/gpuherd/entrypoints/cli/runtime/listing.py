@@ -1,4 +1,4 @@
-"""Lists: read by following their cursors, and shown to whoever asked."""
+"""Lists: read by following their cursors, and printed as JSON, ids or a table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.connection import ApiClient, Json
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.output import Mode, Output, safe
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import Mode, Output, safe
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.domain.instance import OnFailure, Optimize
-from gpuherd.domain.offer import BillingMode
-from gpuherd.entrypoints.cli.connection import Json
-from gpuherd.entrypoints.cli.times import parse_duration
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.instance import OnFailure, Optimize
+from gpuherd.entrypoints.cli.render.times import parse_duration
+from gpuherd.entrypoints.cli.runtime.connection import Json
 
 
 def _duration(value: object) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuherd.entrypoints.cli.exit_codes import UNEXPECTED_REPLY
+from gpuherd.entrypoints.cli.runtime.exit_codes import UNEXPECTED_REPLY
 
 
 class BadConfiguration(Exception):

@@ -1,4 +1,4 @@
-"""How every command runs: its surroundings, one connection, and one place where failures end."""
+"""How every command runs: its context, one connection, and one place where errors end."""
 
 from __future__ import annotations
 
@@ -9,53 +9,55 @@ from typing import NoReturn
 
 import typer
 
-from gpuherd.clock import Chance, Clock
-from gpuherd.entrypoints.cli.complaint import complain
-from gpuherd.entrypoints.cli.connection import ApiClient, Connection, connected
-from gpuherd.entrypoints.cli.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.failures import FAILURES, report_of
-from gpuherd.entrypoints.cli.output import Output
+from gpuherd.clock import Clock, Random
+from gpuherd.entrypoints.cli.render.output import Output
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Connection, connected
+from gpuherd.entrypoints.cli.runtime.errors import COMMAND_FAILURES, error_report_of, print_error
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a command may know of the world; handed in, so that tests can build a world of their own."""
+class CliContext:
+    """What a command depends on; injected, so that tests can bring their own."""
 
     connect: Callable[[], Connection]
     clock: Clock
-    chance: Chance
+    chance: Random
 
 
-def surroundings_of(context: typer.Context) -> Surroundings:
+def cli_context_of(context: typer.Context) -> CliContext:
     """Return what `build_app` gave to all commands."""
-    found = context.find_object(Surroundings)
+    found = context.find_object(CliContext)
     if found is None:
-        raise RuntimeError("build_app() gives every command its surroundings")
+        raise RuntimeError("build_app() gives every command its context")
     return found
 
 
 def run(
-    surroundings: Surroundings,
+    cli_context: CliContext,
     output: Output,
     work: Callable[[ApiClient], Awaitable[None]],
     *,
-    farewell: Callable[[], str] | None = None,
+    interrupt_message: Callable[[], str] | None = None,
 ) -> None:
-    """Do `work` with a client; tell what goes wrong and exit with its code. `farewell` answers Ctrl-C."""
+    """Do `work` with a client.
+
+    Tell what goes wrong and exit with its code. `interrupt_message` answers Ctrl-C.
+    """
 
     async def with_client() -> None:
-        async with connected(surroundings.connect()) as api:
+        async with connected(cli_context.connect()) as api:
             await work(api)
 
     try:
         asyncio.run(with_client())
-    except FAILURES as failure:
-        report = report_of(failure)
-        complain(output, report)
+    except COMMAND_FAILURES as failure:
+        report = error_report_of(failure)
+        print_error(output, report)
         _exit(report.exit_code, failure)
     except KeyboardInterrupt as interrupt:
-        if farewell is not None:
-            output.note(farewell())
+        if interrupt_message is not None:
+            output.note(interrupt_message())
         _exit(ExitCode.INTERRUPTED, interrupt)
 
 

@@ -1,23 +1,23 @@
-"""One instance on its way: watch it to the end, and know what to say to somebody who leaves early."""
+"""Waits for one instance to its end, and knows what to print to somebody who leaves early."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from gpuherd.clock import Clock
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.cli.connection import ApiClient
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.failures import NotReached, TimedOut, command, wait_command
-from gpuherd.entrypoints.cli.follow import Watcher, follow
-from gpuherd.entrypoints.cli.instance_views import endpoint_lines
-from gpuherd.entrypoints.cli.output import Output, safe
-from gpuherd.entrypoints.cli.progress import Silent, watching
-from gpuherd.entrypoints.cli.tables import pairs
-from gpuherd.entrypoints.cli.times import remaining
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.instances import endpoint_lines
+from gpuherd.entrypoints.cli.render.output import Output, safe
+from gpuherd.entrypoints.cli.render.progress import SilentWatcher, watcher_for
+from gpuherd.entrypoints.cli.render.tables import pairs
+from gpuherd.entrypoints.cli.render.times import remaining_time
+from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.runtime.errors import NotReached, TimedOut, command, wait_command
+from gpuherd.entrypoints.cli.runtime.follow import Watcher, follow
 
 
-class Pursuit:
+class InstanceWaiter:
     """Follows what `begin` finds or makes. `unanswered` is the farewell before that has happened.
 
     `ordered` means that an operation is followed, and not only the instance.
@@ -41,13 +41,13 @@ class Pursuit:
         self._unanswered = unanswered
         self._details: Details | None = None
 
-    async def to_the_end(self, api: ApiClient, begin: Callable[[Watcher], Awaitable[Details]]) -> None:
+    async def wait_to_end(self, api: ApiClient, begin: Callable[[Watcher], Awaitable[Details]]) -> None:
         """Return when it is there; raise NotReached or TimedOut. The last state goes to stdout anyway."""
         try:
-            async with watching(self._output, self._clock, self.what, ordered=self._ordered) as watcher:
+            async with watcher_for(self._output, self._clock, self.what, ordered=self._ordered) as watcher:
                 details = await follow(
                     api,
-                    await self.begun(begin, watcher),
+                    await self.begin_only(begin, watcher),
                     what=self.what,
                     clock=self._clock,
                     deadline=self.deadline,
@@ -60,14 +60,14 @@ class Pursuit:
         if not details.reached(self.what):
             raise NotReached(details)
 
-    async def begun(
+    async def begin_only(
         self, begin: Callable[[Watcher], Awaitable[Details]], watcher: Watcher | None = None
     ) -> Details:
         """Begin, without following yet."""
-        self._details = await begin(watcher or Silent())
+        self._details = await begin(watcher or SilentWatcher())
         return self._details
 
-    def farewell(self) -> str:
+    def interrupt_message(self) -> str:
         """Say how to come back."""
         if self._details is None:
             return self._unanswered
@@ -80,12 +80,12 @@ class Pursuit:
             self._output.show(pairs(endpoint_lines(details)))
 
 
-def say_accepted(output: Output, details: Details, clock: Clock) -> None:
+def print_accepted(output: Output, details: Details, clock: Clock) -> None:
     """Tell about a create that nobody waits for."""
     if not output.for_people:
         output.answer(details.raw, details.id)
         return
     estimate = details.time("estimatedReadyTime")
-    left = f", {remaining(estimate, clock.now())}" if estimate else ""
+    left = f", {remaining_time(estimate, clock.now())}" if estimate else ""
     output.out.print(f"{safe(details.name)} is accepted as {safe(details.id)}{left}", soft_wrap=True)
     output.note(f"follow it with: {command('wait', details)}")

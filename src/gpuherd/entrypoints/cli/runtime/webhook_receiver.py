@@ -1,4 +1,4 @@
-"""A receiver on loopback that shows and verifies what arrives."""
+"""A webhook receiver on loopback that shows and verifies what arrives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from aiohttp import web
 from rich.text import Text
 
 from gpuherd.clock import Clock
-from gpuherd.domain.secret import Secret
-from gpuherd.domain.signing import ID_HEADER, BadSignature, verify
-from gpuherd.entrypoints.cli.details import Details
-from gpuherd.entrypoints.cli.output import Output, as_json, safe
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.webhooks.signing import ID_HEADER, BadSignature, verify
+from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.output import Output, as_json, safe
 
 HOST = "127.0.0.1"
 BODY_MAX_BYTES = 1024 * 1024
@@ -24,7 +24,7 @@ UNVERIFIED = "not verified: no secret was given"
 
 
 @dataclass
-class Listener:
+class WebhookReceiver:
     """Prints each event as it comes: a line for people, a line of JSON for programs."""
 
     output: Output
@@ -40,12 +40,12 @@ class Listener:
         await runner.setup()
         try:
             await web.TCPSite(runner, HOST, port).start()
-            self._greet(runner.addresses[0][1])
+            self._print_hints(runner.addresses[0][1])
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
 
-    def _greet(self, port: int) -> None:
+    def _print_hints(self, port: int) -> None:
         self.output.note(f"listening on http://{HOST}:{port}/ (Ctrl-C ends it)")
         self.output.note(
             "the server may send here only if GPUHERD_ALLOW_PRIVATE_TARGETS opens 127.0.0.1/32", "dim"
@@ -69,7 +69,7 @@ class Listener:
                 "problem": problem or None,
                 "event": _event(body),
             }
-            # Flushed, so that whoever reads the pipe sees it now.
+            # Flushed, so that the reader of a pipe sees it now.
             typer.echo(as_json(line, indent=None))
         # A receiver that takes what it cannot trust would hide the mistake from the sender.
         return web.Response(status=401 if problem not in ("", UNVERIFIED) else 204)

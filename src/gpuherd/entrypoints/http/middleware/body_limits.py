@@ -9,24 +9,24 @@ from typing import Any, TypeVar, cast
 
 from starlette.types import Message, Receive
 
-from gpuherd.entrypoints.http.problems import BodyTooLarge, RequestTimeout
+from gpuherd.entrypoints.problems import BodyTooLarge, RequestTimeout
 
 T = TypeVar("T")
 
-BODY_MAX = 1024 * 1024
+BODY_MAX_BYTES = 1024 * 1024
 BODY_TIMEOUT_S = 30.0
 
 
-def limited(receive: Receive, declared: bytes, timeout_s: float) -> Receive:
+def with_body_limits(receive: Receive, declared: bytes, timeout_s: float) -> Receive:
     """Return `receive` with limits, so that no body is read to its end just to be refused.
 
     The time is for the body as a whole: one byte now and then does not prolong it. After the body there is
     no limit, since a long poll then listens for the client's leaving.
     """
-    return _Limited(receive, declared, timeout_s).receive
+    return _LimitedReceive(receive, declared, timeout_s).receive
 
 
-class _Limited:
+class _LimitedReceive:
     # One is made for every request.
     __slots__ = ("_complete", "_deadline", "_declared", "_receive", "_size", "_timeout_s")
 
@@ -43,13 +43,13 @@ class _Limited:
             return await self._receive()
         message = await self._next()
         self._size += len(message.get("body", b""))
-        if self._size > BODY_MAX:
+        if self._size > BODY_MAX_BYTES:
             raise _too_large()
         self._complete = not message.get("more_body", False)
         return message
 
     async def _next(self) -> Message:
-        if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX:
+        if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX_BYTES:
             raise _too_large()
         arriving = cast(Coroutine[Any, None, Message], self._receive())
         try:
@@ -61,22 +61,22 @@ class _Limited:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await _resumed(arriving, waits_for)
+                return await _resume(arriving, waits_for)
         except TimeoutError:
             raise RequestTimeout(f"the body was not complete after {self._timeout_s:g} seconds") from None
 
 
 @types.coroutine
-def _resumed(begun: Coroutine[Any, None, T], waits_for: Any) -> Generator[Any, None, T]:
+def _resume(started: Coroutine[Any, None, T], waits_for: Any) -> Generator[Any, None, T]:
     """Await the rest of a coroutine whose first step was taken by hand, and led to a wait."""
     try:
         yield waits_for
     except BaseException as error:
-        # Whoever stops the wait stops the coroutine.
-        begun.throw(error)
+        # A cancelled wait cancels the coroutine.
+        started.throw(error)
         raise
-    return (yield from begun.__await__())
+    return (yield from started.__await__())
 
 
 def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"a request body may have at most {BODY_MAX} bytes")
+    return BodyTooLarge(f"a request body may have at most {BODY_MAX_BYTES} bytes")

@@ -1,9 +1,8 @@
-"""Short cuts for the two most frequent requests: what they need of the framework is nothing.
+"""Fast paths for the two most frequent requests, which need nothing of the framework.
 
-`GET /api/instances/{id}` without parameters is answered with the bytes that are kept, if they are; `POST
+`GET /api/instances/{id}` without parameters is answered with the cached bytes, if there are any; `POST
 /api/instances` goes straight to its handler. The framework's routes would give the same bytes, and answer
-everything else.
-"""
+everything else."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from gpuherd.entrypoints.http.access import require
-from gpuherd.entrypoints.http.instances import launch
-from gpuherd.usecases.find_instance import is_id
-from gpuherd.usecases.read_instance import ReadInstance
+from gpuherd.entrypoints.auth.authorization import require
+from gpuherd.entrypoints.http.routes.instances import launch
+from gpuherd.usecases.instances.find import is_id
+from gpuherd.usecases.instances.read import ReadInstance
 
 COLLECTION = "/api/instances"
 PREFIX = COLLECTION + "/"
@@ -26,8 +25,8 @@ LAUNCH_ROUTE = SimpleNamespace(path=COLLECTION)
 JSON = (b"content-type", b"application/json")
 
 
-class HotPaths:
-    """Stands behind the key check and in front of the framework."""
+class FastPaths:
+    """Runs behind authentication and in front of the framework."""
 
     def __init__(self, app: Starlette, reader: ReadInstance):
         self._app = app
@@ -36,7 +35,7 @@ class HotPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if scope["method"] == "GET":
-                if (body := self._kept(scope)) is not None:
+                if (body := self._cached_body(scope)) is not None:
                     scope["route"] = DETAILS_ROUTE
                     headers = [JSON, (b"content-length", str(len(body)).encode())]
                     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -51,10 +50,10 @@ class HotPaths:
                 return
         await self._app(scope, receive, send)
 
-    def _kept(self, scope: Scope) -> bytes | None:
+    def _cached_body(self, scope: Scope) -> bytes | None:
         path: str = scope["path"]
         if not path.startswith(PREFIX) or scope["query_string"]:
             return None
         word = path[len(PREFIX) :]
         # Every key may read; but not everything.
-        return self._reader.kept(word, scope["caller"]) if is_id(word) else None
+        return self._reader.cached_details(word, scope["caller"]) if is_id(word) else None

@@ -1,8 +1,8 @@
-"""Answers a repeated request with the reply of the first, for all that instances do not see to themselves.
+"""Idempotency middleware: a repeated request is answered with the stored reply of the first.
 
-A create, start, stop or delete keeps its claim in the transaction that accepts it. Everything else is done
-between taking the claim and keeping the reply; if the process dies in between, the claim can be taken again.
-"""
+Instances see to it natively: a create, start, stop or delete keeps its claim in the transaction that
+accepts it. Everything else is done between taking the claim and keeping the reply; if the process dies in
+between, the claim can be taken again."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuherd.entrypoints.http.idempotency import HEADER, REPLAYED, claim_of
-from gpuherd.entrypoints.http.reading import read_body
-from gpuherd.ports.keys import Claims, KeptReply
-from gpuherd.usecases.describe import compact
+from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
+from gpuherd.entrypoints.http.json_body import read_body
+from gpuherd.ports.access import IdempotencyStore, StoredReply
+from gpuherd.usecases.describe.instance import compact
 
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # These see to it themselves.
-NATIVE = "/api/instances"
+NATIVE_CLAIMS_PREFIX = "/api/instances"
 # What is shown once is not kept, and so is not in the second reply.
-SHOWN_ONCE = ("key", "secret")
+SECRET_FIELDS = ("key", "secret")
 
 
-class Once:
-    """Stands behind the key check. `has_route` tells whether a request is for something that there is."""
+class IdempotencyMiddleware:
+    """Runs behind authentication. `has_route` tells whether a request is for something that there is."""
 
-    def __init__(self, app: ASGIApp, claims: Claims, has_route: Callable[[Scope], bool]):
+    def __init__(self, app: ASGIApp, claims: IdempotencyStore, has_route: Callable[[Scope], bool]):
         self._app = app
         self._claims = claims
         self._has_route = has_route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not (_concerned(scope) and self._has_route(scope)):
+        if not (_needs_claim(scope) and self._has_route(scope)):
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
-        claim = claim_of(scope, _meaning(raw))
+        claim = claim_of(scope, _parsed_or_hex(raw))
         assert claim is not None, "there is a header"
         kept = await self._claims.begin(claim)
         if kept is not None:
-            await _again(kept)(scope, receive, send)
+            await _replay(kept)(scope, receive, send)
             return
-        reply = _Held()
+        reply = _BufferedReply()
         try:
-            await self._app(scope, _replayed(raw, receive), reply)
+            await self._app(scope, _replay_body(raw, receive), reply)
         except BaseException:
             await self._claims.release(claim)
             raise
@@ -58,8 +58,8 @@ class Once:
             await send(message)
 
 
-class _Held:
-    """A reply that nobody has got yet."""
+class _BufferedReply:
+    """A reply that is buffered until its claim is finished."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -71,27 +71,27 @@ class _Held:
     def status(self) -> int:
         return int(self.messages[0]["status"])
 
-    def kept(self) -> KeptReply:
+    def kept(self) -> StoredReply:
         body = b"".join(message.get("body", b"") for message in self.messages[1:])
         shown = ("location", "content-type")
         headers = {name.decode(): value.decode() for name, value in self.messages[0]["headers"]}
-        return KeptReply(
+        return StoredReply(
             self.status,
             {name: value for name, value in headers.items() if name in shown},
             _without_secrets(body),
         )
 
 
-def _concerned(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["method"] in READS or "caller" not in scope:
+def _needs_claim(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] in SAFE_METHODS or "caller" not in scope:
         return False
     path = scope["path"]
-    if path == NATIVE or path.startswith(f"{NATIVE}/"):
+    if path == NATIVE_CLAIMS_PREFIX or path.startswith(f"{NATIVE_CLAIMS_PREFIX}/"):
         return False
-    return any(name == HEADER for name, _ in scope["headers"])
+    return any(name == IDEMPOTENCY_HEADER for name, _ in scope["headers"])
 
 
-def _replayed(raw: bytes, receive: Receive) -> Receive:
+def _replay_body(raw: bytes, receive: Receive) -> Receive:
     given = False
 
     async def again() -> Message:
@@ -104,7 +104,7 @@ def _replayed(raw: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _meaning(raw: bytes) -> Any:
+def _parsed_or_hex(raw: bytes) -> Any:
     """Return what a body says; one that is no JSON will be refused, and is nothing but its bytes."""
     try:
         return json.loads(raw) if raw else None
@@ -112,10 +112,10 @@ def _meaning(raw: bytes) -> Any:
         return raw.hex()
 
 
-def _again(kept: KeptReply) -> Response:
-    return Response(kept.body, status_code=kept.status, headers={**kept.headers, REPLAYED: "true"})
+def _replay(kept: StoredReply) -> Response:
+    return Response(kept.body, status_code=kept.status, headers={**kept.headers, REPLAYED_HEADER: "true"})
 
 
 def _without_secrets(body: bytes) -> str:
     value = json.loads(body)
-    return compact({name: None if name in SHOWN_ONCE else it for name, it in value.items()}).decode()
+    return compact({name: None if name in SECRET_FIELDS else it for name, it in value.items()}).decode()

@@ -1,4 +1,7 @@
-"""Around every request, as plain ASGI: its ids, a size limit, the key, one line in the log, and the meter."""
+"""ASGI middleware around every request.
+
+Its ids, a body limit, authentication, one line in the log, and the meter.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,29 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.caller import Caller
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import GpuherdError, StoreUnavailable
-from gpuherd.entrypoints.http.access import OPEN_PATHS, SESSION_STREAM, STATIC, is_open_page, is_page
-from gpuherd.entrypoints.http.body_limits import limited
-from gpuherd.entrypoints.http.context import RequestContext, current, sane
-from gpuherd.entrypoints.http.problems import (
+from gpuherd.entrypoints.auth.authorization import (
+    PUBLIC_PATHS,
+    SESSION_STREAM,
+    STATIC_PREFIX,
+    is_page,
+    is_public_page,
+)
+from gpuherd.entrypoints.auth.browser_auth import cookie_of, redirect_to_login, wants_html
+from gpuherd.entrypoints.auth.sessions import Sessions
+from gpuherd.entrypoints.http.middleware.body_limits import with_body_limits
+from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
+from gpuherd.entrypoints.problems import (
     TooManyRequests,
     Unauthorized,
     problem_of,
     problem_response,
     unexpected,
 )
-from gpuherd.entrypoints.http.request_log import NoteRequest
-from gpuherd.entrypoints.web.doorway import cookie_of, to_login, wants_html
-from gpuherd.entrypoints.web.sessions import Sessions
-from gpuherd.ports.meter import Meter
-from gpuherd.usecases.key_registry import KeyRegistry
+from gpuherd.entrypoints.request_context import RequestContext, current_request, sanitized_id
+from gpuherd.ports.metrics import Meter
+from gpuherd.usecases.access.key_cache import ApiKeyCache
 
 log = structlog.get_logger()
 
@@ -34,8 +43,11 @@ _KEY_IN_QUERY = re.compile(rb"(?:^|&)(?:api_?key|access_token|token|key)=|=ghk_"
 NO_ROUTE = "other"
 
 
-class Surroundings:
-    """The outermost layer: gives the request its ids and a limit, and takes note of how it went."""
+class RequestContextMiddleware:
+    """The outermost middleware.
+
+    Gives the request its ids and a body limit, and logs and measures how it went.
+    """
 
     def __init__(
         self,
@@ -43,7 +55,7 @@ class Surroundings:
         clock: Clock,
         ids: Ids,
         meter: Meter,
-        note: NoteRequest,
+        request_logger: RequestLogger,
         body_timeout_s: float,
     ):
         self._app = app
@@ -51,7 +63,7 @@ class Surroundings:
         self._clock = clock
         self._ids = ids
         self._meter = meter
-        self._note = note
+        self._request_logger = request_logger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,16 +72,16 @@ class Surroundings:
         request_id, correlation_id, declared = _read_headers(scope)
         request_id = request_id or self._ids.new("req_")
         context = RequestContext(request_id, correlation_id or request_id, self._clock.now())
-        token = current.set(context)
+        token = current_request.set(context)
         structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=context.correlation_id)
-        reply = _Reply(send, context)
+        reply = _ResponseSender(send, context)
         started_s = self._clock.monotonic()
         try:
             await self._answer(scope, receive, reply, declared)
         finally:
             took_s = self._clock.monotonic() - started_s
             self._meter.request(_route(scope), scope["method"], reply.status, took_s)
-            self._note(
+            self._request_logger(
                 scope["method"],
                 scope["path"],
                 reply.status,
@@ -79,11 +91,11 @@ class Surroundings:
                 context.at,
             )
             structlog.contextvars.unbind_contextvars("request_id", "correlation_id")
-            current.reset(token)
+            current_request.reset(token)
 
-    async def _answer(self, scope: Scope, receive: Receive, reply: _Reply, declared: bytes) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, reply: _ResponseSender, declared: bytes) -> None:
         try:
-            await self._app(scope, limited(receive, declared, self._body_timeout_s), reply)
+            await self._app(scope, with_body_limits(receive, declared, self._body_timeout_s), reply)
         except GpuherdError as error:
             await problem_response(problem_of(error))(scope, receive, reply)
         except Exception:
@@ -93,7 +105,7 @@ class Surroundings:
                 await problem_response(unexpected())(scope, receive, reply)
 
 
-class _Reply:
+class _ResponseSender:
     """Sends, and adds the request's ids and the headers that every reply has."""
 
     def __init__(self, send: Send, context: RequestContext):
@@ -116,35 +128,37 @@ class _Reply:
         await self._send(message)
 
 
-class KeyCheck:
-    """Lets nobody past without a key or a session, except to the few open paths, and says whose it was.
+class AuthenticationMiddleware:
+    """Authenticates by key or session, except on the few public paths, and stores the caller in the scope.
 
     A session opens the pages, and of the API the stream of events alone.
     """
 
-    def __init__(self, app: ASGIApp, registry: KeyRegistry, pages: ASGIApp, sessions: Sessions):
+    def __init__(self, app: ASGIApp, key_cache: ApiKeyCache, pages: ASGIApp, sessions: Sessions):
         self._app = app
-        self._registry = registry
+        self._key_cache = key_cache
         self._pages = pages
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS:
             # Most requests by far are for the API, and need no look at what else they say.
             if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
                 await self._page(scope, receive, send)
                 return
-            caller = scope["caller"] = self._caller(scope) or await self._listener(scope)
+            caller = scope["caller"] = self._caller(scope) or await self._session_caller(scope)
             if caller.limits.requests_per_minute is not None:
-                await self._count(caller)
+                await self._check_rate_limit(caller)
         await self._app(scope, receive, send)
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_open = is_open_page(scope["method"], scope["path"])
+        is_open = is_public_page(scope["method"], scope["path"])
         try:
-            caller = None if scope["path"].startswith(STATIC) else await self._enter(scope)
+            caller = (
+                None if scope["path"].startswith(STATIC_PREFIX) else await self._authenticate_session(scope)
+            )
             if caller is not None and not is_open:
-                await self._count(caller)
+                await self._check_rate_limit(caller)
         except (StoreUnavailable, TooManyRequests) as error:
             # Told by the page itself, so that it looks like one. What is for everybody stays so.
             scope["refusal"] = None if is_open else error
@@ -152,23 +166,23 @@ class KeyCheck:
             if caller is None and not is_open:
                 if not wants_html(scope):
                     raise Unauthorized("this page needs a session; sign in at /login with a browser")
-                await to_login(scope)(scope, receive, send)
+                await redirect_to_login(scope)(scope, receive, send)
                 return
         await self._pages(scope, receive, send)
 
-    async def _enter(self, scope: Scope) -> Caller | None:
+    async def _authenticate_session(self, scope: Scope) -> Caller | None:
         """Return who brings a session, if that and the key behind it are still good, and write both down."""
         session = await self._sessions.read(cookie_of(scope))
-        caller = None if session is None else self._registry.caller_by_id(session.key_id)
+        caller = None if session is None else self._key_cache.caller_by_key_id(session.key_id)
         if caller is not None:
             scope["session"], scope["caller"] = session, caller
         return caller
 
-    async def _listener(self, scope: Scope) -> Caller:
+    async def _session_caller(self, scope: Scope) -> Caller:
         """Return who listens with a session."""
-        caller = await self._enter(scope)
+        caller = await self._authenticate_session(scope)
         if caller is None:
-            raise _no_key()
+            raise _missing_key()
         return caller
 
     def _caller(self, scope: Scope) -> Caller | None:
@@ -181,21 +195,21 @@ class KeyCheck:
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
         # Of two, who knows which one the proxy before us has looked at?
         scheme, _, key = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
-        caller = self._registry.caller_with(key.strip())
+        caller = self._key_cache.authenticate(key.strip())
         if not sent and scope["path"] == SESSION_STREAM and scope["method"] == "GET":
             return None
         if caller is None or scheme.lower() != b"bearer":
-            raise _no_key()
+            raise _missing_key()
         return caller
 
-    async def _count(self, caller: Caller) -> None:
-        if wait_s := await self._registry.wait_s(caller):
+    async def _check_rate_limit(self, caller: Caller) -> None:
+        if wait_s := await self._key_cache.wait_s(caller):
             raise TooManyRequests(
                 f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
             )
 
 
-def _no_key() -> Unauthorized:
+def _missing_key() -> Unauthorized:
     return Unauthorized("send the header 'Authorization: Bearer <key>' with a key that this server knows")
 
 
@@ -205,9 +219,9 @@ def _read_headers(scope: Scope) -> tuple[str | None, str | None, bytes]:
     declared = b""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
-            request_id = request_id or sane(value)
+            request_id = request_id or sanitized_id(value)
         elif name == b"x-correlation-id":
-            correlation_id = correlation_id or sane(value)
+            correlation_id = correlation_id or sanitized_id(value)
         elif name == b"content-length":
             declared = value
     return request_id, correlation_id, declared

@@ -1,4 +1,4 @@
-"""What is written down of every request, and how where nobody provides a faster way."""
+"""The log line of every request, and how it is written where no faster logger is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 log = structlog.get_logger()
 
 
-class NoteRequest(Protocol):
+class RequestLogger(Protocol):
     """Writes one line about a request that has ended."""
 
     def __call__(

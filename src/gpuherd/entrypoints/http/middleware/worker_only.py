@@ -1,16 +1,19 @@
-"""The door of a worker: it tells how it is, and sends everything else to a replica that serves the API."""
+"""What a worker process serves.
+
+Its health and metrics; every other path is refused with a pointer to an API replica.
+"""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gpuherd.entrypoints.http.problems import problem, problem_response
+from gpuherd.entrypoints.problems import problem, problem_response
 
 SERVED = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 
 
-class WorkerDoor:
-    """Lets through what machines ask about this process."""
+class WorkerOnlyMiddleware:
+    """Passes on only what monitoring asks about this process."""
 
     def __init__(self, inside: ASGIApp):
         self._inside = inside

@@ -6,13 +6,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.describe_key import describe_entry
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.describe.key import describe_entry
 
 router = APIRouter(prefix="/api/audit", tags=["audit"])
 
-N_MAX = 2**53
+AUDIT_CURSOR_MAX = 2**53
 
 
 @router.get("")
@@ -20,7 +20,7 @@ async def list_entries(request: Request) -> Response:
     """List entries, newest first, or with `order=asc` oldest first. Each is sealed with the one before it."""
     query = Query(request)
     limit = query.limit()
-    cursor = query.whole_number("cursor", 0, N_MAX)
+    cursor = query.whole_number("cursor", 0, AUDIT_CURSOR_MAX)
     oldest_first = query.one_of("order", "asc", "desc") == "asc"
     query.only("limit", "cursor", "order")
     query.done()

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.entrypoints.http.access import caller_of
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.reading import read_optional_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.http.json_body import read_optional_object
+from gpuherd.entrypoints.replies import json_reply, plane_of
 
 router = APIRouter(prefix="/api/cache", tags=["cache"])
 
@@ -36,22 +36,22 @@ async def stats(request: Request) -> Response:
     """Show for each cache how much it holds and how often that helped."""
     # The ids are those of everybody's instances.
     with_ids = caller_of(request).sees_all
-    return json_reply(await plane_of(request).tend_caches.stats(with_ids=with_ids))
+    return json_reply(await plane_of(request).manage_caches.stats(with_ids=with_ids))
 
 
 @router.post("/clear", openapi_extra=CLEAR_SCHEMA)
 async def clear(request: Request) -> Response:
     """Forget everything, or what the cache `cacheName` holds."""
     name = _cache_name(await read_optional_object(request))
-    await note(request, "cache.clear", name or "all")
-    return json_reply({"cleared": plane_of(request).tend_caches.clear(name)})
+    await append_audit_record(request, "cache.clear", name or "all")
+    return json_reply({"cleared": plane_of(request).manage_caches.clear(name)})
 
 
 @router.post("/cleanup")
 async def cleanup(request: Request) -> Response:
     """Forget what is no longer fresh."""
-    await note(request, "cache.cleanup", "all")
-    return json_reply({"removed": await plane_of(request).tend_caches.cleanup()})
+    await append_audit_record(request, "cache.cleanup", "all")
+    return json_reply({"removed": await plane_of(request).manage_caches.cleanup()})
 
 
 def _cache_name(body: dict[str, Any]) -> str | None:

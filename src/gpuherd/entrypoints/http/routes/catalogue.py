@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.selection import named
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.describe_catalogue import describe_products, describe_region, describe_template
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.offer_ranking import offers_named
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.describe.catalogue import describe_products, describe_region, describe_template
 
 router = APIRouter(prefix="/api", tags=["catalogue"])
 
@@ -23,7 +23,7 @@ async def products(request: Request) -> Response:
     mode = query.choice("billingMode", BillingMode) or BillingMode.SPOT
     query.done()
     offers = await plane_of(request).catalogue.offers(mode)
-    found = describe_products(offers if name is None else named(offers, name), mode)
+    found = describe_products(offers if name is None else offers_named(offers, name), mode)
     return json_reply({"products": found, "total": len(found)})
 
 

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 router = APIRouter(prefix="/api/creates", tags=["creates"])
 
@@ -24,6 +24,8 @@ async def resume(request: Request) -> Response:
     """Allow creates again, after somebody has looked at why they were blocked."""
     plane = plane_of(request)
     blocked = await plane.flags.get(CREATES_BLOCKED)
-    deed = acting(request).does("creates.resume", "creates", plane.clock.now(), blocked or "")
-    await plane.flags.put(CREATES_BLOCKED, None, deed)
+    audit_record = acting_caller(request).audit_record(
+        "creates.resume", "creates", plane.clock.now(), blocked or ""
+    )
+    await plane.flags.put(CREATES_BLOCKED, None, audit_record)
     return json_reply({"blocked": None})

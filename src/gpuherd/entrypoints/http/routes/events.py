@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.entrypoints.http.access import caller_of
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.auth.sessions import Session
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import header, json_reply, plane_of
-from gpuherd.entrypoints.web.sessions import Session
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import header, json_reply, plane_of
 from gpuherd.ports.events import EventFilter
-from gpuherd.usecases.describe_events import describe_logged
-from gpuherd.usecases.event_stream import Reader
+from gpuherd.usecases.describe.event import describe_logged
+from gpuherd.usecases.events.event_stream import Reader
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api/events", tags=["events"])
 POSITION_MAX = 2**53
 LAST_EVENT_ID = b"last-event-id"
 # It may be signed out of in the very moment in which its stream opens. Browsers come back by themselves.
-SESSION_ASKED_AGAIN = timedelta(minutes=10)
+SESSION_RECHECK_INTERVAL = timedelta(minutes=10)
 
 
 @router.get("")
@@ -57,7 +57,7 @@ async def history(request: Request) -> Response:
         page = await log.after(min(since, await log.highest()), limit, wanted)
         found, next_cursor, last = page.events, None, page.position
     else:
-        # First, so that whoever goes on from it misses nothing.
+        # Read first, so that a client that resumes from it misses nothing.
         last = await log.newest()
         older = await log.before(last + 1 if before is None else before, limit + 1, wanted)
         found = older[:limit]
@@ -74,11 +74,11 @@ async def history(request: Request) -> Response:
 def _may_read(request: Request, session: Session | None) -> Callable[[], bool]:
     """Return what tells, again and again, whether the key is still good, and the session if there is one."""
     plane, key_id = plane_of(request), caller_of(request).key_id
-    until = None if session is None else min(session.expires_at, plane.clock.now() + SESSION_ASKED_AGAIN)
+    until = None if session is None else min(session.expires_at, plane.clock.now() + SESSION_RECHECK_INTERVAL)
 
     def may_read() -> bool:
         is_over = until is not None and plane.clock.now() >= until
-        return not is_over and plane.keys.registry.caller_by_id(key_id) is not None
+        return not is_over and plane.keys.key_cache.caller_by_key_id(key_id) is not None
 
     return may_read
 

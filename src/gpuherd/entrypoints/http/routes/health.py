@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import KeyRefused, StoreUnavailable
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 router = APIRouter(tags=["health"])
 
 # A job that is due for longer than this means that the workers do not keep up.
-LATE_S = 30.0
+QUEUE_LAG_MAX_S = 30.0
 
 
 @router.get("/livez")
@@ -50,7 +50,7 @@ async def health(request: Request) -> Response:
         "novita": await _novita(plane),
         "database": database,
         "queue": {
-            "status": "up" if stats.oldest_due_s < LATE_S else "late",
+            "status": "up" if stats.oldest_due_s < QUEUE_LAG_MAX_S else "late",
             "oldestDueSeconds": round(stats.oldest_due_s, 3),
         },
     }
@@ -74,7 +74,7 @@ def _by_role(plane: Plane) -> dict[str, int]:
 
 async def _database(plane: Plane) -> dict[str, Any]:
     try:
-        await plane.sightings.last_list()
+        await plane.observations.last_list()
     except StoreUnavailable:
         return {"status": "down"}
     return {"status": "up"}
@@ -82,7 +82,7 @@ async def _database(plane: Plane) -> dict[str, Any]:
 
 async def _novita(plane: Plane) -> dict[str, Any]:
     breaker, trouble = plane.breaker_state(), plane.cloud_trouble()
-    seen = await plane.sightings.last_list()
+    seen = await plane.observations.last_list()
     return {
         # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
         "status": "up" if breaker == "CLOSED" and trouble != KeyRefused.code else "down",

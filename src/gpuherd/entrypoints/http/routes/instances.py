@@ -6,19 +6,19 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.instance import Status
-from gpuherd.domain.waiting import WaitFor
-from gpuherd.entrypoints.http.access import acting, caller_of, require_scope
-from gpuherd.entrypoints.http.idempotency import REPLAYED, claim_of
-from gpuherd.entrypoints.http.launch_body import LaunchBody, parse_launch
-from gpuherd.entrypoints.http.long_poll import NOBODY_LISTENS, while_listening
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.reading import read_object
-from gpuherd.entrypoints.http.replies import bytes_reply, json_reply, plane_of
-from gpuherd.ports.store import InstanceQuery
-from gpuherd.usecases.describe import describe, describe_event
-from gpuherd.usecases.read_instance import WAIT_MAX_S
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
+from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
+from gpuherd.entrypoints.http.schemas.launch import LaunchBody, parse_launch
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
+from gpuherd.ports.instances import InstanceQuery
+from gpuherd.usecases.describe.instance import describe, describe_event
+from gpuherd.usecases.instances.read import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
@@ -40,11 +40,11 @@ async def launch(request: Request) -> Response:
     """Accept a wish. The machine is rented in the background; follow `Location` or give a `webhookUrl`."""
     plane = plane_of(request)
     body = await read_object(request)
-    claim, caller = claim_of(request.scope, body), acting(request)
+    claim, caller = claim_of(request.scope, body), acting_caller(request)
     launched = await plane.launch_instance(parse_launch(body, plane.targets, claim=claim, caller=caller))
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
-        headers[REPLAYED] = "true"
+        headers[REPLAYED_HEADER] = "true"
     return json_reply(describe(launched.instance), status=201, headers=headers)
 
 
@@ -96,9 +96,9 @@ async def show(id_or_name: str, request: Request) -> Response:
     query.done()
     if what is None:
         return bytes_reply(await reader.details(id_or_name, caller))
-    waited = await while_listening(request, reader.wait_for(id_or_name, what, timeout_s, caller))
+    waited = await until_disconnect(request, reader.wait_for(id_or_name, what, timeout_s, caller))
     if waited is None:
-        return Response(status_code=NOBODY_LISTENS)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     details, timed_out = waited
     return bytes_reply(details, headers={"X-Wait-Timed-Out": "true"} if timed_out else None)
 
@@ -117,4 +117,4 @@ async def attempts(id_or_name: str, request: Request) -> Response:
     """Return why it is as it is: offers weighed, tried and refused, what is waited for, and the story."""
     plane = plane_of(request)
     instance = await plane.find_instance(id_or_name, caller_of(request))
-    return json_reply(await plane.tell_why(instance))
+    return json_reply(await plane.explain_instance(instance))

@@ -6,13 +6,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.access import acting, caller_of
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.job_book import JobQuery
-from gpuherd.usecases.describe import describe_job
+from gpuherd.ports.jobs import JobQuery
+from gpuherd.usecases.describe.instance import describe_job
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -49,13 +49,13 @@ async def stats(request: Request) -> Response:
 @router.post("/{job_id}/retry", status_code=202)
 async def retry(job_id: str, request: Request) -> Response:
     """Give a failed job another round of tries."""
-    plane, caller = plane_of(request), acting(request)
-    job = await plane.look_up.job(job_id, caller)
-    await note(request, "job.retry", job_id, before=job.status.value)
+    plane, caller = plane_of(request), acting_caller(request)
+    job = await plane.lookup.job(job_id, caller)
+    await append_audit_record(request, "job.retry", job_id, before=job.status.value)
     return json_reply(describe_job(await plane.retry_job(job_id)), status=202)
 
 
 @router.get("/{job_id}")
 async def show(job_id: str, request: Request) -> Response:
     """Return one job."""
-    return json_reply(describe_job(await plane_of(request).look_up.job(job_id, caller_of(request))))
+    return json_reply(describe_job(await plane_of(request).lookup.job(job_id, caller_of(request))))

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.key_body import KEY_SCHEMA, parse_key
-from gpuherd.entrypoints.http.reading import read_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.describe_key import describe_key
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.schemas.keys import KEY_SCHEMA, parse_key
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.describe.key import describe_key
 
 router = APIRouter(prefix="/api/keys", tags=["keys"])
 
@@ -21,7 +21,7 @@ async def add(request: Request) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
     wanted = parse_key(await read_object(request), now)
-    made = await plane.keys.manage.add(wanted, acting(request))
+    made = await plane.keys.manage.add(wanted, acting_caller(request))
     body = {**describe_key(made.key, now), "key": made.secret.reveal()}
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
 
@@ -31,7 +31,7 @@ async def list_keys(request: Request) -> Response:
     """List the keys, oldest first, revoked ones too. The admin key of the settings is not among them."""
     plane = plane_of(request)
     now = plane.clock.now()
-    found = [describe_key(it, now) for it in await plane.keys.manage.everyone()]
+    found = [describe_key(it, now) for it in await plane.keys.manage.list_all()]
     return json_reply({"keys": found, "total": len(found)})
 
 
@@ -46,5 +46,5 @@ async def show(key_id: str, request: Request) -> Response:
 async def revoke(key_id: str, request: Request) -> Response:
     """Revoke a key, at once. What it has rented goes on; only admins see that from now on."""
     plane = plane_of(request)
-    revoked = await plane.keys.manage.revoke(key_id, acting(request))
+    revoked = await plane.keys.manage.revoke(key_id, acting_caller(request))
     return json_reply(describe_key(revoked, plane.clock.now()))

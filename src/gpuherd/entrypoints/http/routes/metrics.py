@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.replies import plane_of
 
 router = APIRouter(tags=["health"])
 

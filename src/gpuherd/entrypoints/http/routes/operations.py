@@ -8,9 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.caller import Caller
-from gpuherd.entrypoints.http.access import acting, caller_of
-from gpuherd.entrypoints.http.goal_body import (
+from gpuherd.domain.access.caller import Caller
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
+from gpuherd.entrypoints.http.json_body import read_optional_object
+from gpuherd.entrypoints.http.schemas.goals import (
     GOAL_BY_NAME_SCHEMA,
     GOAL_SCHEMA,
     START_BY_NAME_SCHEMA,
@@ -18,12 +20,10 @@ from gpuherd.entrypoints.http.goal_body import (
     parse_goal,
     parse_start,
 )
-from gpuherd.entrypoints.http.idempotency import REPLAYED, claim_of
-from gpuherd.entrypoints.http.reading import read_optional_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.ports.store import Claim
-from gpuherd.usecases.change_goal import Accepted
-from gpuherd.usecases.describe import describe_operation, iso
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.usecases.describe.instance import describe_operation, iso
+from gpuherd.usecases.instances.change_goal import AcceptedGoal
 
 router = APIRouter(tags=["operations"])
 
@@ -40,7 +40,7 @@ async def stop_by_name(request: Request) -> Response:
     body = await read_optional_object(request)
     name = parse_goal(body, by_name=True).instance_name
     return accepted(
-        await plane_of(request).change_goal.stop(name or "", by_name=True, **_asked(request, body))
+        await plane_of(request).change_goal.stop(name or "", by_name=True, **_request_origin(request, body))
     )
 
 
@@ -50,7 +50,7 @@ async def delete_by_name(request: Request) -> Response:
     body = await read_optional_object(request)
     name = parse_goal(body, by_name=True).instance_name
     return accepted(
-        await plane_of(request).change_goal.delete(name or "", by_name=True, **_asked(request, body))
+        await plane_of(request).change_goal.delete(name or "", by_name=True, **_request_origin(request, body))
     )
 
 
@@ -65,7 +65,7 @@ async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
     body = await read_optional_object(request)
     parse_goal(body, by_name=False)
-    return accepted(await plane_of(request).change_goal.stop(id_or_name, **_asked(request, body)))
+    return accepted(await plane_of(request).change_goal.stop(id_or_name, **_request_origin(request, body)))
 
 
 @router.delete("/api/instances/{id_or_name}", status_code=202, openapi_extra=GOAL_SCHEMA)
@@ -73,14 +73,14 @@ async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
     body = await read_optional_object(request)
     parse_goal(body, by_name=False)
-    return accepted(await plane_of(request).change_goal.delete(id_or_name, **_asked(request, body)))
+    return accepted(await plane_of(request).change_goal.delete(id_or_name, **_request_origin(request, body)))
 
 
 @router.get("/api/operations/{operation_id}")
 async def show(operation_id: str, request: Request) -> Response:
     """Return an operation with its phases and times."""
-    look_up = plane_of(request).look_up
-    operation, instance_id = await look_up.operation(operation_id, caller_of(request))
+    lookup = plane_of(request).lookup
+    operation, instance_id = await lookup.operation(operation_id, caller_of(request))
     return json_reply(describe_operation(operation, instance_id))
 
 
@@ -95,23 +95,23 @@ async def _start(request: Request, id_or_name: str | None) -> Response:
             health_check=body.health_check,
             webhook_url=body.webhook_url,
             by_name=by_name,
-            **_asked(request, raw),
+            **_request_origin(request, raw),
         )
     )
 
 
-class _Asked(TypedDict):
+class _RequestOrigin(TypedDict):
     """Who asks, and by which word of his own he knows the request."""
 
     caller: Caller
-    claim: Claim | None
+    claim: IdempotencyClaim | None
 
 
-def _asked(request: Request, body: dict[str, Any]) -> _Asked:
-    return {"caller": acting(request), "claim": claim_of(request.scope, body)}
+def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
+    return {"caller": acting_caller(request), "claim": claim_of(request.scope, body)}
 
 
-def accepted(it: Accepted) -> Response:
+def accepted(it: AcceptedGoal) -> Response:
     """Return that the goal is written down, and where to follow it."""
     instance, operation = it.instance, it.operation
     answer: dict[str, Any] = {
@@ -126,5 +126,5 @@ def accepted(it: Accepted) -> Response:
     }
     headers = {"Location": f"/api/operations/{operation.id}"}
     if it.replayed:
-        headers[REPLAYED] = "true"
+        headers[REPLAYED_HEADER] = "true"
     return json_reply(answer, status=202, headers=headers)

@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.orphan import Orphan, OrphanVerdict
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.reading import read_optional_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
-from gpuherd.usecases.describe import describe
-from gpuherd.usecases.describe_orphan import describe_ledger, describe_orphan
+from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.http.json_body import read_optional_object
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 router = APIRouter(prefix="/api/orphans", tags=["orphans"])
 
@@ -39,9 +39,9 @@ async def resume(request: Request) -> Response:
     """Let surplus machines be removed again, those first that were held back, after somebody has looked."""
     await _no_body(request)
     plane = plane_of(request)
-    caller, now = acting(request), plane.clock.now()
-    deed = caller.does("orphan.resume", "collector", now)
-    released = await plane.orphans.collect.resume(caller.key_id, deed)
+    caller, now = acting_caller(request), plane.clock.now()
+    audit_record = caller.audit_record("orphan.resume", "collector", now)
+    released = await plane.orphans.collect.resume(caller.key_id, audit_record)
     return json_reply({"braked": None, "released": [describe_orphan(it, now) for it in released]})
 
 
@@ -57,7 +57,7 @@ async def show(cloud_id: str, request: Request) -> Response:
 async def adopt(cloud_id: str, request: Request) -> Response:
     """Make it an instance; its name in the cloud stays. To adopt it again returns the same instance."""
     await _no_body(request)
-    instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting(request))
+    instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting_caller(request))
     headers = {"Location": f"/api/instances/{instance.id}"}
     return json_reply(describe(instance), status=201 if is_new else 200, headers=headers)
 
@@ -66,14 +66,18 @@ async def adopt(cloud_id: str, request: Request) -> Response:
 async def stop(cloud_id: str, request: Request) -> Response:
     """Stop it; its disk stays."""
     await _no_body(request)
-    return _ordered(request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting(request)))
+    return _ordered(
+        request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting_caller(request))
+    )
 
 
 @router.post("/{cloud_id}/delete", status_code=202)
 async def delete(cloud_id: str, request: Request) -> Response:
     """Remove it with all its data. Repeated until the cloud proves that it is gone."""
     await _no_body(request)
-    return _ordered(request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting(request)))
+    return _ordered(
+        request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting_caller(request))
+    )
 
 
 def _ordered(request: Request, orphan: Orphan) -> Response:
@@ -84,7 +88,7 @@ def _ordered(request: Request, orphan: Orphan) -> Response:
 
 
 async def _no_body(request: Request) -> None:
-    """Refuse fields: whoever sends some expects something that would not happen."""
+    """Refuse fields: a client that sends some expects something that would not happen."""
     unknown = await read_optional_object(request)
     problems = [FieldProblem(it, "UNKNOWN_FIELD", f"there is no field {it!r} here") for it in unknown]
     if problems:

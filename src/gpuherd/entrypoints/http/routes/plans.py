@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.access import caller_of
-from gpuherd.entrypoints.http.launch_body import PlanBody, parse_plan
-from gpuherd.entrypoints.http.reading import read_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.usecases.describe_plan import describe_plan
+from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.schemas.launch import PlanBody, parse_plan
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.usecases.describe.plan import describe_plan
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.replies import json_reply, plane_of
 
 router = APIRouter(prefix="/api/sync", tags=["instances"])
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/api/sync", tags=["instances"])
 @router.post("")
 async def sync(request: Request) -> Response:
     """List the cloud's machines once and let what we remember follow."""
-    await note(request, "cloud.sync", "cloud")
+    await append_audit_record(request, "cloud.sync", "cloud")
     look = await plane_of(request).sync_cloud()
     return json_reply(
         {

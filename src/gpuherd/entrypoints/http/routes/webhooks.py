@@ -8,25 +8,25 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.api_key import Scope
-from gpuherd.domain.events import WEBHOOK_TYPES
-from gpuherd.domain.redaction import without_query
-from gpuherd.entrypoints.http.access import acting, caller_of, require_scope
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.reading import read_object
-from gpuherd.entrypoints.http.replies import json_reply, plane_of
-from gpuherd.entrypoints.http.webhook_bodies import parse_endpoint, parse_replay, parse_test
-from gpuherd.entrypoints.plane import Webhooks
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.instance.events import WEBHOOK_TYPES
+from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
+from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.http.schemas.webhooks import parse_endpoint, parse_replay, parse_test
+from gpuherd.entrypoints.plane import WebhookServices
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
-from gpuherd.usecases.describe import iso
-from gpuherd.usecases.describe_webhooks import (
+from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.describe.webhook import (
     describe_delivery,
     describe_delivery_fully,
     describe_endpoint,
-    describe_tried,
+    describe_test_result,
 )
-from gpuherd.usecases.manage_endpoints import Keyed
+from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
 
@@ -53,7 +53,7 @@ REPLAY_SCHEMA = _schema(
 TEST_SCHEMA = _schema([], url=_TEXT, endpointId=_TEXT)
 
 
-def _webhooks(request: Request) -> Webhooks:
+def _webhooks(request: Request) -> WebhookServices:
     return plane_of(request).webhooks
 
 
@@ -61,7 +61,7 @@ def _webhooks(request: Request) -> Webhooks:
 async def list_endpoints(request: Request) -> Response:
     """List the endpoints, oldest first."""
     manage = _webhooks(request).endpoints
-    found = [describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in await manage.everyone()]
+    found = [describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in await manage.list_all()]
     return json_reply({"endpoints": found, "total": len(found)})
 
 
@@ -69,7 +69,7 @@ async def list_endpoints(request: Request) -> Response:
 async def add_endpoint(request: Request) -> Response:
     """Make an endpoint. Its secret is in this reply and in no other."""
     wanted = parse_endpoint(await read_object(request), plane_of(request).targets)
-    manage, caller = _webhooks(request).endpoints, acting(request)
+    manage, caller = _webhooks(request).endpoints, acting_caller(request)
     made = await manage.add(wanted.url, wanted.events, wanted.label, caller=caller)
     headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
     return _keyed_reply(made, status=201, headers=headers)
@@ -86,20 +86,20 @@ async def show_endpoint(endpoint_id: str, request: Request) -> Response:
 @router.delete("/endpoints/{endpoint_id}")
 async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
     """Remove an endpoint; what is still on its way there becomes a dead letter."""
-    await _webhooks(request).endpoints.remove(endpoint_id, caller=acting(request))
+    await _webhooks(request).endpoints.remove(endpoint_id, caller=acting_caller(request))
     return json_reply({"id": endpoint_id, "removed": True})
 
 
 @router.post("/endpoints/{endpoint_id}/rotate")
 async def rotate_secret(endpoint_id: str, request: Request) -> Response:
     """Give an endpoint a new secret; for 24 hours the old one signs too."""
-    return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting(request)))
+    return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting_caller(request)))
 
 
 @router.post("/endpoints/{endpoint_id}/enable")
 async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
     """Switch an endpoint on again, for example after it said 410."""
-    enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting(request))
+    enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting_caller(request))
     return json_reply(describe_endpoint(enabled))
 
 
@@ -126,15 +126,15 @@ async def list_deliveries(request: Request) -> Response:
 @router.get("/deliveries/{delivery_id}")
 async def show_delivery(delivery_id: str, request: Request) -> Response:
     """Return one delivery with its latest tries and what it says."""
-    found = await plane_of(request).look_up.delivery(delivery_id, caller_of(request))
+    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
     return json_reply(describe_delivery_fully(found))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
 async def replay_one(delivery_id: str, request: Request) -> Response:
     """Send one delivery again: the same id, the same bytes, a new time and signature."""
-    found = await plane_of(request).look_up.delivery(delivery_id, caller_of(request))
-    await note(request, "delivery.replay", delivery_id, before=found.state.value)
+    found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
+    await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
     return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
 
 
@@ -145,7 +145,9 @@ async def replay_all(request: Request) -> Response:
     webhooks = _webhooks(request)
     if wish.endpoint_id is not None:
         await webhooks.endpoints.get(wish.endpoint_id)
-    await note(request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}")
+    await append_audit_record(
+        request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}"
+    )
     count = await webhooks.replay.since(wish.since, wish.state, wish.endpoint_id)
     return json_reply({"count": count}, status=202)
 
@@ -157,13 +159,15 @@ async def test(request: Request) -> Response:
     if endpoint_id:
         # Endpoints are for admins, all about them.
         require_scope(request, Scope.ADMIN)
-    await note(request, "webhook.test", without_query(url) if url else endpoint_id or "")
+    await append_audit_record(request, "webhook.test", redact_query(url) if url else endpoint_id or "")
     tester = _webhooks(request).test
     tried = await tester.url(url) if url else await tester.endpoint(endpoint_id or "")
-    return json_reply(describe_tried(tried))
+    return json_reply(describe_test_result(tried))
 
 
-def _keyed_reply(made: Keyed, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _keyed_reply(
+    made: EndpointWithSecret, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     # No proxy and no browser shall keep a secret.
     headers = {"Cache-Control": "no-store", **(headers or {})}
     body = {**describe_endpoint(made.endpoint), "secret": made.secret.reveal()}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.health import HealthCheck
-from gpuherd.domain.networks import TargetPolicy
-from gpuherd.entrypoints.http.launch_body import read_health_check, webhook_problems
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.entrypoints.http.schemas.launch import read_health_check, webhook_problems
 
 START_FIELDS = frozenset({"instanceName", "healthCheck", "healthCheckConfig", "targetPort", "webhookUrl"})
 OTHER_FIELDS = frozenset({"instanceName"})
@@ -43,7 +43,7 @@ class GoalBody:
     webhook_url: str | None = None
 
 
-def parse_start(body: dict[str, Any], targets: TargetPolicy, *, by_name: bool) -> GoalBody:
+def parse_start(body: dict[str, Any], targets: EgressPolicy, *, by_name: bool) -> GoalBody:
     """Return how to start, or every problem that the body has."""
     problems = [*_unknown(body, START_FIELDS), *_name_problems(body, by_name)]
     problems += webhook_problems(body.get("webhookUrl"), targets)

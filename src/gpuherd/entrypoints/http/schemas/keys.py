@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from gpuherd.domain.api_key import NO_LIMITS, Limits, Scope
-from gpuherd.entrypoints.http.webhook_bodies import Body
-from gpuherd.usecases.manage_keys import NewKey
+from gpuherd.domain.access.api_key import NO_LIMITS, Limits, Scope
+from gpuherd.entrypoints.http.schemas.webhooks import BodyReader
+from gpuherd.usecases.access.manage_keys import KeyRequest
 
 KEY_SCHEMA = {
     "requestBody": {
@@ -48,10 +48,10 @@ COUNT_MAX = 1_000_000
 USD_MAX = Decimal(1_000_000)
 
 
-def parse_key(values: Mapping[str, Any], now: datetime) -> NewKey:
+def parse_key(values: Mapping[str, Any], now: datetime) -> KeyRequest:
     """Return the key that is asked for."""
-    body = Body(values, "label", "scopes", "expiresAt", "limits")
-    wanted = NewKey(
+    body = BodyReader(values, "label", "scopes", "expiresAt", "limits")
+    wanted = KeyRequest(
         scopes=_scopes(body, values.get("scopes")),
         label=body.label(),
         expires_at=_expires_at(body, values.get("expiresAt"), now),
@@ -61,17 +61,17 @@ def parse_key(values: Mapping[str, Any], now: datetime) -> NewKey:
     return wanted
 
 
-def _scopes(body: Body, value: Any) -> tuple[Scope, ...]:
+def _scopes(body: BodyReader, value: Any) -> tuple[Scope, ...]:
     known = {it.value: it for it in Scope}
     if not isinstance(value, list) or not value or not all(isinstance(it, str) for it in value):
         value = [""]
     if any(it not in known for it in value):
-        body.complain("scopes", "INVALID_SCOPES", f"must be a list of some of: {', '.join(known)}")
+        body.add_problem("scopes", "INVALID_SCOPES", f"must be a list of some of: {', '.join(known)}")
         return (Scope.READ,)
     return tuple(it for name, it in known.items() if name in value)
 
 
-def _expires_at(body: Body, value: Any, now: datetime) -> datetime | None:
+def _expires_at(body: BodyReader, value: Any, now: datetime) -> datetime | None:
     if value is None:
         return None
     try:
@@ -83,20 +83,20 @@ def _expires_at(body: Body, value: Any, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         pass
     message = "must be a time to come in ISO 8601, like 2027-01-31T12:00:00Z"
-    body.complain("expiresAt", "INVALID_EXPIRES_AT", message)
+    body.add_problem("expiresAt", "INVALID_EXPIRES_AT", message)
     return None
 
 
-def _limits(body: Body, value: Any) -> Limits:
+def _limits(body: BodyReader, value: Any) -> Limits:
     if value is None:
         return NO_LIMITS
     if not isinstance(value, dict):
-        body.complain("limits", "INVALID_LIMITS", "must be an object")
+        body.add_problem("limits", "INVALID_LIMITS", "must be an object")
         return NO_LIMITS
     for name in value:
         if name not in LIMITS:
             # A misspelt limit is none.
-            body.complain(f"limits.{name[:50]}", "UNKNOWN_FIELD", f"is not known; there are: {LIMITS}")
+            body.add_problem(f"limits.{name[:50]}", "UNKNOWN_FIELD", f"is not known; there are: {LIMITS}")
     return Limits(
         requests_per_minute=_count(body, value, "requestsPerMinute", 1),
         max_gpus=_count(body, value, "maxGpus", 0),
@@ -104,18 +104,18 @@ def _limits(body: Body, value: Any) -> Limits:
     )
 
 
-def _count(body: Body, limits: dict[str, Any], name: str, low: int) -> int | None:
+def _count(body: BodyReader, limits: dict[str, Any], name: str, low: int) -> int | None:
     value = limits.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= COUNT_MAX:
         message = f"must be a whole number from {low} to {COUNT_MAX}"
-        body.complain(f"limits.{name}", "INVALID_LIMITS", message)
+        body.add_problem(f"limits.{name}", "INVALID_LIMITS", message)
         return None
     return value
 
 
-def _usd(body: Body, value: Any) -> Decimal | None:
+def _usd(body: BodyReader, value: Any) -> Decimal | None:
     if value is None:
         return None
     try:
@@ -126,5 +126,5 @@ def _usd(body: Body, value: Any) -> Decimal | None:
     except InvalidOperation:
         pass
     message = f"must be an amount in USD from 0 to {USD_MAX}, like 1.50"
-    body.complain("limits.maxHourlyUsd", "INVALID_LIMITS", message)
+    body.add_problem("limits.maxHourlyUsd", "INVALID_LIMITS", message)
     return None

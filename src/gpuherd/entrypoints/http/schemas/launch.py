@@ -20,20 +20,19 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from gpuherd.domain.caller import HOUSE, Caller
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.tag import SEPARATOR
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.health import HealthCheck, parse_health_check
-from gpuherd.domain.instance import OnFailure, Optimize, Wish
-from gpuherd.domain.networks import BlockedTarget, TargetPolicy
-from gpuherd.domain.offer import BillingMode
-from gpuherd.domain.tag import SEPARATOR
-from gpuherd.domain.targets import check_url
-from gpuherd.ports.store import Claim
-from gpuherd.usecases.launch_instance import LaunchRequest
+from gpuherd.domain.instance.health_check import HealthCheck, parse_health_check
+from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
+from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_url
+from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.usecases.instances.launch import LaunchRequest
 
 # A week.
-WAIT_MAX_S = 604_800
-CODES = {
+CAPACITY_WAIT_MAX_S = 604_800
+FIELD_CODES = {
     "name": "INVALID_INSTANCE_NAME",
     "productName": "INVALID_PRODUCT_NAME",
     "templateId": "INVALID_TEMPLATE_ID",
@@ -114,7 +113,7 @@ class WaitForCapacity(BaseModel):
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
 
-    seconds: Annotated[StrictInt, Field(ge=1, le=WAIT_MAX_S)]
+    seconds: Annotated[StrictInt, Field(ge=1, le=CAPACITY_WAIT_MAX_S)]
 
 
 class LaunchBody(BaseModel):
@@ -150,13 +149,16 @@ class PlanBody(LaunchBody):
     name: Name = "plan"
 
 
-def parse_plan(body: dict[str, Any], targets: TargetPolicy, caller: Caller) -> LaunchRequest:
+def parse_plan(body: dict[str, Any], targets: EgressPolicy, caller: Caller) -> LaunchRequest:
     """Return what a plan is asked for, or every problem that the body has."""
     return parse_launch({"name": PlanBody.model_fields["name"].default, **body}, targets, caller=caller)
 
 
 def parse_launch(
-    body: dict[str, Any], targets: TargetPolicy, claim: Claim | None = None, caller: Caller = HOUSE
+    body: dict[str, Any],
+    targets: EgressPolicy,
+    claim: IdempotencyClaim | None = None,
+    caller: Caller = SYSTEM_CALLER,
 ) -> LaunchRequest:
     """Return what is asked for, or every problem that the body has."""
     problems = webhook_problems(body.get("webhookUrl"), targets)
@@ -203,14 +205,16 @@ def read_health_check(value: Any, field: str) -> tuple[HealthCheck | None, list[
         return None, list(invalid.problems)
 
 
-def webhook_problems(url: Any, targets: TargetPolicy) -> list[FieldProblem]:
+def webhook_problems(url: Any, targets: EgressPolicy) -> list[FieldProblem]:
     """Return why webhooks cannot be sent there."""
     if not isinstance(url, str):
         return []
     try:
         check_url(url, targets)
     except BlockedTarget as blocked:
-        return [FieldProblem("webhookUrl", CODES["webhookUrl"], f"webhookUrl cannot be used: {blocked}")]
+        return [
+            FieldProblem("webhookUrl", FIELD_CODES["webhookUrl"], f"webhookUrl cannot be used: {blocked}")
+        ]
     return []
 
 
@@ -220,6 +224,6 @@ def _problem(error: Any) -> FieldProblem:
     if error["type"] == "extra_forbidden":
         return FieldProblem(field, "UNKNOWN_FIELD", f"there is no field {field!r}")
     if error["type"] == "missing":
-        return FieldProblem(field, CODES.get(field, "VALIDATION_ERROR"), f"{field} is required")
+        return FieldProblem(field, FIELD_CODES.get(field, "VALIDATION_ERROR"), f"{field} is required")
     message = str(error["msg"]).removeprefix("Value error, ")
-    return FieldProblem(field, CODES.get(field, "VALIDATION_ERROR"), f"{'.'.join(path)}: {message}")
+    return FieldProblem(field, FIELD_CODES.get(field, "VALIDATION_ERROR"), f"{'.'.join(path)}: {message}")

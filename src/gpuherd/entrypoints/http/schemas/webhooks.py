@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.domain.events import WEBHOOK_TYPES
-from gpuherd.domain.networks import BlockedTarget, TargetPolicy
-from gpuherd.domain.targets import check_url
+from gpuherd.domain.instance.events import WEBHOOK_TYPES
+from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_url
 from gpuherd.ports.webhooks import DeliveryFilter
 
 LABEL_MAX_CHARS = 100
@@ -27,7 +26,7 @@ class NewEndpoint:
 
 
 @dataclass(frozen=True)
-class ReplayWish:
+class ReplayRequest:
     """What to replay."""
 
     since: datetime
@@ -35,7 +34,7 @@ class ReplayWish:
     endpoint_id: str | None
 
 
-class Body:
+class BodyReader:
     """Reads fields one by one and collects what is wrong with them."""
 
     def __init__(self, values: Mapping[str, Any], *known: str):
@@ -46,13 +45,13 @@ class Body:
             if name not in known
         ]
 
-    def url(self, name: str, targets: TargetPolicy) -> str:
+    def url(self, name: str, targets: EgressPolicy) -> str:
         value = self.text(name, "INVALID_WEBHOOK_URL", required=True)
         try:
             if value is not None:
                 check_url(value, targets)
         except BlockedTarget as blocked:
-            self.complain(name, "INVALID_WEBHOOK_URL", f"cannot be used: {blocked}")
+            self.add_problem(name, "INVALID_WEBHOOK_URL", f"cannot be used: {blocked}")
         return value or ""
 
     def text(self, name: str, code: str, *, required: bool = False) -> str | None:
@@ -60,7 +59,7 @@ class Body:
         if value is None and not required:
             return None
         if not isinstance(value, str) or not value.strip():
-            self.complain(name, code, "must be a text that is not blank")
+            self.add_problem(name, code, "must be a text that is not blank")
             return None
         return value
 
@@ -69,7 +68,7 @@ class Body:
         odd = any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value)
         if odd or len(value) > LABEL_MAX_CHARS:
             message = f"must have at most {LABEL_MAX_CHARS} characters and no control characters"
-            self.complain("label", "INVALID_LABEL", message)
+            self.add_problem("label", "INVALID_LABEL", message)
         return value.strip()
 
     def events(self) -> tuple[str, ...]:
@@ -78,7 +77,7 @@ class Body:
             return ()
         if not isinstance(value, list) or not value or not all(it in WEBHOOK_TYPES for it in map(str, value)):
             known = ", ".join(sorted(WEBHOOK_TYPES))
-            self.complain("events", "INVALID_EVENTS", f"must be a list of some of these types: {known}")
+            self.add_problem("events", "INVALID_EVENTS", f"must be a list of some of these types: {known}")
             return ()
         return tuple(sorted(set(value)))
 
@@ -90,17 +89,17 @@ class Body:
                 return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-        self.complain("since", "INVALID_SINCE", "must be a time in ISO 8601, like 2026-01-31T12:00:00Z")
+        self.add_problem("since", "INVALID_SINCE", "must be a time in ISO 8601, like 2026-01-31T12:00:00Z")
         return datetime.max.replace(tzinfo=UTC)
 
     def state(self) -> DeliveryFilter:
         value = self._values.get("state", DeliveryFilter.FAILED.value)
         if value not in (DeliveryFilter.FAILED.value, DeliveryFilter.DEAD.value):
-            self.complain("state", "INVALID_STATE", "must be failed or dead")
+            self.add_problem("state", "INVALID_STATE", "must be failed or dead")
             return DeliveryFilter.FAILED
         return DeliveryFilter(value)
 
-    def complain(self, name: str, code: str, message: str) -> None:
+    def add_problem(self, name: str, code: str, message: str) -> None:
         self._problems.append(FieldProblem(name, code, f"{name} {message}"))
 
     def done(self) -> None:
@@ -109,27 +108,27 @@ class Body:
             raise InvalidRequest(self._problems)
 
 
-def parse_endpoint(values: Mapping[str, Any], targets: TargetPolicy) -> NewEndpoint:
+def parse_endpoint(values: Mapping[str, Any], targets: EgressPolicy) -> NewEndpoint:
     """Return the endpoint that is asked for."""
-    body = Body(values, "url", "events", "label")
+    body = BodyReader(values, "url", "events", "label")
     wanted = NewEndpoint(body.url("url", targets), body.events(), body.label())
     body.done()
     return wanted
 
 
-def parse_replay(values: Mapping[str, Any]) -> ReplayWish:
+def parse_replay(values: Mapping[str, Any]) -> ReplayRequest:
     """Return what is to be replayed."""
-    body = Body(values, "since", "state", "endpointId")
-    wish = ReplayWish(body.since(), body.state(), body.text("endpointId", "INVALID_ENDPOINT_ID"))
+    body = BodyReader(values, "since", "state", "endpointId")
+    wish = ReplayRequest(body.since(), body.state(), body.text("endpointId", "INVALID_ENDPOINT_ID"))
     body.done()
     return wish
 
 
-def parse_test(values: Mapping[str, Any], targets: TargetPolicy) -> tuple[str | None, str | None]:
+def parse_test(values: Mapping[str, Any], targets: EgressPolicy) -> tuple[str | None, str | None]:
     """Return the URL or the id of the endpoint that is to be tested."""
-    body = Body(values, "url", "endpointId")
+    body = BodyReader(values, "url", "endpointId")
     if ("url" in values) == ("endpointId" in values):
-        body.complain("url", "INVALID_WEBHOOK_URL", "or endpointId must be given, not both")
+        body.add_problem("url", "INVALID_WEBHOOK_URL", "or endpointId must be given, not both")
         body.done()
     by_url = "url" in values
     url = body.url("url", targets) if by_url else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.audit import N_MAX
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import plane_of
-from gpuherd.entrypoints.web.instances import next_page, without_blanks
+from gpuherd.entrypoints.http.routes.audit import AUDIT_CURSOR_MAX
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 
@@ -18,7 +18,7 @@ LIMIT = 50
 async def show(request: Request) -> Response:
     """Show the end of the log."""
     query = Query(without_blanks(request))
-    cursor = query.whole_number("cursor", 0, N_MAX)
+    cursor = query.whole_number("cursor", 0, AUDIT_CURSOR_MAX)
     query.done()
     found = await plane_of(request).keys.audit.page(LIMIT, cursor)
     following = None if found.next_cursor is None else str(found.next_cursor)

@@ -8,16 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.events import WEBHOOK_TYPES
-from gpuherd.domain.redaction import without_query
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.replies import plane_of
-from gpuherd.entrypoints.http.webhook_bodies import parse_endpoint
+from gpuherd.domain.instance.events import WEBHOOK_TYPES
+from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.http.schemas.webhooks import parse_endpoint
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.wish_form import problems_by_field
-from gpuherd.usecases.manage_endpoints import Keyed
+from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 
 
 async def show(request: Request) -> Response:
@@ -34,28 +34,28 @@ async def add(request: Request) -> Response:
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
     manage = plane.webhooks.endpoints
-    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=acting(request))
+    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=acting_caller(request))
     return await _list(request, made=made)
 
 
 async def enable(request: Request) -> Response:
     """Switch an endpoint on again."""
     manage = plane_of(request).webhooks.endpoints
-    await manage.enable(request.path_params["endpoint_id"], caller=acting(request))
+    await manage.enable(request.path_params["endpoint_id"], caller=acting_caller(request))
     return done("/endpoints", "enable")
 
 
 async def rotate(request: Request) -> Response:
     """Give an endpoint a new secret, which is on this page and on no other."""
     manage = plane_of(request).webhooks.endpoints
-    made = await manage.rotate(request.path_params["endpoint_id"], caller=acting(request))
+    made = await manage.rotate(request.path_params["endpoint_id"], caller=acting_caller(request))
     return await _list(request, made=made)
 
 
 async def remove(request: Request) -> Response:
     """Forget an endpoint."""
     manage = plane_of(request).webhooks.endpoints
-    await manage.remove(request.path_params["endpoint_id"], caller=acting(request))
+    await manage.remove(request.path_params["endpoint_id"], caller=acting_caller(request))
     return done("/endpoints", "remove")
 
 
@@ -63,16 +63,16 @@ async def _list(
     request: Request,
     *,
     status: int = 200,
-    made: Keyed | None = None,
+    made: EndpointWithSecret | None = None,
     problems: Mapping[str, str] | None = None,
 ) -> Response:
     manage = plane_of(request).webhooks.endpoints
-    found = await manage.everyone()
+    found = await manage.list_all()
     return page(
         request,
         "endpoints.html",
         status=status,
-        endpoints=[(it, without_query(it.url), manage.knows_secret(it)) for it in found],
+        endpoints=[(it, redact_query(it.url), manage.knows_secret(it)) for it in found],
         types=sorted(WEBHOOK_TYPES),
         made=made,
         problems=problems or {},

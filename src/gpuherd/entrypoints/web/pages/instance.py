@@ -5,16 +5,16 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.redaction import without_query
-from gpuherd.entrypoints.http.access import acting, caller_of
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views import fleet
-from gpuherd.entrypoints.web.views.connection import commands_for, link, ways_into
-from gpuherd.entrypoints.web.views.history import cost_so_far, stretches
-from gpuherd.usecases.explain import story_of
-from gpuherd.usecases.explain_wait import advice_for, wait_of
+from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
+from gpuherd.entrypoints.web.views.status_history import cost_so_far, status_spans
+from gpuherd.usecases.explain.story import story_of
+from gpuherd.usecases.explain.waiting import advice_for, explain_waiting
 
 EVENTS_SHOWN = 100
 
@@ -25,7 +25,7 @@ async def show(request: Request) -> Response:
     it = await plane.find_instance(request.path_params["instance_id"], caller_of(request))
     events = await plane.instances.events(it.id)
     attempts = await plane.instances.attempts(it.id)
-    waiting = wait_of(it, events, attempts)
+    waiting = explain_waiting(it, events, attempts)
     now = plane.clock.now()
     return page(
         request,
@@ -33,17 +33,17 @@ async def show(request: Request) -> Response:
         it=it,
         row=fleet.row_of(it),
         is_moving=fleet.is_moving(it),
-        stretches=stretches(it, events, now),
+        status_spans=status_spans(it, events, now),
         cost=cost_so_far(it, events, now),
         events=events[: -EVENTS_SHOWN - 1 : -1],
         attempts=attempts,
         story=story_of(it, events, attempts),
         waiting=waiting,
         advice=advice_for(it, waiting),
-        ways=ways_into(it),
+        ways=connection_options(it),
         commands=commands_for(it),
         ports=[(port, link(port.endpoint)) for port in it.ports],
-        webhook_url=without_query(it.webhook_url) if it.webhook_url else "",
+        webhook_url=redact_query(it.webhook_url) if it.webhook_url else "",
         can_start=fleet.can_start(it),
         can_stop=fleet.can_stop(it),
         can_delete=fleet.can_delete(it),
@@ -53,21 +53,21 @@ async def show(request: Request) -> Response:
 async def start(request: Request) -> Response:
     """Start it."""
     word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.start(word, caller=acting(request))
+    it = await plane_of(request).change_goal.start(word, caller=acting_caller(request))
     return done(f"/instances/{it.instance.id}", "start")
 
 
 async def stop(request: Request) -> Response:
     """Stop it."""
     word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.stop(word, caller=acting(request))
+    it = await plane_of(request).change_goal.stop(word, caller=acting_caller(request))
     return done(f"/instances/{it.instance.id}", "stop")
 
 
 async def delete(request: Request) -> Response:
     """Delete it."""
     word = request.path_params["instance_id"]
-    it = await plane_of(request).change_goal.delete(word, caller=acting(request))
+    it = await plane_of(request).change_goal.delete(word, caller=acting_caller(request))
     return done(f"/instances/{it.instance.id}", "delete")
 
 

@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.instance import Status
-from gpuherd.entrypoints.http.access import caller_of
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.domain.instance.instance import Status
+from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.fleet import row_of
-from gpuherd.ports.store import InstanceQuery
+from gpuherd.ports.instances import InstanceQuery
 
 LIMIT = 50
 FILTERS = ("status", "name", "label")

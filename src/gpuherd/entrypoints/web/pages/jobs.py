@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.access import acting, caller_of
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import plane_of
-from gpuherd.entrypoints.web.instances import next_page, without_blanks
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.words import BAD, GOOD, IDLE, MOVING
+from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.job_book import JobQuery
-from gpuherd.usecases.activity import SEND_WEBHOOK, TURN_KINDS
+from gpuherd.ports.jobs import JobQuery
+from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK
 
 LIMIT = 50
 FILTERS = ("type", "status", "instanceId")
@@ -49,7 +49,7 @@ async def show(request: Request) -> Response:
         stats=(await plane.jobs.stats(owner)).by_status,
         looks=LOOKS,
         statuses=list(JobStatus),
-        kinds=[*TURN_KINDS, SEND_WEBHOOK],
+        kinds=[*RECONCILE_KINDS, SEND_WEBHOOK],
         chosen={name: request.query_params.get(name, "") for name in FILTERS},
         is_filtered=any(request.query_params.get(name) for name in FILTERS),
         next_page=next_page(request, found.next_cursor),
@@ -59,8 +59,8 @@ async def show(request: Request) -> Response:
 async def retry(request: Request) -> Response:
     """Give a failed job another round of tries."""
     plane, job_id = plane_of(request), request.path_params["job_id"]
-    job = await plane.look_up.job(job_id, acting(request))
-    await note(request, "job.retry", job_id, before=job.status.value)
+    job = await plane.lookup.job(job_id, acting_caller(request))
+    await append_audit_record(request, "job.retry", job_id, before=job.status.value)
     await plane.retry_job(job_id)
     return done("/jobs", "retry")
 

@@ -9,17 +9,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.api_key import Scope
+from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.key_body import parse_key
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.http.schemas.keys import parse_key
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.forms import Form, form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.words import BAD, GONE, GOOD
-from gpuherd.usecases.describe import iso
-from gpuherd.usecases.manage_keys import MadeKey
+from gpuherd.entrypoints.web.views.formatting import BAD, GONE, GOOD
+from gpuherd.usecases.access.manage_keys import IssuedKey
+from gpuherd.usecases.describe.instance import iso
 
 DAYS_MAX = 3650
 LOOKS = {"active": GOOD, "expired": GONE, "revoked": BAD}
@@ -45,7 +45,7 @@ async def add(request: Request) -> Response:
     elif days:
         body["expiresAt"] = days
     try:
-        made = await plane.keys.manage.add(parse_key(body, now), acting(request))
+        made = await plane.keys.manage.add(parse_key(body, now), acting_caller(request))
     except InvalidRequest as error:
         problems = {it.field: it.message for it in error.problems}
         return await _list(request, status=400, problems=problems)
@@ -54,7 +54,7 @@ async def add(request: Request) -> Response:
 
 async def revoke(request: Request) -> Response:
     """Make a key worthless at once."""
-    await plane_of(request).keys.manage.revoke(request.path_params["key_id"], acting(request))
+    await plane_of(request).keys.manage.revoke(request.path_params["key_id"], acting_caller(request))
     return done("/keys", "revoke")
 
 
@@ -74,12 +74,12 @@ async def _list(
     request: Request,
     *,
     status: int = 200,
-    made: MadeKey | None = None,
+    made: IssuedKey | None = None,
     problems: Mapping[str, str] | None = None,
 ) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
-    found = await plane.keys.manage.everyone()
+    found = await plane.keys.manage.list_all()
     return page(
         request,
         "keys.html",

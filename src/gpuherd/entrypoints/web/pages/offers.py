@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.offer import BillingMode
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.price_chart import BAR_WIDTH, price_groups
-from gpuherd.usecases.catalogue import OFFERS_TTL_S
+from gpuherd.usecases.cloud.catalogue import OFFERS_TTL_S
 
 
 async def show(request: Request) -> Response:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.orphan import OrphanVerdict
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.words import BAD, IDLE, MOVING
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
-from gpuherd.usecases.describe_orphan import describe_orphan, hourly_usd
+from gpuherd.entrypoints.web.views.formatting import BAD, IDLE, MOVING
+from gpuherd.usecases.describe.orphan import describe_orphan, hourly_usd
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 LOOKS = {OrphanVerdict.SURPLUS: BAD, OrphanVerdict.UNRECORDED: MOVING, OrphanVerdict.FOREIGN: IDLE}
 MEANINGS = {
@@ -43,28 +43,30 @@ async def show(request: Request) -> Response:
 
 async def adopt(request: Request) -> Response:
     """Make it an instance."""
-    desk = plane_of(request).orphans
-    instance, _ = await desk.adopt(request.path_params["cloud_id"], caller=acting(request))
+    services = plane_of(request).orphans
+    instance, _ = await services.adopt(request.path_params["cloud_id"], caller=acting_caller(request))
     return done(f"/instances/{instance.id}", "adopt")
 
 
 async def stop(request: Request) -> Response:
     """Stop it; its disk stays."""
-    await plane_of(request).orphans.order.stop(request.path_params["cloud_id"], caller=acting(request))
+    await plane_of(request).orphans.order.stop(request.path_params["cloud_id"], caller=acting_caller(request))
     return done("/orphans", "order")
 
 
 async def delete(request: Request) -> Response:
     """Remove it with all its data."""
-    await plane_of(request).orphans.order.delete(request.path_params["cloud_id"], caller=acting(request))
+    await plane_of(request).orphans.order.delete(
+        request.path_params["cloud_id"], caller=acting_caller(request)
+    )
     return done("/orphans", "order")
 
 
 async def resume(request: Request) -> Response:
     """Let surplus machines be removed again."""
-    plane, caller = plane_of(request), acting(request)
-    deed = caller.does("orphan.resume", "collector", plane.clock.now())
-    await plane.orphans.collect.resume(caller.key_id, deed)
+    plane, caller = plane_of(request), acting_caller(request)
+    audit_record = caller.audit_record("orphan.resume", "collector", plane.clock.now())
+    await plane.orphans.collect.resume(caller.key_id, audit_record)
     return done("/orphans", "resume")
 
 

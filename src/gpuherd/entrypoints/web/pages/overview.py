@@ -9,35 +9,35 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.clock import Clock
-from gpuherd.domain.attempt import AttemptState
-from gpuherd.domain.caller import Caller
-from gpuherd.domain.instance import Instance
-from gpuherd.entrypoints.http.access import caller_of
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.attention import Alert, House, alerts_of
+from gpuherd.entrypoints.web.views.alerts import Alert, SystemStatus, alerts_of
 from gpuherd.entrypoints.web.views.fleet import Cost, Row, cost_of, is_moving, row_of
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.events import EventFilter
-from gpuherd.ports.store import Live
+from gpuherd.ports.instances import LiveInstance
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.collect_orphans import COLLECTOR_BRAKED
-from gpuherd.usecases.rent_machine import CREATES_BLOCKED
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 # More than anybody reads at a glance; the list of instances has them all.
 ROWS_SHOWN = 12
 EVENTS_SHOWN = 15
 # To count this many takes a while, and pages that are open ask with every change.
-LARGE = 500
-KEPT_S = 5.0
+SUMMARY_CACHED_ABOVE = 500
+SUMMARY_TTL_S = 5.0
 
 
 @dataclass(frozen=True)
-class Glance:
-    """What a look at the whole fleet showed."""
+class HerdSummary:
+    """The whole fleet at one moment."""
 
     cost: Cost
     total: int
@@ -48,49 +48,49 @@ class Glance:
     alerts: Sequence[Alert]
 
 
-def kept_glances(clock: Clock) -> Cache[str | None, Glance]:
-    """Return a place where looks at large fleets are kept for some seconds, by owner."""
-    return Cache(clock, KEPT_S, 100, "glances")
+def summary_cache(clock: Clock) -> Cache[str | None, HerdSummary]:
+    """Return a cache of the summaries of large fleets, by owner."""
+    return Cache(clock, SUMMARY_TTL_S, 100, "glances")
 
 
 async def show(request: Request) -> Response:
     """Show it all at a glance."""
     plane, caller = plane_of(request), caller_of(request)
-    glances: Cache[str | None, Glance] = request.app.state.glances
-    kept = glances.peek(caller.owner)
-    glance = kept or await _look(plane, caller)
-    if glance.total > LARGE and kept is None:
-        glances.put(caller.owner, glance)
+    summaries: Cache[str | None, HerdSummary] = request.app.state.summaries
+    kept = summaries.peek(caller.owner)
+    summary = kept or await _summarize(plane, caller)
+    if summary.total > SUMMARY_CACHED_ABOVE and kept is None:
+        summaries.put(caller.owner, summary)
     return page(
         request,
         "overview.html",
-        glance=glance,
+        summary=summary,
         is_kept=kept is not None,
         events=await plane.events.log.before(None, EVENTS_SHOWN, EventFilter(owner=caller.owner)),
     )
 
 
-async def _look(plane: Plane, caller: Caller) -> Glance:
+async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
     live = await plane.instances.all_live(caller.owner)
     fleet = [it.instance for it in live]
     moving = [it for it in fleet if is_moving(it)]
     usable = [it for it in fleet if it.usable]
-    return Glance(
+    return HerdSummary(
         cost=cost_of(fleet),
         total=len(fleet),
         usable=[row_of(it) for it in usable[:ROWS_SHOWN]],
         usable_total=len(usable),
         moving=[row_of(it) for it in moving[:ROWS_SHOWN]],
         moving_total=len(moving),
-        alerts=alerts_of(fleet, await _house(plane, caller, live), is_admin=caller.sees_all),
+        alerts=alerts_of(fleet, await _system_status(plane, caller, live), is_admin=caller.sees_all),
     )
 
 
-async def _house(plane: Plane, caller: Caller, live: Sequence[Live]) -> House:
+async def _system_status(plane: Plane, caller: Caller, live: Sequence[LiveInstance]) -> SystemStatus:
     stats = await plane.jobs.stats(caller.owner)
     unsure = [it.instance for it in live if it.open_tag is not None][:ROWS_SHOWN]
     dead = DeliveryQuery(state=DeliveryFilter.DEAD, owner=caller.owner, limit=1)
-    return House(
+    return SystemStatus(
         breaker=plane.breaker_state(),
         oldest_due_s=stats.oldest_due_s,
         creates_blocked=await plane.flags.get(CREATES_BLOCKED),

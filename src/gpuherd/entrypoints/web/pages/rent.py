@@ -10,33 +10,39 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
-from gpuherd.domain.offer import BillingMode, Region, Template, TemplateUnusable, check_template
-from gpuherd.entrypoints.http.access import acting
-from gpuherd.entrypoints.http.launch_body import parse_launch
-from gpuherd.entrypoints.http.problems import problem_of
-from gpuherd.entrypoints.http.replies import plane_of
+from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.http.schemas.launch import parse_launch
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.problems import problem_of
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.wish_form import Typed, blank, body_of, problems_by_field, typed
-from gpuherd.ports.store import Claim
+from gpuherd.entrypoints.web.views.wish_form import (
+    FormValues,
+    default_values,
+    form_values,
+    launch_body_of,
+    problems_by_field,
+)
+from gpuherd.ports.instances import IdempotencyClaim
 
-UNNAMED = "plan"
+PLAN_NAME = "plan"
 
 
 async def show(request: Request) -> Response:
     """Show an empty form, or what the link to it has filled in."""
     said = dict(request.query_params)
-    return await _form(request, blank(said, said.get("region", "")))
+    return await _form(request, default_values(said, said.get("region", "")))
 
 
 async def rent(request: Request) -> Response:
     """Rent it. The same form sent twice rents once."""
-    form, plane, caller = form_of(request), plane_of(request), acting(request)
-    filled = typed(form)
-    body = body_of(filled)
+    form, plane, caller = form_of(request), plane_of(request), acting_caller(request)
+    filled = form_values(form)
+    body = launch_body_of(filled)
     try:
         claim = _claim(form.text("once"), body, caller.key_id)
         wanted = parse_launch(body, plane.targets, claim=claim, caller=caller)
@@ -51,12 +57,12 @@ async def rent(request: Request) -> Response:
 
 async def plan(request: Request) -> Response:
     """Show what would be tried, in which order, for how much; nothing is rented."""
-    plane, filled = plane_of(request), typed(form_of(request))
+    plane, filled = plane_of(request), form_values(form_of(request))
     if not filled.fields["productName"] or not filled.fields["templateId"]:
         return page(request, "plan.html", plan=None, refusal="")
-    body = {"name": UNNAMED, **body_of(filled)}
+    body = {"name": PLAN_NAME, **launch_body_of(filled)}
     try:
-        made = await plane.plan_launch(parse_launch(body, plane.targets, caller=acting(request)))
+        made = await plane.plan_launch(parse_launch(body, plane.targets, caller=acting_caller(request)))
     except InvalidRequest as error:
         wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
         return page(request, "plan.html", plan=None, refusal=wrong)
@@ -65,17 +71,17 @@ async def plan(request: Request) -> Response:
     return page(request, "plan.html", plan=made, refusal="")
 
 
-def _claim(once: str, body: dict[str, Any], key_id: str) -> Claim:
+def _claim(once: str, body: dict[str, Any], key_id: str) -> IdempotencyClaim:
     """Return the claim of a form: each one that is shown has a word of its own."""
     if not once.isascii() or not once.isalnum() or len(once) > 100:
         raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "this form is not ours; open it anew")])
     asked = json.dumps(["form", body], sort_keys=True)
-    return Claim(key_id, f"form-{once}", hashlib.sha256(asked.encode()).hexdigest())
+    return IdempotencyClaim(key_id, f"form-{once}", hashlib.sha256(asked.encode()).hexdigest())
 
 
 async def _form(
     request: Request,
-    filled: Typed,
+    filled: FormValues,
     *,
     status: int = 200,
     problems: Mapping[str, str] | None = None,

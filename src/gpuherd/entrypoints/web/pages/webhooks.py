@@ -8,24 +8,24 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.delivery import Delivery, DeliveryState
-from gpuherd.domain.events import ACCOUNT
-from gpuherd.domain.redaction import shown, without_query
-from gpuherd.entrypoints.http.access import caller_of
-from gpuherd.entrypoints.http.noting import note
-from gpuherd.entrypoints.http.query import Query
-from gpuherd.entrypoints.http.replies import plane_of
-from gpuherd.entrypoints.web.instances import next_page, without_blanks
+from gpuherd.domain.instance.events import ACCOUNT
+from gpuherd.domain.net.url_redaction import redact_query, redact_urls
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.entrypoints.audit import append_audit_record
+from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.words import BAD, GOOD, IDLE, MOVING
+from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
-from gpuherd.usecases.describe import iso
+from gpuherd.usecases.describe.instance import iso
 
 LIMIT = 50
 FILTERS = ("state", "instanceId", "endpointId", "type")
 # Longer than deliveries are kept.
-ALL = timedelta(days=365)
+REPLAY_WINDOW = timedelta(days=365)
 
 
 async def show(request: Request) -> Response:
@@ -45,7 +45,7 @@ async def show(request: Request) -> Response:
     return page(
         request,
         "webhooks.html",
-        deliveries=[(it, look_of(it), without_query(it.url)) for it in found.deliveries],
+        deliveries=[(it, look_of(it), redact_query(it.url)) for it in found.deliveries],
         total=found.total,
         states=list(DeliveryFilter),
         account=ACCOUNT,
@@ -57,14 +57,14 @@ async def show(request: Request) -> Response:
 
 async def show_one(request: Request) -> Response:
     """Show one delivery with its tries and what it says."""
-    it = await plane_of(request).look_up.delivery(request.path_params["delivery_id"], caller_of(request))
-    said = json.dumps(shown(json.loads(it.body)), indent=2, ensure_ascii=False)
+    it = await plane_of(request).lookup.delivery(request.path_params["delivery_id"], caller_of(request))
+    said = json.dumps(redact_urls(json.loads(it.body)), indent=2, ensure_ascii=False)
     return page(
         request,
         "delivery.html",
         it=it,
         look=look_of(it),
-        url=without_query(it.url),
+        url=redact_query(it.url),
         account=ACCOUNT,
         payload=said,
     )
@@ -73,8 +73,8 @@ async def show_one(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send one delivery again."""
     plane, delivery_id = plane_of(request), request.path_params["delivery_id"]
-    found = await plane.look_up.delivery(delivery_id, caller_of(request))
-    await note(request, "delivery.replay", delivery_id, before=found.state.value)
+    found = await plane.lookup.delivery(delivery_id, caller_of(request))
+    await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
     await plane.webhooks.replay.one(delivery_id)
     return done(f"/webhooks/{found.id}", "replay")
 
@@ -82,8 +82,8 @@ async def replay(request: Request) -> Response:
 async def replay_failed(request: Request) -> Response:
     """Send everything again that failed and did not arrive."""
     plane = plane_of(request)
-    since = plane.clock.now() - ALL
-    await note(request, "delivery.replay_all", "all", after=f"since {iso(since)}")
+    since = plane.clock.now() - REPLAY_WINDOW
+    await append_audit_record(request, "delivery.replay_all", "all", after=f"since {iso(since)}")
     await plane.webhooks.replay.since(since, DeliveryFilter.FAILED)
     return done("/webhooks", "replay")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.orphan import Orphan, OrphanVerdict
-from gpuherd.entrypoints.web.views.words import BAD, MOVING, hourly
-from gpuherd.usecases.describe_orphan import hourly_usd
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.entrypoints.web.views.formatting import BAD, MOVING, hourly
+from gpuherd.usecases.describe.orphan import hourly_usd
 
-LATE_S = 30.0
+QUEUE_LAG_MAX_S = 30.0
 FAILED_SHOWN = 5
 
 
@@ -30,8 +30,8 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class House:
-    """How everything is that is not an instance; None where this key may not know."""
+class SystemStatus:
+    """The state of everything that is not an instance; None where this key may not know."""
 
     breaker: str = "CLOSED"
     oldest_due_s: float = 0.0
@@ -44,42 +44,44 @@ class House:
     orphans: Sequence[Orphan] | None = None
 
 
-def alerts_of(fleet: Sequence[Instance], house: House, *, is_admin: bool) -> list[Alert]:
+def alerts_of(fleet: Sequence[Instance], system: SystemStatus, *, is_admin: bool) -> list[Alert]:
     """Return everything that needs attention, what costs money first."""
     return [
-        *_money(house, is_admin),
-        *_service(house, is_admin),
+        *_money(system, is_admin),
+        *_service(system, is_admin),
         *_instances(fleet),
-        *_unknown(house),
-        *_leftovers(house),
+        *_unknown(system),
+        *_leftovers(system),
     ]
 
 
-def _money(house: House, is_admin: bool) -> Iterator[Alert]:
-    ours = [it for it in house.orphans or () if it.verdict is not OrphanVerdict.FOREIGN]
-    foreign = [it for it in house.orphans or () if it.verdict is OrphanVerdict.FOREIGN]
+def _money(system: SystemStatus, is_admin: bool) -> Iterator[Alert]:
+    ours = [it for it in system.orphans or () if it.verdict is not OrphanVerdict.FOREIGN]
+    foreign = [it for it in system.orphans or () if it.verdict is OrphanVerdict.FOREIGN]
     if ours:
         cost = hourly(hourly_usd(ours))
-        yield Alert(BAD, f"{_count(len(ours), 'orphaned machine')}, {cost}", _NOBODY, "/orphans", "Look")
+        yield Alert(
+            BAD, f"{_count(len(ours), 'orphaned machine')}, {cost}", _ORPHANS_DETAIL, "/orphans", "Look"
+        )
     if foreign:
         cost = hourly(hourly_usd(foreign))
         title = f"{_count(len(foreign), 'machine')} of somebody else on this account, {cost}"
         yield Alert(MOVING, title, "Nothing is done about it until you decide.", "/orphans", "Look")
-    if house.creates_blocked:
+    if system.creates_blocked:
         action = ("/creates/resume", "Allow creates again") if is_admin else ("", "")
-        yield Alert(BAD, "New machines are not rented", house.creates_blocked, "", "", *action)
-    if house.collector_braked:
-        yield Alert(BAD, "Surplus machines are not removed", house.collector_braked, "/orphans", "Look")
+        yield Alert(BAD, "New machines are not rented", system.creates_blocked, "", "", *action)
+    if system.collector_braked:
+        yield Alert(BAD, "Surplus machines are not removed", system.collector_braked, "/orphans", "Look")
 
 
-def _service(house: House, is_admin: bool) -> Iterator[Alert]:
-    if house.breaker != "CLOSED":
+def _service(system: SystemStatus, is_admin: bool) -> Iterator[Alert]:
+    if system.breaker != "CLOSED":
         detail = (
             "Calls to Novita fail, so what is shown here may be out of date. It is tried again by itself."
         )
         yield Alert(BAD, "Novita cannot be reached", detail)
-    if house.oldest_due_s > LATE_S and is_admin:
-        detail = f"The oldest job that is due waits for {house.oldest_due_s:.0f} s."
+    if system.oldest_due_s > QUEUE_LAG_MAX_S and is_admin:
+        detail = f"The oldest job that is due waits for {system.oldest_due_s:.0f} s."
         yield Alert(MOVING, "The workers do not keep up", detail, "/jobs?status=PENDING", "Look")
 
 
@@ -96,18 +98,18 @@ def _instances(fleet: Sequence[Instance]) -> Iterator[Alert]:
             yield Alert(MOVING, f"{it.name} will be reclaimed", detail, f"/instances/{it.id}", "Look")
 
 
-def _unknown(house: House) -> Iterator[Alert]:
-    for it in house.unknown:
+def _unknown(system: SystemStatus) -> Iterator[Alert]:
+    for it in system.unknown:
         detail = "A create call got no answer. gpuherd looks for the machine before it tries again."
         yield Alert(MOVING, f"{it.name}: outcome not known yet", detail, f"/instances/{it.id}", "Look")
 
 
-def _leftovers(house: House) -> Iterator[Alert]:
-    if house.dead_deliveries:
-        title = f"{_count(house.dead_deliveries, 'webhook')} given up"
+def _leftovers(system: SystemStatus) -> Iterator[Alert]:
+    if system.dead_deliveries:
+        title = f"{_count(system.dead_deliveries, 'webhook')} given up"
         yield Alert(BAD, title, "The receiver did not accept them.", "/webhooks?state=dead", "Look")
-    if house.failed_jobs:
-        title = _count(house.failed_jobs, "failed job")
+    if system.failed_jobs:
+        title = _count(system.failed_jobs, "failed job")
         yield Alert(BAD, title, "They are not tried again by themselves.", "/jobs?status=FAILED", "Look")
 
 
@@ -115,4 +117,4 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-_NOBODY = "No instance has them, and they cost money."
+_ORPHANS_DETAIL = "No instance has them, and they cost money."

@@ -22,7 +22,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ApiOperation:
     """One method of one path."""
 
     anchor: str
@@ -42,12 +42,12 @@ class Chapter:
     """The operations of one tag."""
 
     title: str
-    operations: tuple[Operation, ...]
+    operations: tuple[ApiOperation, ...]
 
 
 def chapters_of(document: Json) -> list[Chapter]:
     """Return the document chapter by chapter, in the order of the document."""
-    found: dict[str, list[Operation]] = {}
+    found: dict[str, list[ApiOperation]] = {}
     for path, methods in document["paths"].items():
         for method, said in methods.items():
             found.setdefault(next(iter(said.get("tags", [])), "other"), []).append(
@@ -56,9 +56,9 @@ def chapters_of(document: Json) -> list[Chapter]:
     return [Chapter(title, tuple(operations)) for title, operations in found.items()]
 
 
-def _operation(path: str, method: str, said: Json, document: Json) -> Operation:
+def _operation(path: str, method: str, said: Json, document: Json) -> ApiOperation:
     body = tuple(_body(said, document))
-    return Operation(
+    return ApiOperation(
         anchor=said.get("operationId", f"{method}-{path}"),
         method=method.upper(),
         path=path,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.domain.goals import STOPPABLE
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.domain.quota import holds_gpus
-from gpuherd.entrypoints.web.views.words import MOVING, look_of
+from gpuherd.domain.instance.goals import STOPPABLE
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.quota import holds_gpus
+from gpuherd.entrypoints.web.views.formatting import MOVING, look_of
 
 NOTHING = Decimal(0)
 HOURS_A_DAY, HOURS_A_MONTH = 24, 730

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.domain.instance import Instance, Status
-from gpuherd.entrypoints.cli.times import lasting, relative
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.entrypoints.cli.render.times import format_duration, relative_time
 
 CENT, FINE = Decimal("0.01"), Decimal("0.0001")
 FINE_BELOW = Decimal(10)
@@ -39,17 +39,17 @@ def hourly(amount: Decimal | None) -> str:
 
 def ago(moment: datetime, now: datetime) -> str:
     """Say when it was, or will be."""
-    return relative(moment, now)
+    return relative_time(moment, now)
 
 
 def elapsed(moment: datetime, now: datetime) -> str:
     """Say for how long it has been so."""
-    return lasting((now - moment).total_seconds())
+    return format_duration((now - moment).total_seconds())
 
 
 def exact(seconds: float | None) -> str:
     """Say how long something took."""
-    return NOTHING if seconds is None else lasting(seconds)
+    return NOTHING if seconds is None else format_duration(seconds)
 
 
 def iso_time(moment: datetime) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuherd.domain import events
-from gpuherd.domain.api_key import Scope
-from gpuherd.entrypoints.http.access import PAGES
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.instance import events
+from gpuherd.entrypoints.auth.authorization import PAGE_SCOPES
 
-PLACES = (
+NAV_ENTRIES = (
     ("/", "Overview"),
     ("/instances", "Instances"),
     ("/offers", "Offers"),
@@ -23,7 +23,7 @@ PLACES = (
 
 
 @dataclass(frozen=True)
-class Place:
+class NavEntry:
     """One entry of the navigation."""
 
     path: str
@@ -31,14 +31,14 @@ class Place:
     is_here: bool
 
 
-def navigation(scope: Scope | None, path: str) -> list[Place]:
+def navigation(scope: Scope | None, path: str) -> list[NavEntry]:
     """Return the pages that a key may open."""
     if scope is None:
         return []
     return [
-        Place(where, title, _is_here(where, path))
-        for where, title in PLACES
-        if (needed := PAGES["GET", where]) is None or scope.includes(needed)
+        NavEntry(where, title, _is_here(where, path))
+        for where, title in NAV_ENTRIES
+        if (needed := PAGE_SCOPES["GET", where]) is None or scope.includes(needed)
     ]
 
 
@@ -49,5 +49,5 @@ def _is_here(where: str, path: str) -> bool:
 def event_types() -> str:
     """Return the names of all events: a browser hears only of those that it asks for by name."""
     named = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
-    told = {it for it in named if "." in it} | events.WEBHOOK_TYPES
-    return " ".join(sorted(told | set(events.STATUS_EVENTS.values())))
+    names = {it for it in named if "." in it} | events.WEBHOOK_TYPES
+    return " ".join(sorted(names | set(events.STATUS_EVENTS.values())))

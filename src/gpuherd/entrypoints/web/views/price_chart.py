@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from urllib.parse import urlencode
 
-from gpuherd.domain.offer import Offer
+from gpuherd.domain.cloud.offer import Offer
 
 BAR_WIDTH = 340
 _LAST = Decimal("Infinity")

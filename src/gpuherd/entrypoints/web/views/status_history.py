@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.domain.events import Event
-from gpuherd.domain.instance import Instance, Status
+from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.entrypoints.web.views.fleet import SETTLED, price_of
-from gpuherd.entrypoints.web.views.words import look_of_status, plain
+from gpuherd.entrypoints.web.views.formatting import look_of_status, plain
 
 HOUR_S = Decimal(3600)
 # A machine is there, and its GPU is ours.
@@ -23,7 +23,7 @@ WIDTH_MIN = 6
 
 
 @dataclass(frozen=True)
-class Stretch:
+class StatusSpan:
     """A status and how long it lasted."""
 
     status: str
@@ -39,27 +39,27 @@ class Stretch:
     width: int = 0
 
 
-def stretches(instance: Instance, events: Sequence[Event], now: datetime) -> list[Stretch]:
+def status_spans(instance: Instance, events: Sequence[Event], now: datetime) -> list[StatusSpan]:
     """Return one stretch for each status that it had, oldest first."""
     changes: list[Event] = []
     for event in events:
         if event.after and (not changes or changes[-1].after != event.after):
             changes.append(event)
     ends = [it.at for it in changes[1:]]
-    found = [_stretch(it, end, now) for it, end in zip(changes, [*ends, None], strict=False)]
+    found = [_span(it, end, now) for it, end in zip(changes, [*ends, None], strict=False)]
     if found and instance.status in SETTLED:
         found[-1] = replace(found[-1], seconds=None)
-    return _laid_out(found)
+    return _with_widths(found)
 
 
-def _stretch(it: Event, end: datetime | None, now: datetime) -> Stretch:
+def _span(it: Event, end: datetime | None, now: datetime) -> StatusSpan:
     seconds = max(((end or now) - it.at).total_seconds(), 0.0)
-    return Stretch(
+    return StatusSpan(
         it.after, plain(it.after), look_of_status(it.after), it.reason, it.at, seconds, end is None
     )
 
 
-def _laid_out(found: Sequence[Stretch]) -> list[Stretch]:
+def _with_widths(found: Sequence[StatusSpan]) -> list[StatusSpan]:
     whole = sum(it.seconds or 0.0 for it in found)
     widths = [max(WIDTH_MIN, round((it.seconds or 0.0) / whole * WIDTH)) if whole else 0 for it in found]
     # Those that were widened must not push the last one out.
@@ -76,5 +76,5 @@ def cost_so_far(instance: Instance, events: Sequence[Event], now: datetime) -> D
     price = price_of(instance)
     if price is None:
         return None
-    billed = [it.seconds or 0.0 for it in stretches(instance, events, now) if it.status in BILLED]
+    billed = [it.seconds or 0.0 for it in status_spans(instance, events, now) if it.status in BILLED]
     return price * Decimal(int(sum(billed))) / HOUR_S

@@ -9,10 +9,19 @@ from typing import Any
 from gpuherd.domain.errors import FieldProblem
 from gpuherd.entrypoints.web.forms import Form
 
-WORDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
-NUMBERS = ("gpuNum", "rootfsSize")
-HEALTH = ("targetPort", "path")
-FIELDS = (*WORDS, *NUMBERS, "maxHourlyPrice", "waitMinutes", "labels", "healthPort", "healthPath", "health")
+TEXT_FIELDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
+NUMBER_FIELDS = ("gpuNum", "rootfsSize")
+HEALTH_FIELDS = ("targetPort", "path")
+FIELDS = (
+    *TEXT_FIELDS,
+    *NUMBER_FIELDS,
+    "maxHourlyPrice",
+    "waitMinutes",
+    "labels",
+    "healthPort",
+    "healthPath",
+    "health",
+)
 DEFAULTS = {
     "gpuNum": "1",
     "rootfsSize": "60",
@@ -23,29 +32,29 @@ DEFAULTS = {
 
 
 @dataclass(frozen=True)
-class Typed:
+class FormValues:
     """What is in the fields: typed by somebody, or the defaults."""
 
     fields: dict[str, str]
     regions: tuple[str, ...]
 
 
-def typed(form: Form) -> Typed:
+def form_values(form: Form) -> FormValues:
     """Return what was typed, to show it again."""
-    return Typed({name: form.text(name) for name in FIELDS}, tuple(form.all("regions")))
+    return FormValues({name: form.text(name) for name in FIELDS}, tuple(form.all("regions")))
 
 
-def blank(said: dict[str, str], region: str = "") -> Typed:
+def default_values(said: dict[str, str], region: str = "") -> FormValues:
     """Return a fresh form, with what an offer's link has said already."""
     fields = {name: said.get(name) or DEFAULTS.get(name, "") for name in FIELDS}
-    return Typed(fields, (region,) if region else ())
+    return FormValues(fields, (region,) if region else ())
 
 
-def body_of(it: Typed) -> dict[str, Any]:
+def launch_body_of(it: FormValues) -> dict[str, Any]:
     """Return the wish as the API takes it; what was left empty is not said at all."""
     said = it.fields
-    body: dict[str, Any] = {name: said[name] for name in WORDS if said[name]}
-    body |= {name: _number(said[name]) for name in NUMBERS if said[name]}
+    body: dict[str, Any] = {name: said[name] for name in TEXT_FIELDS if said[name]}
+    body |= {name: _number(said[name]) for name in NUMBER_FIELDS if said[name]}
     if said["maxHourlyPrice"]:
         body["maxHourlyPrice"] = said["maxHourlyPrice"].removeprefix("$")
     if it.regions:

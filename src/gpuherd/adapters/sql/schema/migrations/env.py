@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from gpuherd.adapters.sql.schema import metadata
+from gpuherd.adapters.sql.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,0 +1,1 @@
+"""API keys, audit log, idempotency keys and revoked sessions, in SQL."""

@@ -1,0 +1,1 @@
+"""How SQL is run: connections, transactions, group commit, batched inserts."""

@@ -1,0 +1,1 @@
+"""Instances with their leases and what the cloud's lists showed, in SQL."""

@@ -1,0 +1,1 @@
+"""Leader leases and shared limits, in SQL."""

@@ -1,0 +1,1 @@
+"""Outbox, delivery log and endpoints, in SQL."""

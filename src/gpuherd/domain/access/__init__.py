@@ -1,0 +1,1 @@
+"""Who may do what: keys, callers, secrets, the audit trail."""

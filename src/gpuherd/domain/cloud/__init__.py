@@ -1,0 +1,1 @@
+"""What the cloud sells and runs, and what our lists of it prove."""

@@ -1,0 +1,1 @@
+"""Which addresses may be reached, and what an error page tells."""

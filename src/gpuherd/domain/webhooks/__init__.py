@@ -1,0 +1,1 @@
+"""Endpoints, deliveries, signatures and their retry schedule."""

@@ -1,0 +1,1 @@
+"""Tables, progress and times on a terminal."""

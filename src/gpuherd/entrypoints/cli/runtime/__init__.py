@@ -1,0 +1,1 @@
+"""What every command needs: options, errors, exit codes, looking things up."""

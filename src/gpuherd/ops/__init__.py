@@ -1,0 +1,1 @@
+"""What an operator runs beside the service: backup, migrate, copy, config, demo, doctor."""

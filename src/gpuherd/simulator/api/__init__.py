@@ -1,0 +1,1 @@
+"""Novita's HTTP API, as its documents describe it."""

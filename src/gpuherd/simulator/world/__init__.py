@@ -1,0 +1,1 @@
+"""The simulated cloud itself: stock, machines, time."""

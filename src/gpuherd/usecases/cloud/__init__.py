@@ -1,0 +1,1 @@
+"""Looking at the cloud: machines and catalogue."""

@@ -1,0 +1,1 @@
+"""The public shapes of what we know."""

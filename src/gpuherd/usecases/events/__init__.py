@@ -1,0 +1,1 @@
+"""What happened: recorded with its webhooks, and streamed."""

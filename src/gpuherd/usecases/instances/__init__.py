@@ -1,0 +1,1 @@
+"""What people do with instances: launch, plan, read, list, change the goal."""

@@ -1,0 +1,1 @@
+"""Machines that no instance has: judged, collected, adopted."""
