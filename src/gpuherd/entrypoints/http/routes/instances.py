@@ -13,9 +13,9 @@ from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, req
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
-from gpuherd.entrypoints.http.schemas.launch import LaunchBody, parse_launch
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
+from gpuherd.entrypoints.schemas.launch import LaunchBody, parse_launch
 from gpuherd.ports.instances import InstanceQuery
 from gpuherd.usecases.describe.instance import describe, describe_event
 from gpuherd.usecases.instances.read import WAIT_MAX_S

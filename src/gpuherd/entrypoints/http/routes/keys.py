@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_object
-from gpuherd.entrypoints.http.schemas.keys import KEY_SCHEMA, parse_key
 from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.keys import KEY_SCHEMA, parse_key
 from gpuherd.usecases.describe.key import describe_key
 
 router = APIRouter(prefix="/api/keys", tags=["keys"])

@@ -12,7 +12,8 @@ from gpuherd.domain.access.caller import Caller
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_optional_object
-from gpuherd.entrypoints.http.schemas.goals import (
+from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.goals import (
     GOAL_BY_NAME_SCHEMA,
     GOAL_SCHEMA,
     START_BY_NAME_SCHEMA,
@@ -20,7 +21,6 @@ from gpuherd.entrypoints.http.schemas.goals import (
     parse_goal,
     parse_start,
 )
-from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.ports.instances import IdempotencyClaim
 from gpuherd.usecases.describe.instance import describe_operation, iso
 from gpuherd.usecases.instances.change_goal import AcceptedGoal

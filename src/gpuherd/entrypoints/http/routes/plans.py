@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.json_body import read_object
-from gpuherd.entrypoints.http.schemas.launch import PlanBody, parse_plan
 from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.launch import PlanBody, parse_plan
 from gpuherd.usecases.describe.plan import describe_plan
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])

@@ -14,10 +14,10 @@ from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
-from gpuherd.entrypoints.http.schemas.webhooks import parse_endpoint, parse_replay, parse_test
 from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.webhooks import parse_endpoint, parse_replay, parse_test
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.describe.webhook import (

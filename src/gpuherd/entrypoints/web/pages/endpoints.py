@@ -11,8 +11,8 @@ from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.events import WEBHOOK_TYPES
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.auth.authorization import acting_caller
-from gpuherd.entrypoints.http.schemas.webhooks import parse_endpoint
 from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.schemas.webhooks import parse_endpoint
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
-from gpuherd.entrypoints.http.schemas.keys import parse_key
 from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.schemas.keys import parse_key
 from gpuherd.entrypoints.web.forms import Form, form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
-from gpuherd.entrypoints.http.schemas.launch import parse_launch
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
+from gpuherd.entrypoints.schemas.launch import parse_launch
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes

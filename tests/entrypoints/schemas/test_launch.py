@@ -9,7 +9,7 @@ import pytest
 
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.entrypoints.http.schemas.launch import _CONTROL, parse_launch
+from gpuherd.entrypoints.schemas.launch import _CONTROL, parse_launch
 from tests.entrypoints.http.conftest import GOOD
 
 CONTROL = ("Cc", "Cs", "Zl", "Zp")

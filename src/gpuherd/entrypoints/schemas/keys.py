@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gpuherd.domain.access.api_key import NO_LIMITS, Limits, Scope
-from gpuherd.entrypoints.http.schemas.webhooks import BodyReader
+from gpuherd.entrypoints.schemas.webhooks import BodyReader
 from gpuherd.usecases.access.manage_keys import KeyRequest
 
 KEY_SCHEMA = {

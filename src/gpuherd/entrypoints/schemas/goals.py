@@ -8,7 +8,7 @@ from typing import Any
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.entrypoints.http.schemas.launch import read_health_check, webhook_problems
+from gpuherd.entrypoints.schemas.launch import read_health_check, webhook_problems
 
 START_FIELDS = frozenset({"instanceName", "healthCheck", "healthCheckConfig", "targetPort", "webhookUrl"})
 OTHER_FIELDS = frozenset({"instanceName"})
