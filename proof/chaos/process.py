@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.jobs.outcome import Done
@@ -24,6 +25,7 @@ from tests.support.memory.leases import MemoryInstanceLeases
 from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
+from tests.support.memory.ports import memory_ports
 from tests.support.memory.queue import MemoryQueue
 from tests.support.memory.tables import QueueRow, Tables
 
@@ -108,21 +110,26 @@ class Process(Herd):
     def breaker_state(self) -> str:  # type: ignore[override]
         return self.breaker_cloud.breaker.state.value
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path) -> StorePorts:
         tables, clock, changed = self.tables, self.clock, self.hub.changed
         turns = RecordingLeases(tables, clock, self.ids, changed)
         turns.on_bound = self.environment.on_bound
         turns.release_all_leases()
-        self.flags = self._crashable(MemoryFlags(tables), "flags")
-        self.instances = self._crashable(MemoryInstances(tables, clock, changed), "instances")
-        self.observations = self._crashable(MemoryObservations(tables, changed), "sightings")
-        self.turns = self._crashable(turns, "turns")
-        self.book = self._crashable(MemoryJobs(tables, clock), "book")
-        self.outbox = self._crashable(MemoryOutbox(tables), "outbox")
-        self.orphans = self._crashable(MemoryOrphans(tables, clock, changed), "orphans")
         self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
         self.queue = self._crashable(self._queue, "queue")
+        flags = self._crashable(MemoryFlags(tables), "flags")
+        return memory_ports(
+            installation=self._installation(flags),
+            hub=self.hub,
+            flags=flags,
+            instances=self._crashable(MemoryInstances(tables, clock, changed), "instances"),
+            observations=self._crashable(MemoryObservations(tables, changed), "sightings"),
+            turns=self._crashable(turns, "turns"),
+            book=self._crashable(MemoryJobs(tables, clock), "book"),
+            outbox=self._crashable(MemoryOutbox(tables), "outbox"),
+            orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
+        )
 
     def _crashable(self, port: Any, name: str) -> Any:
         return CrashablePort(port, name, self.crash_injector)

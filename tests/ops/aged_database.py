@@ -19,12 +19,10 @@ from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import event, instance, job
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import ADMIN
-from gpuherd.domain.access.secret import Secret
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.access.manage_keys import KeyRequest
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
-from tests.support.keys import keys_of
 
 REJECTING_HOOK = "https://deaf.example.com/hook"
 HOOK = "https://hook.example.com/hook"
@@ -39,7 +37,7 @@ async def make_aged_database(path: Path) -> None:
         await herd.settle(await herd.launch(name, webhook_url=url))
     await herd.settle((await herd.change_goal.stop("stopped")).instance)
     await herd.settle((await herd.change_goal.delete("gone")).instance)
-    keys = keys_of(herd, Secret("an-admin-key-of-some-length"))
+    keys = herd.plane.keys
     await keys.manage.add(KeyRequest((Scope.WRITE,), "ci"), ADMIN)
     for n in range(3):
         await herd.launch(f"moving-{n}", webhook_url=HOOK)

@@ -11,12 +11,20 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
+from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
+from gpuherd.adapters.sql.access.audit import SqlAuditLog
+from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
@@ -25,9 +33,12 @@ from gpuherd.adapters.sql.orphans.store import SqlOrphans
 from gpuherd.adapters.sql.schema import tables as schema
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import job
+from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
+from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.metrics import MeteredInstances
+from gpuherd.bootstrap.ports import Ports, StorePorts, Values
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import PortMapping
@@ -36,54 +47,27 @@ from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.entrypoints.plane import OrphanServices
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.metrics import Meter, NullMeter
-from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
-from gpuherd.resilience.host_gate import HostGate
+from gpuherd.ports.metrics import Meter, MetricsPage, NullMeter
+from gpuherd.ports.webhooks import DeliveryResult, WebhookSender
+from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.cloud.catalogue import CatalogueCache
-from gpuherd.usecases.cloud.observe import ObserveCloud
-from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.events.record import EventRecorder
-from gpuherd.usecases.housekeeping import ManageCaches
-from gpuherd.usecases.instances.change_goal import ChangeGoal
-from gpuherd.usecases.instances.comprehensive import ListComprehensive
-from gpuherd.usecases.instances.find import FindInstance
-from gpuherd.usecases.instances.launch import LaunchInstance, LaunchRequest
-from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.region_rules import RegionRules
-from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
-from gpuherd.usecases.jobs.run import RunJob
-from gpuherd.usecases.jobs.sweep import Sweep
-from gpuherd.usecases.orphans.adopt import AdoptOrphan
-from gpuherd.usecases.orphans.collect import CollectOrphans
-from gpuherd.usecases.orphans.events import OrphanEvents
-from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
-from gpuherd.usecases.orphans.find import FindOrphan
-from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
-from gpuherd.usecases.orphans.order import OrderOrphan
-from gpuherd.usecases.reconcile.advance import AdvanceInstance
-from gpuherd.usecases.reconcile.apply_step import ApplyStep
-from gpuherd.usecases.reconcile.check_health import CheckHealth
-from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX, RentMachine
-from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.reconcile.verify_tag import VerifyTag
-from gpuherd.usecases.webhooks.deliver import DeliverWebhook
-from gpuherd.usecases.webhooks.endpoints import EndpointCache
+from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
+from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
-from tests.support.no_endpoints import NoEndpoints
 
 PRODUCT = "RTX 4090 24GB"
 TEMPLATE = "101"
 OBSERVE = timedelta(seconds=2)
 SWEEP = timedelta(seconds=5)
 COLLECT = timedelta(seconds=10)
+ADMIN_KEY = Secret("ghk_a_key_that_only_tests_know")
 ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
 DUE = (
     sa.select(queue)
@@ -131,15 +115,21 @@ class FakeProber:
         return EndpointHealth.seen(port, category, "the port answered 502", self._clock.now())
 
 
+def _metrics_page(meter: Meter) -> Callable[[MetricSources], MetricsPage]:
+    """Return what makes the page of this meter; one that counts nothing has none."""
+    if isinstance(meter, PrometheusMeter):
+        return partial(PrometheusPage, meter.registry)
+    return lambda _: Absent("metrics page")
+
+
 class Herd:
-    """Everything that `bootstrap.service` builds, held by its parts."""
+    """The parts that `bootstrap.assemble` puts together for the service, with fakes at the ports."""
 
     tables = schema
     wish = Wish(product_name=PRODUCT, template_id=TEMPLATE)
     breaker_state = "CLOSED"
     new_database: Callable[[Path], InlineDatabase] = InlineDatabase
-    endpoints: WebhookEndpoints = NoEndpoints()
-    orphans: Orphans
+    database: InlineDatabase
 
     def __init__(
         self,
@@ -161,147 +151,88 @@ class Herd:
         self.ids = Ids(clock, self.chance)
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.receiver = Receiver()
-        self.meter = meter or NullMeter()
-        self.settling = settling or SettlingPolicy()
-        self.hub = ChangeHub(clock)
-        self._open(path)
-        self.installation = self.flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
-        self.job_factory = JobFactory(self.ids, 3)
-        self.keys = KeyRing([ROOT_KEY])
-        self.endpoint_cache = EndpointCache(self.endpoints, self.keys, clock)
-        self.event_recorder = EventRecorder(clock, self.ids, self.job_factory, self.endpoint_cache.current)
-        self.catalogue = CatalogueCache(self.cloud, clock)
-        self.observer = ObserveCloud(
-            self.cloud,
-            self.observations,
-            self.book,
-            self.job_factory,
-            clock,
-            self.settling,
-            timedelta(seconds=30),
-            lambda: self.breaker_state,
-        )
-        rent = RentMachine(
-            self.turns,
-            self.cloud,
-            self.catalogue,
-            self.event_recorder,
-            self.flags,
-            clock,
-            self.installation,
-            "boot",
-            self.observer.has_listed,
-            unknown_outcomes_max,
-        )
-        resolve = ResolveAttempt(self.turns, self.event_recorder, rent, clock, self.settling)
-        verify_tag = VerifyTag(self.turns, self.event_recorder, self.flags)
         self.prober = FakeProber(clock)
-        check_health = CheckHealth(self.prober, clock, self.chance)
-        apply_step = ApplyStep(
-            self.turns, self.cloud, self.event_recorder, rent, resolve, check_health, verify_tag, clock
+        self.meter = meter or NullMeter()
+        self.hub = ChangeHub(clock)
+        self.keys = KeyRing([ROOT_KEY])
+        self.stores = self._open(path)
+        self.ports = Ports(
+            stores=self.stores,
+            cloud=self.cloud,
+            webhook_sender=self.receiver,
+            prober=self.prober,
+            clock=clock,
+            chance=self.chance,
+            ids=self.ids,
+            meter=self.meter,
+            breaker_state=lambda: self.breaker_state,
+            metrics_page=_metrics_page(self.meter),
+            is_ready=lambda: True,
+            limiters={"novita": RateLimiter(clock, 300), "watch": RateLimiter(clock, 60)},
         )
-        self.advance = AdvanceInstance(
-            self.turns, self.cloud, self.job_factory, apply_step, verify_tag, clock, self.settling
+        self.values = Values(
+            boot_id="boot",
+            admin_key=ADMIN_KEY,
+            webhook_keys=self.keys,
+            regions=RULES,
+            settling=settling or SettlingPolicy(),
+            poll_interval=timedelta(seconds=30),
+            instance_max_wait=max_wait,
+            unknown_outcomes_max=unknown_outcomes_max,
+            session_stretching_rounds=1,
         )
-        self.gate = HostGate(clock)
-        deliver = DeliverWebhook(
-            self.outbox,
-            self.receiver,
-            self.endpoint_cache,
-            self.gate,
-            self.book,
-            self.job_factory,
-            clock,
-            self.chance,
-            self.meter,
-        )
-        handlers = {**dict.fromkeys(RECONCILE_KINDS, self.advance), SEND_WEBHOOK: deliver}
-        self.run_job = RunJob(self.book, handlers, clock, self.meter)
-        self.find_instance = FindInstance(self.instances)
-        self.reader = ReadInstance(
-            self.find_instance, self.instances, self.hub, clock, self.observer.is_stale
-        )
-        self.comprehensive = ListComprehensive(
-            self.instances, self.cloud, self.observer, self.installation, clock
-        )
-        self.sync_cloud = SyncCloud(self.observer, self.comprehensive.forget)
-        caches = (*self.reader.caches, *self.comprehensive.caches, *self.catalogue.caches)
-        self.manage_caches = ManageCaches(caches, self.instances)
-        self.sweep = Sweep(self.book, self.job_factory, clock)
-        self.launch_instance = LaunchInstance(
-            self.instances,
-            self.catalogue,
-            self.event_recorder,
-            self.job_factory,
-            RULES,
-            clock,
-            self.ids,
-            max_wait,
-        )
-        self.change_goal = ChangeGoal(
-            self.instances,
-            self.book,
-            self.find_instance,
-            self.event_recorder,
-            self.job_factory,
-            clock,
-            self.ids,
-            max_wait,
-            lambda: self.breaker_state,
-        )
-        self.orphan_services = self._orphan_services(max_wait)
-        self.collector = self.orphan_services.collect
+        self._hold(assemble(self.ports, self.values))
         self._look_at = self._sweep_at = self._collect_at = clock.now()
         self._recover()
 
-    def _open(self, path: Path) -> None:
+    def _hold(self, parts: Parts) -> None:
+        """Name the parts that tests use."""
+        self.plane = plane = parts.plane
+        self.job_factory, self.event_recorder = parts.job_factory, parts.event_recorder
+        self.endpoint_cache, self.gate = parts.endpoint_cache, parts.gate
+        self.catalogue, self.observer = parts.catalogue, parts.observer
+        self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
+        self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
+        self.find_instance, self.reader = plane.find_instance, plane.read_instance
+        self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
+        self.manage_caches = plane.manage_caches
+        self.orphan_services, self.collector = plane.orphans, plane.orphans.collect
+        stores = self.stores
+        self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
+        self.observations, self.turns, self.book = stores.observations, stores.turns, stores.book
+        self.outbox, self.endpoints, self.orphans = stores.outbox, stores.endpoints, stores.orphans
+
+    def _open(self, path: Path) -> StorePorts:
         """Open the store; a herd on another store overrides this."""
         clock, changed = self.clock, self.hub.changed
-        self.database = self.new_database(path)
-        self.flags = SqlFlags(self.database)
-        self.instances = MeteredInstances(self.database, clock, changed, self.meter)
-        self.observations = SqlObservations(self.database, changed)
-        sql_turns = SqlInstanceLeases(self.database, clock, self.ids, changed)
+        self.database = database = self.new_database(path)
+        flags = SqlFlags(database)
+        instances = MeteredInstances(database, clock, changed, self.meter)
+        sql_turns = SqlInstanceLeases(database, clock, self.ids, changed)
         sql_turns.release_all_leases()
-        self.turns = MeteredLeases(sql_turns, self.instances, self.meter)
-        self.book = SqlJobs(self.database, clock)
-        self.outbox = SqlOutbox(self.database)
-        self.endpoints = SqlWebhookEndpoints(self.database)
-        self.orphans = SqlOrphans(self.database, clock, changed)
+        orphans = SqlOrphans(database, clock, changed)
+        return StorePorts(
+            installation=self._installation(flags),
+            hub=self.hub,
+            flags=flags,
+            instances=instances,
+            events=SqlEventLog(database, clock),
+            observations=SqlObservations(database, changed),
+            turns=MeteredLeases(sql_turns, instances, self.meter),
+            book=SqlJobs(database, clock),
+            outbox=SqlOutbox(database),
+            deliveries=SqlDeliveryLog(database, clock),
+            endpoints=SqlWebhookEndpoints(database),
+            orphans=orphans,
+            collector_orphans=orphans,
+            keys=SqlApiKeys(database),
+            audit=SqlAuditLog(database),
+            claims=SqlIdempotencyStore(database, clock),
+            ended_sessions=SqlRevokedSessions(database, changed),
+        )
 
-    def _orphan_services(self, max_wait: timedelta) -> OrphanServices:
-        orphans, cloud, clock, installation = self.orphans, self.cloud, self.clock, self.installation
-        orphan_events = OrphanEvents(self.event_recorder, clock)
-        update_ledger = UpdateOrphanLedger(
-            orphans, cloud, self.catalogue, orphan_events, clock, self.settling, installation
-        )
-        execute_order = ExecuteOrphanOrder(orphans, cloud, clock)
-        find = FindOrphan(orphans, cloud, clock, installation)
-        collect = CollectOrphans(
-            orphans,
-            update_ledger,
-            execute_order,
-            self.flags,
-            clock,
-            self.settling,
-            lambda: self.observer.latest,
-            lambda: self.breaker_state,
-        )
-        adopt = AdoptOrphan(
-            orphans,
-            self.instances,
-            self.book,
-            find,
-            cloud,
-            self.catalogue,
-            self.event_recorder,
-            self.job_factory,
-            clock,
-            self.ids,
-            max_wait,
-            installation,
-        )
-        return OrphanServices(orphans, collect, find, OrderOrphan(orphans, find, execute_order, clock), adopt)
+    def _installation(self, flags: Any) -> str:
+        return flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
 
     async def launch(self, name: str = "job", **wish: Any) -> Instance:
         """Accept a wish as the API would."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gpuherd.adapters.metrics.page import PrometheusPage
-from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.metrics import metrics_page
-from gpuherd.bootstrap.replicas import Membership
 from gpuherd.ports.metrics import MetricsPage
-from gpuherd.resilience.rate_limit import RateLimiter
-from gpuherd.usecases.replicas.leadership import AlwaysLeader
-from tests.support.herd import Herd
 
 
 @dataclass(frozen=True)
@@ -50,22 +41,3 @@ async def scrape(page: MetricsPage) -> Scrape:
     """Render and parse a page."""
     body, _ = await page.render()
     return read_page(body)
-
-
-def page_of(
-    herd: Herd,
-    meter: PrometheusMeter,
-    breaker_state: Callable[[], str] = lambda: "CLOSED",
-    event_streams: Callable[[], int] = lambda: 0,
-) -> PrometheusPage:
-    """Return the page of a herd, wired as `bootstrap` does it."""
-
-    async def close() -> None: ...
-
-    limiters = {"novita": RateLimiter(herd.clock, 300), "watch": RateLimiter(herd.clock, 60)}
-    link = CloudLink(herd.cloud, breaker_state, limiters, set_meter=lambda _: None, close=close)
-    alone = Membership(AlwaysLeader(), herd.database)
-    caches = herd.manage_caches.caches
-    return metrics_page(
-        meter, link, herd.book, herd.instances, caches, herd.orphans, alone, herd.database, event_streams
-    )

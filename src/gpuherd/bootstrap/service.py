@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.adapters.egress.resolver import SystemResolver
+from gpuherd.adapters.metrics.page import PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
-from gpuherd.bootstrap.access import build_keys
-from gpuherd.bootstrap.background import BackgroundWork, build_background
+from gpuherd.adapters.webhooks.sender import HttpWebhookSender
+from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.metrics import metrics_page
+from gpuherd.bootstrap.data_dir import admin_key
+from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
+from gpuherd.bootstrap.webhook_keys import webhook_keys
 from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random
-from gpuherd.entrypoints.plane import EventServices, KeyServices, Plane
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
 from gpuherd.usecases.cloud.observe import ObserveCloud
-from gpuherd.usecases.cloud.sync import SyncCloud
-from gpuherd.usecases.events.event_stream import EventFeed
-from gpuherd.usecases.explain.why import ExplainInstance
-from gpuherd.usecases.housekeeping import ManageCaches, PruneRecords
-from gpuherd.usecases.instances.change_goal import ChangeGoal
-from gpuherd.usecases.instances.comprehensive import ListComprehensive
-from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
-from gpuherd.usecases.instances.launch import LaunchInstance
-from gpuherd.usecases.instances.list_page import ListInstances
-from gpuherd.usecases.instances.plan import PlanLaunch
-from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.housekeeping import PruneRecords
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK
-from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.replicas.registry import ALL, API
 
 log = structlog.get_logger()
@@ -125,39 +125,83 @@ async def build_service(
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
     stores = await open_stores(settings, clock, ids, meter, check, role)
-    work = build_background(settings, stores, link, clock, chance, ids, meter)
+    webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock)
+    probe_egress = SsrfSafeClient(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
+    keys = webhook_keys(settings)
+    ports = Ports(
+        stores=stores,
+        cloud=link.cloud,
+        webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
+        prober=EgressProber(probe_egress, probe_egress, clock),
+        clock=clock,
+        chance=chance,
+        ids=ids,
+        meter=meter,
+        breaker_state=link.breaker_state,
+        metrics_page=partial(PrometheusPage, meter.registry),
+        is_ready=lambda: service.running,
+        limiters=link.limiters,
+        waiting_writes=lambda: stores.database.waiting_writes,
+        leadership=stores.membership.leadership,
+        replica_flags=None if stores.database.is_sqlite else stores.flags,
+        live_replicas=stores.membership.live_replicas,
+        settings_shown=lambda: shown_settings(settings),
+    )
+    parts = assemble(ports, _values(settings, keys.key_ring, ids))
     # Before anything can happen that somebody wants to hear of.
-    await work.webhooks.endpoint_cache.refresh()
-    keys = build_keys(settings, stores, clock, chance, ids)
-    await keys.key_cache.refresh()
-    plane = _plane(settings, stores, work, link, clock, ids, meter, keys, lambda: service.running)
+    await parts.endpoint_cache.refresh()
+    await parts.plane.keys.key_cache.refresh()
     service = Service(
-        plane=plane,
+        plane=parts.plane,
         database=stores.database,
-        observer=work.observer,
-        sweep=work.sweep,
-        engines=[] if role == API else _engines(settings, stores, work, clock),
-        loops=[
-            *stores.membership.loops,
-            *share_limits(
-                link,
-                stores.database,
-                clock,
-                stores.membership.workers,
-                stores.membership.leadership.is_leader,
-            ),
-            # A follower learns what the leader's lists have shown.
-            Loop("observe", settings.fast_poll_interval_s, work.observer.tick, clock),
-            *_refresh_loops(stores, work, keys, clock),
-            Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, keys.key_cache.flush_last_used, clock),
-            Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, plane.manage_caches.cleanup, clock),
-            *([] if role == API else _leader_loops(settings, stores, work, clock)),
-        ],
+        observer=parts.observer,
+        sweep=parts.sweep,
+        engines=[] if role == API else _engines(settings, stores, parts, clock),
+        loops=_loops(settings, stores, link, parts, clock, role),
         membership=stores.membership,
         renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
-        closers=[plane.events.feed.close, *work.closers, link.close, *stores.closers],
+        closers=[
+            parts.plane.events.feed.close,
+            probe_egress.close,
+            webhook_egress.close,
+            link.close,
+            *stores.closers,
+        ],
     )
     return service
+
+
+def _values(settings: Settings, key_ring: KeyRing, ids: Ids) -> Values:
+    return Values(
+        boot_id=ids.new("boot_"),
+        admin_key=admin_key(settings.data_dir, settings.admin_key),
+        webhook_keys=key_ring,
+        regions=RegionRules(settings.default_region or None, settings.region_priority),
+        settling=SettlingPolicy(timedelta(seconds=settings.create_settle_s)),
+        poll_interval=timedelta(seconds=settings.instance_poll_interval_s),
+        instance_max_wait=settings.instance_max_wait,
+        max_retry_attempts=settings.max_retry_attempts,
+        unknown_outcomes_max=UNKNOWN_OUTCOMES_MAX if settings.on_unknown == "retry" else 1,
+        auto_delete=settings.collect == "delete",
+        request_timeout_s=settings.request_timeout_s,
+        allowed_targets=settings.allow_private_targets,
+    )
+
+
+def _loops(
+    settings: Settings, stores: Stores, link: CloudLink, parts: Parts, clock: Clock, role: str
+) -> list[Loop]:
+    membership, plane = stores.membership, parts.plane
+    return [
+        *membership.loops,
+        *share_limits(link, stores.database, clock, membership.workers, membership.leadership.is_leader),
+        # A follower learns what the leader's lists have shown.
+        Loop("observe", settings.fast_poll_interval_s, parts.observer.tick, clock),
+        *_refresh_loops(stores, parts, clock),
+        Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, plane.keys.key_cache.flush_last_used, clock),
+        Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, plane.manage_caches.cleanup, clock),
+        *([] if role == API else _leader_loops(settings, stores, parts, clock)),
+    ]
 
 
 def _collect_interval_s(settings: Settings) -> float:
@@ -165,121 +209,44 @@ def _collect_interval_s(settings: Settings) -> float:
     return min(COLLECT_INTERVAL_MAX_S, max(COLLECT_INTERVAL_MIN_S, settings.create_settle_s / 18))
 
 
-def _engines(settings: Settings, stores: Stores, work: BackgroundWork, clock: Clock) -> list[Engine]:
+def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Engine]:
     return [
-        _engine(stores, work, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
-        _engine(stores, work, (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY, clock, "webhooks"),
+        _engine(stores, parts, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
+        _engine(stores, parts, (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY, clock, "webhooks"),
     ]
 
 
-def _leader_loops(settings: Settings, stores: Stores, work: BackgroundWork, clock: Clock) -> list[Loop]:
+def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
-    collect, leader_only = work.orphans.collect, stores.membership.leader_only
+    collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
     return [
-        Loop("sweep", SWEEP_INTERVAL_S, leader_only(work.sweep), clock),
+        Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
         Loop("prune-orphans", PRUNE_INTERVAL_S, leader_only(collect.forget), clock),
-        Loop("prune", PRUNE_INTERVAL_S, leader_only(work.sweep.prune), clock),
-        Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(work.webhooks.prune), clock),
+        Loop("prune", PRUNE_INTERVAL_S, leader_only(parts.sweep.prune), clock),
+        Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),
         Loop("prune-records", PRUNE_INTERVAL_S, leader_only(PruneRecords(stores.retention, clock)), clock),
         Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
     ]
 
 
-def _refresh_loops(stores: Stores, work: BackgroundWork, keys: KeyServices, clock: Clock) -> list[Loop]:
+def _refresh_loops(stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops that learn what other replicas have changed; on a file of our own there are none."""
     if stores.database.is_sqlite:
         return []
     return [
-        Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, work.webhooks.endpoint_cache.refresh, clock),
-        Loop("keys", KEY_REFRESH_INTERVAL_S, keys.key_cache.refresh, clock),
+        Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.endpoint_cache.refresh, clock),
+        Loop("keys", KEY_REFRESH_INTERVAL_S, parts.plane.keys.key_cache.refresh, clock),
     ]
 
 
-def _plane(
-    settings: Settings,
-    stores: Stores,
-    work: BackgroundWork,
-    link: CloudLink,
-    clock: Clock,
-    ids: Ids,
-    meter: PrometheusMeter,
-    keys: KeyServices,
-    is_ready: Callable[[], bool],
-) -> Plane:
-    instances, catalogue, max_wait = stores.instances, work.catalogue, settings.instance_max_wait
-    find = FindInstance(instances)
-    reader = ReadInstance(find, instances, stores.hub, clock, work.observer.is_stale)
-    comprehensive = ListComprehensive(instances, link.cloud, work.observer, stores.installation, clock)
-    caches = (*reader.caches, *comprehensive.caches, *catalogue.caches)
-    rules = RegionRules(settings.default_region or None, settings.region_priority)
-    feed = EventFeed(stores.events, stores.hub, clock)
-    return Plane(
-        launch_instance=LaunchInstance(
-            instances, catalogue, work.event_recorder, work.job_factory, rules, clock, ids, max_wait
-        ),
-        plan_launch=PlanLaunch(
-            instances, catalogue, link.cloud, stores.flags, rules, settings.request_timeout_s
-        ),
-        explain_instance=ExplainInstance(instances, stores.book),
-        find_instance=find,
-        change_goal=ChangeGoal(
-            instances,
-            stores.book,
-            find,
-            work.event_recorder,
-            work.job_factory,
-            clock,
-            ids,
-            max_wait,
-            link.breaker_state,
-        ),
-        retry_job=RetryJob(stores.book, stores.outbox, clock),
-        webhooks=work.webhooks.services,
-        orphans=work.orphans,
-        events=EventServices(stores.events, feed),
-        read_instance=reader,
-        list_instances=ListInstances(instances, clock),
-        list_comprehensive=comprehensive,
-        sync_cloud=SyncCloud(work.observer, comprehensive.forget),
-        manage_caches=ManageCaches(caches, instances),
-        instances=instances,
-        observations=stores.observations,
-        jobs=stores.book,
-        flags=stores.flags,
-        catalogue=catalogue,
-        targets=settings.allow_private_targets,
-        lookup=AuthorizedLookup(instances, stores.book, stores.outbox),
-        keys=keys,
-        clock=clock,
-        ids=ids,
-        breaker_state=link.breaker_state,
-        cloud_trouble=lambda: work.observer.error_code,
-        meter=meter,
-        metrics=metrics_page(
-            meter,
-            link,
-            stores.book,
-            instances,
-            caches,
-            stores.orphans,
-            stores.membership,
-            stores.database,
-            lambda: feed.streams,
-        ),
-        is_ready=is_ready,
-        replicas=stores.membership.live_replicas,
-        settings_shown=lambda: shown_settings(settings),
-    )
-
-
 def _engine(
-    stores: Stores, work: BackgroundWork, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
+    stores: Stores, parts: Parts, kinds: Sequence[str], concurrency: int, clock: Clock, name: str
 ) -> Engine:
     return Engine(
         stores.repository,
         kinds=kinds,
-        run=work.run_job,
+        run=parts.run_job,
         on_error=_log_escaped_error,
         concurrency=concurrency,
         clock=clock,

@@ -33,6 +33,7 @@ from gpuherd.adapters.sql.jobs.crash_count import count_crashes
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
 from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock, database_time
+from gpuherd.adapters.sql.replicas.shared_limits import SqlSharedLimits
 from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.adapters.sql.schema.migrate import migrate
@@ -41,16 +42,12 @@ from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.bootstrap.metrics import MeteredInstances
+from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.bootstrap.replicas import Membership, join_replicas, listen_for_changes
 from gpuherd.clock import Clock, Ids
 from gpuherd.entrypoints.worker.loops import Loop
-from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, Retention, RevokedSessions
-from gpuherd.ports.events import EventLog
-from gpuherd.ports.instances import Flags, InstanceLeases, Instances, Observations, Outbox
-from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.access import Retention
 from gpuherd.ports.metrics import Meter
-from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.replicas.registry import ALL
@@ -61,34 +58,15 @@ QUEUE_LOG_RETENTION = timedelta(hours=24)
 CLOCK_SYNC_INTERVAL_S = 10.0
 
 
-@dataclass(frozen=True)
-class Stores:
-    """Every port of our memory, on one database."""
+@dataclass(frozen=True, kw_only=True)
+class Stores(StorePorts):
+    """Every port of the store, on one database, and what it takes to keep and to end it."""
 
     database: Database
     repository: Repository
-    installation: str
     membership: Membership
-    hub: ChangeHub
-    flags: Flags
-    instances: Instances
-    events: EventLog
-    # For the leader: writes without its fencing token are refused.
-    observations: Observations
-    turns: InstanceLeases
     # What must go on until the last turn has ended.
     renewal_loops: tuple[Loop, ...]
-    book: Jobs
-    outbox: Outbox
-    deliveries: DeliveryLog
-    endpoints: WebhookEndpoints
-    orphans: Orphans
-    # The same ledger, for the collector.
-    collector_orphans: Orphans
-    keys: ApiKeys
-    audit: AuditLog
-    claims: IdempotencyStore
-    ended_sessions: RevokedSessions
     retention: Retention
     # PGQueuer's own log would grow for ever.
     prune_queue_log: Callable[[], Awaitable[object]]
@@ -145,6 +123,7 @@ async def open_stores(
         audit=SqlAuditLog(database),
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
+        shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,
         closers=(

@@ -13,31 +13,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.entrypoints.http.app import build_app
-from gpuherd.entrypoints.plane import EventServices, Plane
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.events.event_stream import EventFeed
-from gpuherd.usecases.explain.why import ExplainInstance
-from gpuherd.usecases.instances.find import AuthorizedLookup
-from gpuherd.usecases.instances.list_page import ListInstances
-from gpuherd.usecases.instances.plan import PlanLaunch
-from gpuherd.usecases.jobs.retry import RetryJob
 from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
 from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
-from tests.support.herd import RULES, Herd
+from tests.support.herd import ADMIN_KEY, Herd
 from tests.support.inline_database import InlinePostgres
-from tests.support.keys import keys_of
 from tests.support.postgres import postgres_server  # noqa: F401
-from tests.support.scraping import page_of
-from tests.support.webhooks import webhooks_of
 
 # Which database the whole folder runs on: `postgresql`, or SQLite if it says nothing.
 DATABASE = "GPUHERD_TEST_DATABASE"
-KEY = "ghk_a_key_that_only_tests_know"
+KEY = ADMIN_KEY.reveal()
 # Less often than the service does, because each look of these tests takes real time.
 LOOK_EVERY = timedelta(seconds=5)
 GOOD = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
@@ -72,40 +60,9 @@ async def herd(
 
 
 @pytest.fixture
-def plane(herd: Herd, meter: PrometheusMeter) -> Plane:
-    log = SqlEventLog(herd.database, herd.clock)
-    feed = EventFeed(log, herd.hub, herd.clock)
-    return Plane(
-        launch_instance=herd.launch_instance,
-        plan_launch=PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, 30.0),
-        explain_instance=ExplainInstance(herd.instances, herd.book),
-        find_instance=herd.find_instance,
-        read_instance=herd.reader,
-        list_instances=ListInstances(herd.instances, herd.clock),
-        list_comprehensive=herd.comprehensive,
-        sync_cloud=herd.sync_cloud,
-        manage_caches=herd.manage_caches,
-        change_goal=herd.change_goal,
-        retry_job=RetryJob(herd.book, herd.outbox, herd.clock),
-        webhooks=webhooks_of(herd),
-        orphans=herd.orphan_services,
-        events=EventServices(log, feed),
-        instances=herd.instances,
-        observations=herd.observations,
-        jobs=herd.book,
-        flags=herd.flags,
-        catalogue=herd.catalogue,
-        targets=EgressPolicy(),
-        lookup=AuthorizedLookup(herd.instances, herd.book, herd.outbox),
-        keys=keys_of(herd, Secret(KEY)),
-        clock=herd.clock,
-        ids=herd.ids,
-        breaker_state=lambda: herd.breaker_state,
-        cloud_trouble=lambda: herd.observer.error_code,
-        meter=meter,
-        metrics=page_of(herd, meter, event_streams=lambda: feed.streams),
-        is_ready=lambda: True,
-    )
+def plane(herd: Herd) -> Plane:
+    """What the service gives its routes, over the herd's fakes."""
+    return herd.plane
 
 
 @pytest.fixture

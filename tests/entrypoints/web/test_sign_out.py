@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
+from gpuherd.bootstrap.assemble import build_keys
 from gpuherd.clock import Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
@@ -22,7 +23,7 @@ from tests.entrypoints.web.conftest import BROWSER, Browser
 from tests.support.event_streams import asking
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.keys import keys_of, make_key
+from tests.support.keys import make_key
 from tests.support.memory.revoked_sessions import MemoryRevokedSessions
 
 
@@ -35,7 +36,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def other_plane(plane: Plane, herd: Herd) -> Plane:
     """What another replica, or the next process, has: the same database, and nothing else in common."""
-    return replace(plane, keys=keys_of(herd, Secret(KEY)))
+    return replace(plane, keys=build_keys(herd.ports, herd.values))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
+from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
 from tests.support.memory.instances import MemoryInstances
@@ -16,6 +17,7 @@ from tests.support.memory.leases import MemoryInstanceLeases
 from tests.support.memory.observations import MemoryObservations
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
+from tests.support.memory.ports import memory_ports
 from tests.support.memory.queue import MemoryQueue
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import QUEUED, QueueRow, Tables
@@ -26,19 +28,24 @@ class MemoryHerd(Herd):
 
     _disks: ClassVar[dict[Path, Tables]] = {}
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path) -> StorePorts:
         self._memory = tables = self._disks.setdefault(path, Tables())
         clock, changed = self.clock, self.hub.changed
         turns = MemoryInstanceLeases(tables, clock, self.ids, changed)
         turns.release_all_leases()
-        self.flags = MemoryFlags(tables)
-        self.instances = MemoryInstances(tables, clock, changed)
-        self.observations = MemoryObservations(tables, changed)
-        self.turns = turns
-        self.book = MemoryJobs(tables, clock)
-        self.outbox = MemoryOutbox(tables)
-        self.orphans = MemoryOrphans(tables, clock, changed)
         self._queue = MemoryQueue(tables, clock)
+        flags = MemoryFlags(tables)
+        return memory_ports(
+            installation=self._installation(flags),
+            hub=self.hub,
+            flags=flags,
+            instances=MemoryInstances(tables, clock, changed),
+            observations=MemoryObservations(tables, changed),
+            turns=turns,
+            book=MemoryJobs(tables, clock),
+            outbox=MemoryOutbox(tables),
+            orphans=MemoryOrphans(tables, clock, changed),
+        )
 
     def _recover(self) -> None:
         self._queue.recover()

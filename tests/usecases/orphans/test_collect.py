@@ -40,7 +40,6 @@ from tests.support.unmanaged_machines import (
     rent_outside_gpuherd,
     rent_tagged,
 )
-from tests.support.webhooks import webhooks_of
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ async def test_whoever_listens_to_the_whole_account_hears_of_a_stranger(
 ) -> None:
     # The store in memory has no endpoints.
     herd = Herd(tmp_path / "herd.db", world, clock)
-    await webhooks_of(herd).endpoints.add("https://example.com/all", ("instance.orphan_detected",))
+    await herd.plane.webhooks.endpoints.add("https://example.com/all", ("instance.orphan_detected",))
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.run_for(timedelta(minutes=2))
     herd.close()

@@ -20,7 +20,6 @@ from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 from tests.support.webhook_receivers import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
-from tests.support.webhooks import webhooks_of
 
 
 @pytest.fixture
@@ -272,7 +271,7 @@ async def test_a_replay_asks_a_url_again_that_was_gone_and_opens_it_for_what_fol
     instance = await rent(herd)
     hooks.answer = lambda _url, _body: OK
     never_sent = (await deliveries(herd))[1]
-    await webhooks_of(herd).replay.one(never_sent.id)
+    await herd.plane.webhooks.replay.one(never_sent.id)
     await herd.run_jobs_for(timedelta(seconds=5))
     assert (await herd.outbox.get(never_sent.id)).state is DeliveryState.DELIVERED
     await herd.change_goal.stop(instance.id)
@@ -288,7 +287,7 @@ async def test_a_look_before_its_time_also_hears_how_long_to_wait(herd: Herd, ho
     await herd.run_jobs_for(timedelta(seconds=2))
     planned = (await herd.outbox.get(one.id)).next_at
     hooks.answer = lambda _url, _body: busy
-    await webhooks_of(herd).replay.one(one.id)
+    await herd.plane.webhooks.replay.one(one.id)
     await herd.run_jobs_for(timedelta(seconds=1))
     after = await herd.outbox.get(one.id)
     assert (after.tries, len(after.log)) == (1, 2)

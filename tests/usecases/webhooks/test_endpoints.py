@@ -21,7 +21,6 @@ from gpuherd.ports.webhooks import DeliveryFilter
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from tests.support.herd import ROOT_KEY, Herd
 from tests.support.webhook_receivers import BROKEN, DOWN, GONE, OK, DeliveryAttempt, Hooks
-from tests.support.webhooks import webhooks_of
 
 ALL = "https://all.example.com/hook"
 SOME = "https://some.example.com/hook?token=canary-in-the-query"
@@ -37,7 +36,7 @@ def hooks(herd: Herd) -> Hooks:
 
 @pytest.fixture
 def webhooks(herd: Herd) -> WebhookServices:
-    return webhooks_of(herd)
+    return herd.plane.webhooks
 
 
 async def rent(herd: Herd, url: str | None = None) -> None:

@@ -1,0 +1,317 @@
+"""The wiring: every use case put together from ports and values.
+
+The service does it with the real adapters, the tests with their fakes: both get the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuherd.adapters.metrics.page import MetricSources
+from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.entrypoints.auth.sessions import Sessions
+from gpuherd.entrypoints.plane import EventServices, KeyServices, OrphanServices, Plane, WebhookServices
+from gpuherd.resilience.cache import Cache
+from gpuherd.resilience.host_gate import HostGate
+from gpuherd.usecases.access.key_cache import ApiKeyCache
+from gpuherd.usecases.access.manage_keys import ManageKeys
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries
+from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
+from gpuherd.usecases.instances.launch import LaunchInstance
+from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
+from gpuherd.usecases.jobs.retry import RetryJob
+from gpuherd.usecases.jobs.run import Handler, RunJob
+from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.orphans.adopt import AdoptOrphan
+from gpuherd.usecases.orphans.collect import CollectOrphans
+from gpuherd.usecases.orphans.events import OrphanEvents
+from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
+from gpuherd.usecases.orphans.find import FindOrphan
+from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
+from gpuherd.usecases.orphans.order import OrderOrphan
+from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.rent import RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
+from gpuherd.usecases.webhooks.deliver import DeliverWebhook
+from gpuherd.usecases.webhooks.endpoints import EndpointCache, ManageEndpoints
+from gpuherd.usecases.webhooks.replay import ReplayWebhooks
+from gpuherd.usecases.webhooks.send_test import SendTestWebhook
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What both the background and the foreground use."""
+
+    job_factory: JobFactory
+    endpoint_cache: EndpointCache
+    event_recorder: EventRecorder
+    catalogue: CatalogueCache
+    observer: ObserveCloud
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(Shared):
+    """Everything that runs in the background, and the plane: what the outside may use."""
+
+    advance: AdvanceInstance
+    gate: HostGate
+    run_job: RunJob
+    sweep: Sweep
+    prune_deliveries: PruneDeliveries
+    plane: Plane
+
+
+def assemble(ports: Ports, values: Values) -> Parts:
+    """Return all parts of a service, put together; nothing runs yet and nothing was read."""
+    stores, clock = ports.stores, ports.clock
+    shared = _shared(ports, values)
+    advance = _advance_instance(ports, values, shared)
+    gate = HostGate(clock)
+    deliver = DeliverWebhook(
+        outbox=stores.outbox,
+        sender=ports.webhook_sender,
+        endpoint_cache=shared.endpoint_cache,
+        gate=gate,
+        book=stores.book,
+        job_factory=shared.job_factory,
+        clock=clock,
+        chance=ports.chance,
+        meter=ports.meter,
+    )
+    handlers: dict[str, Handler] = {**dict.fromkeys(RECONCILE_KINDS, advance), SEND_WEBHOOK: deliver}
+    return Parts(
+        **vars(shared),
+        advance=advance,
+        gate=gate,
+        run_job=RunJob(stores.book, handlers, clock, ports.meter),
+        sweep=Sweep(stores.book, shared.job_factory, clock),
+        prune_deliveries=PruneDeliveries(stores.deliveries, clock),
+        plane=_plane(ports, values, shared),
+    )
+
+
+def _shared(ports: Ports, values: Values) -> Shared:
+    stores, clock = ports.stores, ports.clock
+    job_factory = JobFactory(ports.ids, values.max_retry_attempts)
+    endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
+    return Shared(
+        job_factory=job_factory,
+        endpoint_cache=endpoint_cache,
+        event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
+        catalogue=CatalogueCache(ports.cloud, clock),
+        observer=ObserveCloud(
+            cloud=ports.cloud,
+            observations=stores.observations,
+            jobs=stores.book,
+            job_factory=job_factory,
+            clock=clock,
+            settling=values.settling,
+            poll_interval=values.poll_interval,
+            breaker_state=ports.breaker_state,
+            leadership=ports.leadership,
+            flags=ports.replica_flags,
+        ),
+    )
+
+
+def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
+    turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
+    rent = RentMachine(
+        turns=turns,
+        cloud=cloud,
+        catalogue=shared.catalogue,
+        event_recorder=event_recorder,
+        flags=ports.stores.flags,
+        clock=clock,
+        installation=ports.stores.installation,
+        boot_id=values.boot_id,
+        has_listed=shared.observer.has_listed,
+        unknown_outcomes_max=values.unknown_outcomes_max,
+    )
+    verify_tag = VerifyTag(turns, event_recorder, ports.stores.flags)
+    apply_step = ApplyStep(
+        turns=turns,
+        cloud=cloud,
+        event_recorder=event_recorder,
+        rent=rent,
+        resolve=ResolveAttempt(turns, event_recorder, rent, clock, values.settling),
+        check_health=CheckHealth(ports.prober, clock, ports.chance),
+        verify_tag=verify_tag,
+        clock=clock,
+    )
+    return AdvanceInstance(turns, cloud, shared.job_factory, apply_step, verify_tag, clock, values.settling)
+
+
+def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
+    stores, clock, ids, cloud = ports.stores, ports.clock, ports.ids, ports.cloud
+    instances, catalogue, observer = stores.instances, shared.catalogue, shared.observer
+    find = FindInstance(instances)
+    reader = ReadInstance(find, instances, stores.hub, clock, observer.is_stale)
+    comprehensive = ListComprehensive(instances, cloud, observer, stores.installation, clock)
+    caches = (*reader.caches, *comprehensive.caches, *catalogue.caches)
+    feed = EventFeed(stores.events, stores.hub, clock)
+    return Plane(
+        launch_instance=LaunchInstance(
+            instances=instances,
+            catalogue=catalogue,
+            event_recorder=shared.event_recorder,
+            job_factory=shared.job_factory,
+            rules=values.regions,
+            clock=clock,
+            ids=ids,
+            max_wait=values.instance_max_wait,
+        ),
+        plan_launch=PlanLaunch(
+            instances, catalogue, cloud, stores.flags, values.regions, values.request_timeout_s
+        ),
+        explain_instance=ExplainInstance(instances, stores.book),
+        find_instance=find,
+        read_instance=reader,
+        list_instances=ListInstances(instances, clock),
+        list_comprehensive=comprehensive,
+        sync_cloud=SyncCloud(observer, comprehensive.forget),
+        manage_caches=ManageCaches(caches, instances),
+        change_goal=ChangeGoal(
+            instances=instances,
+            jobs=stores.book,
+            find=find,
+            event_recorder=shared.event_recorder,
+            job_factory=shared.job_factory,
+            clock=clock,
+            ids=ids,
+            max_wait=values.instance_max_wait,
+            breaker_state=ports.breaker_state,
+        ),
+        retry_job=RetryJob(stores.book, stores.outbox, clock),
+        webhooks=_webhooks(ports, values, shared),
+        orphans=_orphans(ports, values, shared),
+        events=EventServices(stores.events, feed),
+        instances=instances,
+        observations=stores.observations,
+        jobs=stores.book,
+        flags=stores.flags,
+        catalogue=catalogue,
+        targets=values.allowed_targets,
+        lookup=AuthorizedLookup(instances, stores.book, stores.outbox),
+        keys=build_keys(ports, values),
+        clock=clock,
+        ids=ids,
+        breaker_state=ports.breaker_state,
+        cloud_trouble=lambda: observer.error_code,
+        meter=ports.meter,
+        metrics=ports.metrics_page(_metric_sources(ports, caches, feed)),
+        is_ready=ports.is_ready,
+        replicas=ports.live_replicas,
+        settings_shown=ports.settings_shown,
+    )
+
+
+def _webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
+    stores, clock, ids, endpoint_cache = ports.stores, ports.clock, ports.ids, shared.endpoint_cache
+    return WebhookServices(
+        endpoints=ManageEndpoints(stores.endpoints, endpoint_cache, values.webhook_keys, clock, ids),
+        outbox=stores.outbox,
+        log=stores.deliveries,
+        replay=ReplayWebhooks(stores.outbox, stores.deliveries, shared.job_factory, clock),
+        test=SendTestWebhook(ports.webhook_sender, stores.endpoints, endpoint_cache, clock, ids),
+    )
+
+
+def _orphans(ports: Ports, values: Values, shared: Shared) -> OrphanServices:
+    stores, cloud, clock, installation = ports.stores, ports.cloud, ports.clock, ports.stores.installation
+    orphans, fenced = stores.orphans, stores.collector_orphans
+    find = FindOrphan(orphans, cloud, clock, installation)
+    return OrphanServices(
+        ledger=orphans,
+        collect=CollectOrphans(
+            orphans=fenced,
+            update_ledger=UpdateOrphanLedger(
+                orphans=fenced,
+                cloud=cloud,
+                catalogue=shared.catalogue,
+                orphan_events=OrphanEvents(shared.event_recorder, clock),
+                clock=clock,
+                settling=values.settling,
+                installation=installation,
+            ),
+            execute_order=ExecuteOrphanOrder(fenced, cloud, clock),
+            flags=stores.flags,
+            clock=clock,
+            settling=values.settling,
+            latest_list=lambda: shared.observer.latest,
+            breaker_state=ports.breaker_state,
+            auto_delete=values.auto_delete,
+            leadership=ports.leadership,
+        ),
+        find=find,
+        order=OrderOrphan(orphans, find, ExecuteOrphanOrder(orphans, cloud, clock), clock),
+        adopt=AdoptOrphan(
+            orphans=orphans,
+            instances=stores.instances,
+            jobs=stores.book,
+            find=find,
+            cloud=cloud,
+            catalogue=shared.catalogue,
+            event_recorder=shared.event_recorder,
+            job_factory=shared.job_factory,
+            clock=clock,
+            ids=ports.ids,
+            max_wait=values.instance_max_wait,
+            installation=installation,
+        ),
+    )
+
+
+def build_keys(ports: Ports, values: Values) -> KeyServices:
+    """Return everything about keys, ready to be asked."""
+    stores, clock = ports.stores, ports.clock
+    key_cache = ApiKeyCache(stores.keys, values.admin_key, clock, stores.shared_limits)
+    return KeyServices(
+        key_cache=key_cache,
+        manage=ManageKeys(stores.keys, key_cache, clock, ports.chance),
+        audit=stores.audit,
+        claims=stores.claims,
+        sessions=Sessions(
+            values.admin_key,
+            stores.ended_sessions,
+            clock,
+            ports.ids,
+            rounds=values.session_stretching_rounds,
+        ),
+    )
+
+
+def _metric_sources(ports: Ports, caches: Sequence[Cache[Any, Any]], feed: EventFeed) -> MetricSources:
+    instances, stores = ports.stores.instances, ports.stores
+
+    async def by_status() -> dict[str, int]:
+        return {status.value: count for status, count in (await instances.count_by_status()).items()}
+
+    return MetricSources(
+        job_stats=stores.book.stats,
+        instances_by_status=by_status,
+        breaker_state=ports.breaker_state,
+        caches=lambda: [it.stats for it in caches],
+        limiters=ports.limiters,
+        orphans=stores.orphans.open,
+        replicas=ports.live_replicas,
+        is_leader=ports.leadership.is_leader,
+        waiting_writes=ports.waiting_writes,
+        event_streams=lambda: feed.streams,
+    )

@@ -1,0 +1,106 @@
+"""What the wiring needs from outside: every port, and the values that the settings hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from gpuherd.adapters.metrics.page import MetricSources
+from gpuherd.clock import Clock, Ids, Random
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.domain.webhooks.key_ring import KeyRing
+from gpuherd.entrypoints.auth.sessions import STRETCHING_ROUNDS
+from gpuherd.entrypoints.plane import ShownSetting
+from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
+from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.events import EventLog
+from gpuherd.ports.instances import Flags, InstanceLeases, Instances, Observations, Outbox
+from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter, MetricsPage
+from gpuherd.ports.orphans import Orphans
+from gpuherd.ports.probes import Prober
+from gpuherd.ports.replicas import Replica
+from gpuherd.ports.shared_limits import SharedLimits
+from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints, WebhookSender
+from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePorts:
+    """Every port of the store."""
+
+    installation: str
+    hub: ChangeHub
+    flags: Flags
+    instances: Instances
+    events: EventLog
+    # For the leader: writes without its fencing token are refused.
+    observations: Observations
+    turns: InstanceLeases
+    book: Jobs
+    outbox: Outbox
+    deliveries: DeliveryLog
+    endpoints: WebhookEndpoints
+    orphans: Orphans
+    # The same ledger, for the collector: fenced like the observations.
+    collector_orphans: Orphans
+    keys: ApiKeys
+    audit: AuditLog
+    claims: IdempotencyStore
+    ended_sessions: RevokedSessions
+    # Counts the requests of a key for all replicas; None of one who is alone.
+    shared_limits: SharedLimits | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Everything outside of the use cases that they need."""
+
+    stores: StorePorts
+    cloud: Cloud
+    webhook_sender: WebhookSender
+    prober: Prober
+    clock: Clock
+    chance: Random
+    ids: Ids
+    meter: Meter
+    breaker_state: Callable[[], str]
+    # Makes the page that is scraped, from what can be asked at the moment of the scrape.
+    metrics_page: Callable[[MetricSources], MetricsPage]
+    # False before everything runs and as soon as a shutdown begins.
+    is_ready: Callable[[], bool]
+    limiters: Mapping[str, RateLimiter] = field(default_factory=dict)
+    waiting_writes: Callable[[], int] = lambda: 0
+    leadership: Leadership = field(default_factory=AlwaysLeader)
+    # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
+    replica_flags: Flags | None = None
+    live_replicas: Callable[[], Sequence[Replica]] = tuple
+    settings_shown: Callable[[], Sequence[ShownSetting]] = tuple
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What the settings say."""
+
+    boot_id: str
+    admin_key: Secret
+    webhook_keys: KeyRing
+    regions: RegionRules
+    settling: SettlingPolicy
+    poll_interval: timedelta
+    instance_max_wait: timedelta
+    max_retry_attempts: int = 3
+    # So many create calls without an answer before an instance is given up.
+    unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX
+    # Whether the collector removes what it may, or only reports it.
+    auto_delete: bool = True
+    request_timeout_s: float = 30.0
+    allowed_targets: EgressPolicy = field(default_factory=EgressPolicy)
+    session_stretching_rounds: int = STRETCHING_ROUNDS

@@ -1,0 +1,28 @@
+"""The ports of the store in memory, put together for the wiring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuherd.bootstrap.ports import StorePorts
+from gpuherd.usecases.events.change_hub import ChangeHub
+from tests.support.absent import Absent
+from tests.support.no_endpoints import NoEndpoints
+
+
+def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: Any) -> StorePorts:
+    """Return all ports: those that are given, and none for what no herd in memory is asked."""
+    return StorePorts(
+        installation=installation,
+        hub=hub,
+        orphans=orphans,
+        collector_orphans=orphans,
+        endpoints=NoEndpoints(),
+        events=Absent("event log"),
+        deliveries=Absent("delivery log"),
+        keys=Absent("store of keys"),
+        audit=Absent("audit log"),
+        claims=Absent("idempotency store"),
+        ended_sessions=Absent("store of ended sessions"),
+        **stores,
+    )
