@@ -20,6 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TOLERANCE_S = 300
@@ -38,7 +39,7 @@ def key_of(secret: str) -> bytes:
     return secret.encode()
 
 
-def verify(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> None:
+def verify(secret: str, headers: Mapping[str, str] | Message, body: bytes, now: float) -> None:
     """Return if the message is genuine and fresh; `body` must be the very bytes that came."""
     message_id = headers.get("webhook-id") or ""
     timestamp = headers.get("webhook-timestamp") or ""

@@ -113,7 +113,7 @@ class CrashablePort:
 
     def __getattr__(self, attribute: str) -> Any:
         method = getattr(self._port, attribute)
-        if not _waits(type(self._port), attribute):
+        if not _waits(self._port.__class__, attribute):
             return method
         guarded = _crashable(
             method, f"{self._name}.{attribute}", self._crash_injector, reads=attribute in READS

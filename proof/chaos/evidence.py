@@ -21,7 +21,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class CreateCall:
+class ObservedCreate:
     """A create call at the moment in which it reached the cloud."""
 
     at_s: float
@@ -67,7 +67,7 @@ class Evidence:
     # Seconds of the schedule's clock at the world's zero.
     origin_s: float = 0.0
     accepted: list[Accepted] = field(default_factory=list)
-    create_calls: list[CreateCall] = field(default_factory=list)
+    create_calls: list[ObservedCreate] = field(default_factory=list)
     received_webhooks: list[ReceivedWebhook] = field(default_factory=list)
     # When our memory first said of a machine that it is ours.
     bound_at_s: dict[str, float] = field(default_factory=dict)

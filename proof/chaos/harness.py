@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.instance.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.webhooks import DeliveryResult
@@ -21,7 +22,7 @@ from gpuherd.simulator.world.timeline import Due
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
-from proof.chaos.evidence import CreateCall, Evidence, ReceivedWebhook, Window
+from proof.chaos.evidence import Evidence, ObservedCreate, ReceivedWebhook, Window
 from proof.chaos.process import Pace, Process, ProcessEnvironment
 from proof.chaos.recording_cloud import RecordingCloud
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
@@ -240,7 +241,9 @@ class Harness:
         attempt = tables.attempts.get(key) if key else None
         mine = [it for it in tables.attempts.values() if key and it.instance_id == key[0] and it.is_open]
         intended = attempt is not None and attempt.is_open
-        self.evidence.create_calls.append(CreateCall(self.clock.elapsed_s, order.tag, intended, len(mine)))
+        self.evidence.create_calls.append(
+            ObservedCreate(self.clock.elapsed_s, order.tag, intended, len(mine))
+        )
 
     def _note_listed(self, listing: Listing) -> None:
         listed_s = self.evidence.listed_at_s

@@ -168,7 +168,7 @@ def _recorded_s(evidence: Evidence, it: Instance) -> float:
             since = event.at
     if since is not None:
         # What failed and is kept all the same costs as before, and the record says so.
-        ended = not _may_have_a_machine(it) or evidence.ended_at is None
-        end = history[-1].at if ended else evidence.ended_at
+        ended_at = evidence.ended_at if _may_have_a_machine(it) else None
+        end = history[-1].at if ended_at is None else ended_at
         paid_s += (end - since).total_seconds()
     return paid_s

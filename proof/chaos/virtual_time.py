@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -21,6 +22,11 @@ class Deadlocked(Exception):
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """Single-threaded and without a system call, so that a seed repeats a run exactly."""
+
+    # Of the base class; its stubs do not show them.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[Any]
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()

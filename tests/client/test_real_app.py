@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import httpx
@@ -41,6 +42,10 @@ async def call(
     request: pytest.FixtureRequest, anonymous: httpx.AsyncClient, clock: FakeClock
 ) -> RealAppClient:
     return RealAppClient(request.param, anonymous, KEY, clock)
+
+
+def created(name: str, wish: dict[str, Any], client: Any) -> Any:
+    return client.instances.create(name, **wish)
 
 
 async def rented(call: RealAppClient, herd: Herd, **wish: Any) -> Instance:
@@ -121,7 +126,8 @@ async def test_a_repeated_create_is_one_instance(call: RealAppClient) -> None:
 
 async def test_lists_go_through_everything(call: RealAppClient) -> None:
     for n in range(3):
-        await call(lambda it, n=n: it.instances.create(f"train-{n}", **WISH, labels={"n": str(n % 2)}))
+        wish = {**WISH, "labels": {"n": str(n % 2)}}
+        await call(partial(created, f"train-{n}", wish))
     assert {it.name for it in await call(lambda it: it.instances.list())} == {"train-0", "train-1", "train-2"}
     assert [it.name for it in await call(lambda it: it.instances.list(label=("n", "1")))] == ["train-1"]
     assert await call(lambda it: it.instances.list(status="deleted", name="train-1")) == []
@@ -220,7 +226,7 @@ async def test_what_the_server_sends_is_what_verify_webhook_reads(call: RealAppC
         headers = Signer([made.secret]).headers(event_id, body, herd.clock.now())
         event = verify_webhook(headers, body, made.secret, clock=call.herd._caller.clock)
         assert (event.id, event.instance and event.instance.id) == (event_id, gpu.id)
-    assert event.type == "instance.ready" and event.instance.usable
+    assert event.type == "instance.ready" and event.instance and event.instance.usable
 
 
 async def test_keys_and_what_they_may(

@@ -19,6 +19,7 @@ from gpuherd.client import (
     NotReleased,
     WaitTimedOut,
 )
+from gpuherd.client.event_stream import AsyncStream
 from gpuherd.client.wire import Request
 from tests.client.support import (
     STILL,
@@ -220,7 +221,7 @@ async def test_a_create_whose_fate_stays_unknown_is_told_loudly(
 
 
 async def test_the_release_is_repeated_for_two_minutes(call: AnyClient, server: FakeServer) -> None:
-    troubles = [refused(), lost(), problem(500, "INTERNAL_ERROR"), problem(503, "X", retryAfter=9)]
+    troubles: list[Any] = [refused(), lost(), problem(500, "INTERNAL_ERROR"), problem(503, "X", retryAfter=9)]
     server.script(FakeReply(details(), 201), details("running"), *troubles * 3, accepted())
     await call.renting(nothing)
     deletes = [it for it in server.seen if it.method == "DELETE"]
@@ -294,6 +295,9 @@ class Gate:
             self.arrived.set()
             await self.open.wait()
         return self._server.send(request)
+
+    async def listen(self, request: Request) -> AsyncStream:
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Nothing is open."""

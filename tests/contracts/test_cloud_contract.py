@@ -164,7 +164,7 @@ class CloudContract:
 
     async def test_a_registry_credential_is_known_by_its_id_alone(self, cloud: Cloud, world: World):
         (auth,) = world.account.registry_auths.values()
-        assert await cloud.check_registry_auth(auth.id) is None
+        await cloud.check_registry_auth(auth.id)
         for unknown in ("nope", "", auth.name, auth.username, auth.password):
             with pytest.raises(NotFound) as caught:
                 await cloud.check_registry_auth(unknown)
@@ -355,7 +355,7 @@ class CloudContract:
         cloud_id = await cloud.create_machine(await order_for(cloud))
 
         async def phases(seconds: float) -> list[Phase]:
-            seen = []
+            seen: list[Phase] = []
             for _ in range(int(seconds * 2)):
                 phase = await phase_of(cloud, cloud_id)
                 if phase not in seen[-1:]:

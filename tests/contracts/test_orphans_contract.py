@@ -295,7 +295,7 @@ class TestAdopting:
 
 class TestCounting:
     async def test_only_what_the_collector_ordered_lately_counts(self, store: Store) -> None:
-        order = {"order": OrphanOrder.DELETE, "ordered_by": "collector"}
+        order: dict[str, Any] = {"order": OrphanOrder.DELETE, "ordered_by": "collector"}
         await save(
             store,
             an_orphan(a_machine(1), **order, ordered_at=START + MINUTE),

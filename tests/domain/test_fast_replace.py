@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.support.builders import a_running_instance
 
 def test_a_copy_is_what_the_standard_library_would_make() -> None:
     it = a_running_instance(1)
-    changes = {"status": Status.EXITED, "deadline": it.deadline + timedelta(hours=1)}
+    changes: dict[str, Any] = {"status": Status.EXITED, "deadline": it.deadline + timedelta(hours=1)}
     ours, theirs = replace(it, **changes), dataclasses.replace(it, **changes)
     assert ours == theirs
     assert type(ours) is type(theirs)

@@ -70,11 +70,10 @@ async def test_f54_a_price_that_rose_after_the_wish_was_accepted_is_not_paid(
     herd: Herd, world: World
 ) -> None:
     (cheapest,) = {min(it.spot_usd or 1 for it in await herd.catalogue.offers(BillingMode.SPOT))}
-    limit = {"hourly_usd_max": Decimal(cheapest) * 2}
     await herd.run_for(timedelta(minutes=2))
     raise_prices(world)
     try:
-        instance = await herd.settle(await herd.launch(**limit))
+        instance = await herd.settle(await herd.launch(hourly_usd_max=Decimal(cheapest) * 2))
     except NoCapacity:
         pytest.fail("the list was young enough to accept the wish; else this proves nothing")
     assert failure_of(instance) == "NO_OPTIMAL_PRODUCT_ANY_REGION"

@@ -57,7 +57,7 @@ def spoil(path: Path) -> None:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "data").mkdir()
-    return Settings(GPUHERD_DATA_DIR=tmp_path / "data")
+    return Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "data"})
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ class TestPostgres:
     def test_the_right_tool_is_named_without_the_password(
         self, tmp_path: Path, copy: Path, url: str, said: str
     ) -> None:
-        settings = Settings(GPUHERD_DATA_DIR=tmp_path, GPUHERD_DATABASE_URL=url)
+        settings = Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path, "GPUHERD_DATABASE_URL": url})
         refusals = [
             refused(lambda: make_backup(settings, copy, force=False)),
             refused(lambda: restore_backup(settings, copy, NOW, force=False)),

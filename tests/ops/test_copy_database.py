@@ -60,7 +60,7 @@ def target(postgres_url: str) -> str:  # noqa: F811
 
 @pytest.fixture
 def settings(source: Path, target: str) -> Settings:
-    return Settings(GPUHERD_DATA_DIR=source.parent, GPUHERD_DATABASE_URL=target)
+    return Settings.model_validate({"GPUHERD_DATA_DIR": source.parent, "GPUHERD_DATABASE_URL": target})
 
 
 def move(settings: Settings, progress: Progress = silent, **ends: str) -> DatabaseCopied:
@@ -183,7 +183,7 @@ class TestEverythingArrives:
     def test_both_ends_can_be_named(
         self, settings: Settings, source: Path, target: str, tmp_path: Path
     ) -> None:
-        elsewhere = Settings(GPUHERD_DATA_DIR=tmp_path / "nowhere")
+        elsewhere = Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "nowhere"})
         done = move(elsewhere, source=f"sqlite:///{source}", target=target)
         assert (done.source, done.schema) == (source, HEAD)
         assert refused(elsewhere, source=str(source.parent), target=target).code == "TARGET_NOT_EMPTY"
@@ -315,7 +315,7 @@ class TestRefusals:
             {"target": "mysql://herd:geheim@db/gpu"},
         ],
     )
-    def test_a_way_that_does_not_exist(self, settings: Settings, ends: dict[str, str]) -> None:
+    def test_a_way_that_does_not_exist(self, settings: Settings, ends: dict[str, Any]) -> None:
         report = refused(settings, **ends)
         assert (report.exit_code, report.code) == (ExitCode.USAGE, "CANNOT_COPY_THIS_WAY")
         assert "geheim" not in report.title + report.suggestion
@@ -393,7 +393,7 @@ class TestTheComparison:
     def test_a_server_that_starts_on_the_target_meanwhile_has_to_wait(
         self, settings: Settings, target: str
     ) -> None:
-        turned_away = []
+        turned_away: list[str] = []
 
         def start(what: str, done: int, total: int) -> None:
             if turned_away:

@@ -23,12 +23,14 @@ from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Settings:
-    return Settings(GPUHERD_DATA_DIR=tmp_path / "data")
+    return Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "data"})
 
 
 @pytest.fixture
 def shared(postgres_url: str, tmp_path: Path) -> Settings:  # noqa: F811
-    return Settings(GPUHERD_DATA_DIR=tmp_path / "data", GPUHERD_DATABASE_URL=postgres_url)
+    return Settings.model_validate(
+        {"GPUHERD_DATA_DIR": tmp_path / "data", "GPUHERD_DATABASE_URL": postgres_url}
+    )
 
 
 @pytest.fixture(params=["embedded", pytest.param("shared", marks=pytest.mark.postgres)])
@@ -64,7 +66,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
         where = (
             {} if database.is_sqlite else {"GPUHERD_DATABASE_URL": request.getfixturevalue("postgres_url")}
         )
-    yield Settings(GPUHERD_DATA_DIR=tmp_path / "data", **where)
+    yield Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "data", **where})
 
 
 def test_an_older_database_is_brought_up_to_date(old: Settings) -> None:
@@ -117,7 +119,8 @@ def test_a_damaged_database_is_left_alone(embedded: Settings) -> None:
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(tmp_path: Path) -> None:
-    away = Settings(GPUHERD_DATA_DIR=tmp_path, GPUHERD_DATABASE_URL="postgresql://h:geheim@127.0.0.1:1/gpu")
+    url = "postgresql://h:geheim@127.0.0.1:1/gpu"
+    away = Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path, "GPUHERD_DATABASE_URL": url})
     with pytest.raises(CommandError) as caught:
         migrate(away)
     report = caught.value.report

@@ -133,4 +133,4 @@ def test_never_more_than_two_inside(steps: list[str]) -> None:
 @pytest.mark.parametrize("wrong", [{"per_host": 0}, {"failures": 0}, {"max_hosts": 0}])
 def test_a_gate_without_seats_makes_no_sense(clock: FakeClock, wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        HostGate(clock, **wrong)  # type: ignore[arg-type]
+        HostGate(clock, **wrong)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 INSTANCE = "inst_01m7f8natehk96qv3bvs6f1z01"
 DELIVERY = "msg_1"
-DOC = {
+DOC: dict[str, Any] = {
     "wish": {
         "template_id": "101",
         "gpu_num": 1,

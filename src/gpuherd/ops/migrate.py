@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.engine.database import Database

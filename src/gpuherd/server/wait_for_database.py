@@ -52,7 +52,7 @@ async def poll_until_reachable(
 async def connection_problem(url: str) -> str | None:
     """Return why no PostgreSQL answers at this address; None if one does, be it with a refusal."""
     # Its driver takes a while to load, and few need it.
-    import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415
+    import asyncpg  # noqa: PLC0415
 
     from gpuherd.adapters.queue.postgres_connect import asyncpg_arguments  # noqa: PLC0415
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -188,7 +189,7 @@ async def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-CUT_SHORT = {
+CUT_SHORT: dict[str, bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]] = {
     "no bytes": b"",
     "half a header": b"HTTP/1.1 200 OK\r\ncontent-le",
     "half a body": b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -128,7 +129,7 @@ async def test_clusters_are_asked_for_once_in_five_minutes():
 
 
 async def test_a_cloud_without_any_place_is_not_believed_and_not_remembered():
-    bodies = [{"data": []}, {"data": [{"id": "us-ca-6", "name": "US-CA-06"}]}]
+    bodies: list[dict[str, Any]] = [{"data": []}, {"data": [{"id": "us-ca-6", "name": "US-CA-06"}]}]
 
     async def answer(_: Request, writer) -> None:
         writer.write(http(200, bodies.pop(0)))

@@ -57,7 +57,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("status", "reason", "kind", "code"), REFUSALS)
 def test_a_clear_no_to_a_create_has_its_own_error(status, reason, kind, code):
     error = failures.failure_of_change(reply(status, reason, "because"), ResourceKind.ACCOUNT)
-    assert type(error) is kind
+    assert error is not None and type(error) is kind
     assert error.code == code
 
 

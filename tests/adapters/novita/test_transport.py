@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -230,7 +231,7 @@ async def test_changes_go_before_reads():
         open_transport(server.base_url, clock=clock, limiter=limiter) as transport,
     ):
         await transport.read("/products")
-        calls = [asyncio.create_task(transport.read("/products")) for _ in range(2)]
+        calls: list[asyncio.Task[Any]] = [asyncio.create_task(transport.read("/products")) for _ in range(2)]
         await clock.settle()
         calls.append(asyncio.create_task(transport.change(CREATE, {})))
         await clock.settle()

@@ -101,7 +101,7 @@ def test_a_product_becomes_an_offer_in_each_of_its_regions():
 
 
 def test_an_empty_list_of_regions_means_all_of_them():
-    for regions in ([], None):
+    for regions in (list[str](), None):
         offers = wire.read_offers([PRODUCT | {"regions": regions}], REGIONS)
         assert [offer.cluster_id for offer in offers] == ["us-ca-6", "cn-hongkong-1", "old-1"]
 

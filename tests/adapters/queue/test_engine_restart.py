@@ -74,11 +74,11 @@ async def test_a_failed_loop_starts_again_and_waits_longer_each_time(sqlite: Sql
     database.away_for_reads = True
     await sqlite.enqueue("turn", "job")
     async with running_engine(bells(sqlite, repository), done, repository=repository) as shop:
-        waits = []
+        waits: list[float] = []
         for _ in range(8):
             await backing_off(shop)
             assert not shop.engine.healthy
-            waits.append(sqlite.clock.next_wake_s)
+            waits.append(sqlite.clock.next_wake_s or 0.0)
             await sqlite.clock.advance(waits[-1])
         assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
         await backing_off(shop)

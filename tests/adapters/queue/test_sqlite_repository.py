@@ -126,7 +126,7 @@ async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqliteB
     if change == "requeue":
         await queue.log_jobs([(job, "failed", None)])
     rung: list[Any] = []
-    await queue.driver.add_listener(CHANNEL, lambda note: "table_changed" in note and rung.append(note))
+    await queue.driver.add_listener(CHANNEL, lambda note: rung.extend([note] * ("table_changed" in note)))
     await {
         "enqueue": lambda: queue.enqueue("turn", b"new"),
         "retry": lambda: queue.retry_job(job, HOUR, None),

@@ -93,10 +93,11 @@ class TestRing:
     ) -> None:
         books = (store.jobs, other_store.jobs)
         for n in range(5):
-            answers = await all_at_once(
-                10,
-                lambda m, n=n: books[m % 2].wake_or_enqueue([a_turn_job(n, name=f"-{m}")]),
-            )
+
+            async def wake(m: int, n: int = n) -> None:
+                await books[m % 2].wake_or_enqueue([a_turn_job(n, name=f"-{m}")])
+
+            answers = await all_at_once(10, wake)
             assert answers == [None] * 10
         assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import psycopg
 import pytest
 import sqlalchemy as sa

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ class TestOutbox:
         assert not await store.outbox.is_gone(replace(one, url="https://example.com/other"))
         assert not await store.outbox.is_gone(replace(one, instance_id="another"))
         assert not await store.outbox.is_gone(replace(one, endpoint_id="ep_1"))
-        accepted = {"state": DeliveryState.DELIVERED, "last_status": 200}
+        accepted: dict[str, Any] = {"state": DeliveryState.DELIVERED, "last_status": 200}
         later = START + timedelta(seconds=1)
         await store.outbox.save(replace(skipped, tried_at=later, **accepted))
         assert not await store.outbox.is_gone(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from tests.support.databases import Store
 from tests.support.fake_clock import START
 
 DAY = timedelta(days=1)
-DELIVERED = {"state": DeliveryState.DELIVERED, "tries": 1}
-DEAD = {"state": DeliveryState.DEAD, "tries": 10}
+DELIVERED: dict[str, Any] = {"state": DeliveryState.DELIVERED, "tries": 1}
+DEAD: dict[str, Any] = {"state": DeliveryState.DEAD, "tries": 10}
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,7 @@ class TestDeliveryLog:
             await store.jobs.get(other.id)
 
     async def test_old_ones_are_forgotten_each_state_in_its_own_time(self, store: Store) -> None:
-        fates = {
+        fates: dict[str, tuple[bool, dict[str, Any]]] = {
             "delivered long ago": (True, {**DELIVERED, "tried_at": START}),
             "delivered lately": (False, {**DELIVERED, "tried_at": START + 20 * DAY}),
             "dead for a while": (False, {**DEAD, "tried_at": START + 5 * DAY}),

@@ -82,7 +82,7 @@ def test_it_is_neither_hashable_nor_changeable() -> None:
     with pytest.raises(TypeError):
         hash(Secret(VALUE))
     with pytest.raises(AttributeError):
-        Secret(VALUE)._value = "other"  # type: ignore[misc]
+        Secret(VALUE)._value = "other"
 
 
 def test_an_empty_one_is_false() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from gpuherd.domain.instance.consistency import (
     judge_with_machine,
     judge_without_machine,
 )
-from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.instance import Instance, Status
 from tests.support.builders import a_machine, a_running_instance, an_instance
 from tests.support.fake_clock import START
 
@@ -47,7 +49,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("status", "phase", "more", "verdict"), PAIRS, ids=str)
-def test_a_pair_is_judged(status: Status, phase: Phase, more: dict[str, object], verdict: C) -> None:
+def test_a_pair_is_judged(status: Status, phase: Phase, more: dict[str, Any], verdict: Consistency) -> None:
     instance = a_running_instance(status=status, **more)
     judged = judge_with_machine(instance, a_machine(phase=phase, raw_status="their word"))
     assert judged.consistency is verdict
@@ -66,9 +68,11 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("instance", "more", "verdict"), ALONE)
-def test_an_instance_without_a_machine_is_judged(instance: object, more: dict[str, bool], verdict: C) -> None:
+def test_an_instance_without_a_machine_is_judged(
+    instance: Instance, more: dict[str, bool], verdict: Consistency
+) -> None:
     facts = {"awaited": False, "list_complete": True, **more}
-    assert judge_without_machine(instance, **facts).consistency is verdict  # type: ignore[arg-type]
+    assert judge_without_machine(instance, **facts).consistency is verdict
 
 
 @given(st.sampled_from(Status), st.sampled_from(Phase), st.booleans())

@@ -211,7 +211,7 @@ def app_for(connect: Callable[[], Connection], clock: Clock) -> typer.Typer:
 
 
 # Typer makes its commands out of our functions at each call, which takes longer than the commands themselves.
-testing._get_command = cache(testing._get_command)
+testing._get_command = cache(testing._get_command)  # type: ignore[attr-defined]
 
 
 @cache

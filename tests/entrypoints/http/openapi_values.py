@@ -12,7 +12,7 @@ Json = dict[str, Any]
 TEXT = st.text(max_size=12)
 NASTY_WORDS = ["", " ", "\0", "a\nb", "'--", "../..", "%00", "💥", "x" * 300, "-1", "1e400", "NaN"]
 NASTY = st.sampled_from(NASTY_WORDS)
-WRONG = [
+WRONG: list[Any] = [
     *NASTY_WORDS,
     None,
     True,

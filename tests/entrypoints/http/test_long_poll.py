@@ -116,7 +116,7 @@ async def test_a_wait_ends_when_its_caller_goes_away(
     instance_id = await launched(api)
     caller = Caller(f"/api/instances/{instance_id}", "wait=ready&timeout=300", b"")
     started = clock.now()
-    call = asyncio.create_task(build_app(plane)(caller.scope, caller.receive, caller.send))
+    call = asyncio.ensure_future(build_app(plane)(caller.scope, caller.receive, caller.send))
     await clock.sleep(7)
     assert herd.hub.watched == 1
     caller.left.set()
@@ -132,7 +132,7 @@ async def test_a_wait_that_the_server_cancels_leaves_nothing_behind(
 ) -> None:
     instance_id = await launched(api)
     caller = Caller(f"/api/instances/{instance_id}", "wait=ready&timeout=300", b"")
-    call = asyncio.create_task(build_app(plane)(caller.scope, caller.receive, caller.send))
+    call = asyncio.ensure_future(build_app(plane)(caller.scope, caller.receive, caller.send))
     await clock.sleep(1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

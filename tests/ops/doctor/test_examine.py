@@ -67,7 +67,7 @@ class World:
         return {it.check: it for it in found}
 
     def verdicts(self, clock: Clock | None = None, **environ: str) -> dict[str, str]:
-        return {check: it.verdict.value for check, it in self(clock, **environ).items()}
+        return {check: it.verdict.value for check, it in self(clock, limit_s=15, **environ).items()}
 
 
 @pytest.fixture

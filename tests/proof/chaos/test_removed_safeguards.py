@@ -11,7 +11,7 @@ import pytest
 
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.ports.instances import Change, LeasedInstance
+from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.cloud import observe
 from gpuherd.usecases.events.record import EventRecorder
@@ -78,8 +78,8 @@ def call_before_the_intent(patch: Patch) -> None:
 class _UnsavedLeases:
     """Turns whose saves are not written."""
 
-    def __init__(self, turns: Any):
-        self._turns = turns
+    def __init__(self, turns: InstanceLeases):
+        self.acquire, self.refresh, self.release = turns.acquire, turns.refresh, turns.release
 
     async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         return turn

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.clock import Ids
 from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
@@ -43,7 +44,7 @@ class MemoryStore:
 
     async def run(self, statement: sa.Update | sa.Delete) -> None:
         """Do something to the queue behind the ports' back; this is all the SQL that memory understands."""
-        assert statement.table.name == "pgqueuer", "only the queue is changed behind our back"
+        assert statement.table is queue_table.queue, "only the queue is changed behind our back"
         wanted = [condition.right.value.decode() for condition in statement._where_criteria]
         values = {}
         if isinstance(statement, sa.Update):

@@ -27,11 +27,11 @@ LISTS = ApiEndpoint.LIST.value
 SECRET = "hunter2-in-an-environment"
 
 
-async def comprehensive(herd: Herd, **options: bool) -> dict[str, Any]:
+async def comprehensive(herd: Herd, **options: Any) -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(await herd.comprehensive(**options)))
 
 
-async def entry(herd: Herd, **options: bool) -> dict[str, Any]:
+async def entry(herd: Herd, **options: Any) -> dict[str, Any]:
     """Return the one entry of a list that has one."""
     (found,) = (await comprehensive(herd, **options))["instances"]
     return cast(dict[str, Any], found)

@@ -38,7 +38,7 @@ async def test_an_empty_page_is_valid_too() -> None:
     assert json.loads(await ListInstances(Shelf(()), FakeClock())(InstanceQuery()))["instances"] == []  # type: ignore[arg-type]
 
 
-async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkeypatch) -> None:
     described: list[str] = []
 
     def counting(it: Instance) -> dict[str, object]:
@@ -57,7 +57,7 @@ async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkey
     assert described == ["running", "exited"]
 
 
-async def test_what_is_kept_stays_bounded(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+async def test_what_is_kept_stays_bounded(monkeypatch) -> None:
     monkeypatch.setattr(list_page, "CACHED_ENTRIES_MAX", 3)
     listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))), FakeClock())  # type: ignore[arg-type]
     assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9

@@ -200,7 +200,7 @@ async def test_a_crash_between_delivery_and_mark_sends_the_same_id_and_bytes_aga
     (row,) = [it for it in herd.rows(herd.tables.job) if it.kind == "send_webhook"]
     written = herd.outbox.save
 
-    async def crash(_: Delivery) -> None:
+    async def crash(delivery: Delivery) -> None:
         raise KeyboardInterrupt
 
     herd.outbox.save = crash  # type: ignore[method-assign]

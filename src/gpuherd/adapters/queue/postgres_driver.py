@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
 from pgqueuer.ports.driver import NotifyCallback
 

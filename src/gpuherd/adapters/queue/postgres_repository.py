@@ -13,7 +13,7 @@ import copy
 from datetime import timedelta
 from typing import Any, Self, cast
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import structlog
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.qb import (

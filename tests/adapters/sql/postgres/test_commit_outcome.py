@@ -92,7 +92,7 @@ class TestOne:
             raise Conflict("no")
 
         with psycopg.connect(postgres_url, autocommit=True) as somebody:
-            somebody.execute(f"LISTEN {CHANNEL}")  # type: ignore[call-overload]
+            somebody.execute(f"LISTEN {CHANNEL}")
             with pytest.raises(Conflict):
                 await far.write(failing)
             await far.write(changing("plain"))

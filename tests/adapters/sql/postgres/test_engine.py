@@ -59,7 +59,7 @@ class TestLimits:
     async def test_a_commit_is_kept_whatever_the_server_was_told(self, postgres_url: str) -> None:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
-            connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')  # type: ignore[call-overload]
+            connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
         with closing(Database(sqlalchemy_url(postgres_url))) as database:
             assert (
                 await database.write(lambda c: c.exec_driver_sql("SHOW synchronous_commit").scalar()) == "on"
@@ -143,7 +143,7 @@ async def test_there_are_as_many_readers_as_were_asked_for(postgres_url: str) ->
 
 def error_of(connection: psycopg.Connection[Any], sql: str) -> Exception:
     with pytest.raises(psycopg.Error) as caught:
-        connection.execute(sql)  # type: ignore[call-overload]
+        connection.execute(sql)
     return sa.exc.DBAPIError.instance(sql, None, caught.value, psycopg.Error)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema import queue_table, tables
-from gpuherd.adapters.sql.schema.migrate import DatabaseUnusable, migrate
+from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.instances import Change
 from tests.support.builders import (

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
-from gpuherd.adapters.sql.schema.migrate import DatabaseUnusable, migrate
+from gpuherd.adapters.sql.schema.migrate import migrate
 from tests.support.inline_database import migrated_copy
 
 

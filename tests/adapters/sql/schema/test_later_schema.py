@@ -17,8 +17,9 @@ import gpuherd.adapters.sql.schema.migrate as migrations
 from gpuherd.adapters.queue.pgqueuer_names import PGQUEUER_SETTINGS
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema import tables
-from gpuherd.adapters.sql.schema.migrate import HEAD, DatabaseUnusable, migrate
+from gpuherd.adapters.sql.schema.migrate import HEAD, migrate
 from gpuherd.adapters.sql.schema.run_migrations import VERSIONS, run_migrations
 from gpuherd.clock import SystemClock
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S

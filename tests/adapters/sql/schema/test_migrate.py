@@ -18,9 +18,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.adapters.sql.schema import tables as schema
-from gpuherd.adapters.sql.schema.migrate import HEAD, MIGRATION_LOCK, DatabaseUnusable, migrate
+from gpuherd.adapters.sql.schema.migrate import HEAD, MIGRATION_LOCK, migrate
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.support.databases import install_queue, sqlalchemy_url
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -97,9 +99,10 @@ async def test_while_the_cloud_is_silent_nothing_kept_is_served(
 async def test_a_launch_answers_like_the_route(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_short_cut = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
+    bodies: tuple[Any, ...] = (GOOD, {}, [])
+    by_short_cut = [await api.post("/api/instances", json=body) for body in bodies]
     monkeypatch.setattr(fast_paths, "COLLECTION", "/nowhere")
-    by_route = [await api.post("/api/instances", json=body) for body in (GOOD, {}, [])]
+    by_route = [await api.post("/api/instances", json=body) for body in bodies]
     assert [it.status_code for it in by_route] == [201, 400, 400]
     for one, other in zip(by_short_cut, by_route, strict=True):
         assert one.status_code == other.status_code

@@ -12,7 +12,7 @@ import pytest
 from gpuherd.entrypoints.auth.authorization import ROUTE_SCOPES
 from gpuherd.entrypoints.http.middleware import idempotency
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.simulator.faults.fault import ApiEndpoint
+from gpuherd.simulator.calls import ApiEndpoint
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
