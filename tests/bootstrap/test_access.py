@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import load_settings
 
 pytestmark = pytest.mark.processes
@@ -27,7 +27,7 @@ async def built(directory: Path) -> AsyncIterator[tuple[Service, httpx.AsyncClie
     link = novita_link(settings, "http://127.0.0.1:9", Secret("sk_x"), clock, random.Random(5))
     service = await build_service(settings, link, clock)
     try:
-        transport = httpx.ASGITransport(build_app(service.plane))
+        transport = httpx.ASGITransport(build_application(service.plane))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as api:
             yield service, api
     finally:

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import CloudLink, novita_link
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World
@@ -74,7 +74,7 @@ async def test_every_metric_moves_when_an_instance_is_rented(
 ) -> None:
     link = link_to(simulator, settings)
     service = await build_service(settings, link, SystemClock(), random.Random(5))
-    app = build_app(service.plane)
+    app = build_application(service.plane)
     transport = httpx.ASGITransport(app)
     auth = {"Authorization": f"Bearer {KEY}"}
     await service.start()

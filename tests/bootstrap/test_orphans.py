@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World
@@ -57,7 +57,7 @@ async def test_a_machine_rented_past_the_service_is_found_and_adopted(
     settings = settings_for(tmp_path)
     link = novita_link(settings, simulator.base_url, Secret("sk_simulated"), SystemClock(), random.Random(5))
     service = await build_service(settings, link, SystemClock(), random.Random(5))
-    transport = httpx.ASGITransport(build_app(service.plane))
+    transport = httpx.ASGITransport(build_application(service.plane))
     auth = {"Authorization": f"Bearer {KEY}"}
     await service.start()
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
@@ -19,7 +20,6 @@ from gpuherd.domain.access.caller import ADMIN as CALLER
 from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
 from gpuherd.entrypoints.auth.browser_auth import COOKIE
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.ports.instances import Change
 from gpuherd.settings import load_settings
 from tests.support.builders import an_event, an_instance, instance_id
@@ -60,7 +60,7 @@ async def test_streams_long_polls_and_kept_details_of_one_hear_of_the_other(
     postgres_url: str,  # noqa: F811
 ) -> None:
     async with two_replicas(tmp_path, postgres_url) as (here, there):
-        app = build_app(here.plane)
+        app = build_application(here.plane)
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=ADMIN)
         added = await there.plane.instances.add(Change(an_instance(1), events=(an_event(1, 1),)))
         async with http, asking(app, "/api/events", ADMIN, "lastEventId=0") as reply:
@@ -82,7 +82,7 @@ async def test_who_signs_out_at_one_is_out_at_the_other_and_hears_no_more(
     postgres_url: str,  # noqa: F811
 ) -> None:
     async with two_replicas(tmp_path, postgres_url) as (here, there):
-        sessions, app = here.plane.keys.sessions, build_app(there.plane)
+        sessions, app = here.plane.keys.sessions, build_application(there.plane)
         token = sessions.open(ADMIN_ID)
         mine = {"Cookie": f"{COOKIE}={token}"}
         async with asking(app, SESSION_STREAM, mine) as stream:

@@ -14,12 +14,12 @@ import pytest
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore
 from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import CloudLink, novita_link
 from gpuherd.bootstrap.replicas import share_limits
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerState
 from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
@@ -135,7 +135,7 @@ async def service(directory: Path, url: str) -> AsyncIterator[tuple[Service, htt
     link = novita_link(settings, "http://127.0.0.1:9", Secret("sk_x"), clock, random.Random(5))
     built = await build_service(settings, link, clock)
     try:
-        transport = httpx.ASGITransport(build_app(built.plane))
+        transport = httpx.ASGITransport(build_application(built.plane))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as api:
             yield built, api
     finally:

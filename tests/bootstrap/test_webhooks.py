@@ -14,12 +14,12 @@ import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, webhook_key
 from gpuherd.bootstrap.service import build_service
 from gpuherd.clock import SystemClock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
@@ -51,7 +51,7 @@ async def running(directory: Path, **more: str) -> AsyncIterator[httpx.AsyncClie
     service = await build_service(settings, link, clock, random.Random())
     await service.start()
     try:
-        transport = httpx.ASGITransport(build_app(service.plane))
+        transport = httpx.ASGITransport(build_application(service.plane))
         headers = {"Authorization": f"Bearer {KEY}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=headers) as api:
             yield api

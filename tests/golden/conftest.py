@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import clock, herd, meter, plane
 from tests.golden.command_line import CommandLine, serving
@@ -28,7 +28,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 @pytest.fixture
 def app(plane: Plane) -> ASGIApp:
-    return build_app(plane)
+    return build_application(plane)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from unittest import mock
 import httpx
 from starlette.types import ASGIApp
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
@@ -116,7 +116,7 @@ async def test_problems_of_servers(api: RecordedApi, plane: Plane, herd: Herd) -
 
 
 async def test_problems_of_workers(plane: Plane, recording: Recording) -> None:
-    async with _client(build_app(plane, worker=True)) as http:
+    async with _client(build_application(plane, worker=True)) as http:
         api = RecordedApi(http, recording)
         await api("a worker is alive", "GET", "/livez", caller=NOBODY)
         await api("a worker does not serve the API", "GET", "/api/instances")
@@ -129,7 +129,7 @@ async def test_problems_of_slow_clients(plane: Plane, recording: Recording) -> N
         await asyncio.Event().wait()
 
     headers = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "request-1"}
-    async with _client(build_app(plane, body_timeout_s=0.05)) as http:
+    async with _client(build_application(plane, body_timeout_s=0.05)) as http:
         reply = await http.post("/api/instances", content=endless(), headers=headers)
     recording.heading("a body that never ends")
     recording.add("POST /api/instances", f"> {ADMIN.name}", f"< {reply.status_code}")

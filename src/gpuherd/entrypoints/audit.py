@@ -1,4 +1,4 @@
-"""Appends an audit record before an action that no transaction of ours covers."""
+"""What the API and the dashboard share about the audit log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from starlette.requests import Request
 
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
+
+# A number of an entry that a program may send as JSON without losing digits.
+AUDIT_CURSOR_MAX = 2**53
 
 
 async def append_audit_record(

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import uvicorn
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.server.protocol import SPARE_CONNECTIONS, ConnectionLimits, ServerConfig
@@ -44,7 +44,7 @@ class HttpServer(uvicorn.Server):
         limits = limits or fit_to_file_limit(ConnectionLimits())
         plane = service.plane
         config = ServerConfig(
-            build_app(plane, request_logger, body_timeout_s=limits.body_s, worker=worker),
+            build_application(plane, request_logger, body_timeout_s=limits.body_s, worker=worker),
             limits,
             plane.clock,
             plane.ids,

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.world.world import World
 from tests.support.databases import sqlalchemy_url
@@ -67,7 +67,7 @@ def plane(herd: Herd) -> Plane:
 
 @pytest.fixture
 async def anonymous(plane: Plane) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(build_application(plane), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd") as client:
         yield client
 

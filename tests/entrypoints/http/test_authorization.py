@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.entrypoints.auth import authorization
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, UndeclaredRoute, check_routes_declared
@@ -115,7 +116,7 @@ class TestEveryRoute:
         fewer = {route: scope for route, scope in ROUTE_SCOPES.items() if route != ("POST", "/api/sync")}
         monkeypatch.setattr(authorization, "ROUTE_SCOPES", fewer)
         with pytest.raises(UndeclaredRoute, match="/api/sync"):
-            app.build_app(plane)
+            build_application(plane)
 
     async def test_the_short_cut_of_a_create_looks_at_the_scope_too(
         self, anonymous: httpx.AsyncClient, plane: Plane, herd: Herd

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock
@@ -116,7 +116,7 @@ async def test_a_wait_ends_when_its_caller_goes_away(
     instance_id = await launched(api)
     caller = Caller(f"/api/instances/{instance_id}", "wait=ready&timeout=300", b"")
     started = clock.now()
-    call = asyncio.ensure_future(build_app(plane)(caller.scope, caller.receive, caller.send))
+    call = asyncio.ensure_future(build_application(plane)(caller.scope, caller.receive, caller.send))
     await clock.sleep(7)
     assert herd.hub.watched == 1
     caller.left.set()
@@ -132,7 +132,7 @@ async def test_a_wait_that_the_server_cancels_leaves_nothing_behind(
 ) -> None:
     instance_id = await launched(api)
     caller = Caller(f"/api/instances/{instance_id}", "wait=ready&timeout=300", b"")
-    call = asyncio.ensure_future(build_app(plane)(caller.scope, caller.receive, caller.send))
+    call = asyncio.ensure_future(build_application(plane)(caller.scope, caller.receive, caller.send))
     await clock.sleep(1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -148,7 +148,7 @@ async def test_a_wait_with_an_endless_body_is_refused(
     caller = Caller(
         f"/api/instances/{instance_id}", "wait=ready&timeout=300", *[b"x" * 65536 for _ in range(40)]
     )
-    await build_app(plane)(caller.scope, caller.receive, caller.send)
+    await build_application(plane)(caller.scope, caller.receive, caller.send)
     assert caller.heard[0]["status"] == 413
     assert len(caller.bodies) > 0
     assert herd.hub.watched == 0

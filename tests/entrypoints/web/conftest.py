@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
 from tests.support.fresh_postgres import fresh_postgres, reusable_postgres
@@ -48,7 +48,7 @@ class Browser:
 @pytest.fixture
 async def signed_out(plane: Plane) -> AsyncIterator[Browser]:
     """A browser that has no session."""
-    transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(build_application(plane), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=BROWSER) as client:
         yield Browser(client)
 

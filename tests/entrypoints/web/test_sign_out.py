@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.assemble import build_keys
 from gpuherd.clock import Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
 from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
 from gpuherd.entrypoints.auth.sessions import SESSION_LIFETIME, Sessions
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.http.routes.events import SESSION_RECHECK_INTERVAL
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.static_files import static_url
@@ -58,7 +58,7 @@ async def browsers() -> AsyncIterator[AsyncExitStack]:
 
 
 async def browser_at(plane: Plane, browsers: AsyncExitStack) -> Browser:
-    transport = httpx.ASGITransport(build_app(plane), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(build_application(plane), raise_app_exceptions=False)
     client = httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=BROWSER)
     return Browser(await browsers.enter_async_context(client))
 
@@ -101,7 +101,7 @@ class TestStreams:
     async def test_an_open_stream_ends_with_its_session(
         self, admin: Browser, plane: Plane, clock: FakeClock
     ) -> None:
-        app, mine = build_app(plane), cookies_of(admin)
+        app, mine = build_application(plane), cookies_of(admin)
         by_key = {"Authorization": f"Bearer {KEY}"}
         async with asking(app, SESSION_STREAM, mine) as stream, asking(app, SESSION_STREAM, by_key) as other:
             await clock.settle()
@@ -114,7 +114,7 @@ class TestStreams:
         self, admin: Browser, plane: Plane, clock: FakeClock
     ) -> None:
         await clock.advance(SESSION_LIFETIME.total_seconds() - 10)
-        async with asking(build_app(plane), SESSION_STREAM, cookies_of(admin)) as stream:
+        async with asking(build_application(plane), SESSION_STREAM, cookies_of(admin)) as stream:
             await clock.advance(8)
             assert (stream.status, stream.complete) == (200, False)
             await clock.advance(4)
@@ -123,7 +123,7 @@ class TestStreams:
     async def test_it_is_asked_again_now_and_then(
         self, admin: Browser, plane: Plane, clock: FakeClock
     ) -> None:
-        app, mine = build_app(plane), cookies_of(admin)
+        app, mine = build_application(plane), cookies_of(admin)
         async with asking(app, SESSION_STREAM, mine) as stream:
             await clock.advance(SESSION_RECHECK_INTERVAL.total_seconds() - 1)
             assert not stream.complete
@@ -136,7 +136,7 @@ class TestStreams:
     async def test_when_news_may_have_been_missed_a_session_is_asked_again(
         self, admin: Browser, plane: Plane, herd: Herd, clock: FakeClock
     ) -> None:
-        app, mine = build_app(plane), cookies_of(admin)
+        app, mine = build_application(plane), cookies_of(admin)
         by_key = {"Authorization": f"Bearer {KEY}"}
         async with asking(app, SESSION_STREAM, mine) as stream, asking(app, SESSION_STREAM, by_key) as other:
             await clock.settle()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
@@ -15,14 +17,13 @@ from starlette.types import ASGIApp, Scope
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.auth.authorization import check_routes_declared, check_scope, with_security
-from gpuherd.entrypoints.http.middleware.body_limits import BODY_TIMEOUT_S
 from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
 from gpuherd.entrypoints.http.middleware.request_context import (
     AuthenticationMiddleware,
     RequestContextMiddleware,
 )
-from gpuherd.entrypoints.http.middleware.request_log import RequestLogger, log_request
+from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
 from gpuherd.entrypoints.http.routes import (
@@ -44,7 +45,8 @@ from gpuherd.entrypoints.http.routes import (
 )
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem, problem_of, problem_response, unexpected
-from gpuherd.entrypoints.web.lazy_pages import LazyPages
+
+OpenApiDocument = Callable[[], dict[str, Any]]
 
 # Operations first: `POST /api/instances/start` is not an instance called "start".
 ROUTE_MODULES = (
@@ -68,12 +70,17 @@ ROUTE_MODULES = (
 
 def build_app(
     plane: Plane,
-    request_logger: RequestLogger = log_request,
+    build_pages: Callable[[OpenApiDocument], ASGIApp],
+    request_logger: RequestLogger,
     *,
-    body_timeout_s: float = BODY_TIMEOUT_S,
-    worker: bool = False,
+    body_timeout_s: float,
+    worker: bool,
 ) -> ASGIApp:
-    """Return the application for one plane; of a worker, what tells how it is."""
+    """Return the API of one plane, and the pages beside it; of a worker, what tells how it is.
+
+    Browsers and keys share the addresses, so one middleware tells whom a request is for. The pages show the
+    document that describes the API.
+    """
     app = FastAPI(
         title="gpuherd",
         version=__version__,
@@ -92,7 +99,7 @@ def build_app(
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
     inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.claims, _has_route)
-    pages = LazyPages(plane, app.openapi)
+    pages = build_pages(app.openapi)
     guarded: ASGIApp = AuthenticationMiddleware(inside, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:
         guarded = WorkerOnlyMiddleware(guarded)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from gpuherd.entrypoints.http.app import build_app
+from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY
 
 
 @pytest.fixture
 def worker(plane: Plane) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(build_app(plane, worker=True), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(build_application(plane, worker=True), raise_app_exceptions=False)
     headers = {"Authorization": f"Bearer {KEY}"}
     return httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=headers)
 

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from gpuherd.bootstrap.application import build_application
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.entrypoints.http.app import build_app
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
@@ -41,7 +41,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def app(plane: Plane) -> AsyncIterator[ASGIApp]:
-    yield build_app(plane)
+    yield build_application(plane)
     assert plane.events.feed.streams == 0
 
 

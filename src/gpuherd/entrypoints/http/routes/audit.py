@@ -6,13 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.entrypoints.audit import AUDIT_CURSOR_MAX
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.usecases.describe.key import describe_entry
 
 router = APIRouter(prefix="/api/audit", tags=["audit"])
-
-AUDIT_CURSOR_MAX = 2**53
 
 
 @router.get("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.http.routes.audit import AUDIT_CURSOR_MAX
+from gpuherd.entrypoints.audit import AUDIT_CURSOR_MAX
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
