@@ -29,7 +29,7 @@ def found(url: str | None = None, key: str | None = None, **environ: str) -> tup
 def test_arguments_go_before_the_environment() -> None:
     environ = {"GPUHERD_URL": "http://env:1", "GPUHERD_API_KEY": "env"}
     assert found(**environ) == ("http://env:1", "env")
-    assert found("https://arg", "arg", **environ) == ("https://arg:443", "arg")
+    assert found("https://arg", "arg", **environ) == ("https://arg", "arg")
 
 
 def test_without_any_word_it_is_the_server_on_this_machine(home: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_key_that_others_can_read_is_not_used(home: Path) -> None:
 
 
 def test_a_path_before_ours_is_kept() -> None:
-    assert find_server("https://example.com/gpu/", "k", {}).url == "https://example.com:443/gpu"
+    assert find_server("https://example.com/gpu/", "k", {}).url == "https://example.com/gpu"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ async def run(block: str, url: str) -> str:
 async def test_every_block_does_what_it_shows(server: Server) -> None:
     async with asyncio.timeout(LIMIT_S):
         said = await asyncio.gather(*(run(it, server.url) for it in BLOCKS))
-    rent, where, steps, lists, shards, live, errors, _, _ = said
+    rent, where, steps, lists, followed, shards, live, errors, _, _ = said
+    assert followed.split()[-1] == "exited"
     assert re.search(r"^RTX 4090 24GB in \S+ for \$0\.\d+/h\n.*ssh ", rent)
     assert where == "healthy\n"
     assert "succeeded" in steps and "instance.deleted" in steps

@@ -76,6 +76,7 @@ async def test_everything_that_the_server_tells_is_in_the_error(call: AnyClient,
         await call(look)
     it = caught.value
     assert (it.status, it.code, it.detail) == (400, "INVALID_GPU_NUM", "the request is not valid")
+    assert (it.title, it.is_temporary) == ("no", False)
     assert it.errors == (FieldError("gpuNum", "INVALID_GPU_NUM", "gpuNum: at most 8"),)
     assert (it.request_id, it.retry_after_s, it.details) == ("req_7", 3, {"status": "exited"})
     assert str(it) == (

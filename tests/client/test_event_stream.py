@@ -138,6 +138,15 @@ async def test_what_patience_does_not_help_against_is_raised(
     assert await until_refused(call, kind) == []
 
 
+async def test_breaks_and_returns_are_told_once_each(call: AnyClient, server: FakeServer) -> None:
+    server.script(END, stream(None), lost(), problem(500, "INTERNAL_ERROR"), stream(frame(8)), GONE)
+    told: list[str] = []
+    await until_refused(
+        call, NotFound, on_break=lambda why: told.append(str(why)), on_resume=lambda: told.append("back")
+    )
+    assert len(told) == 2 and "the connection broke" in told[0] and told[1] == "back"
+
+
 class TestOnARealServer:
     @pytest.fixture
     def clock(self) -> FakeClock:

@@ -15,7 +15,17 @@ from gpuherd.client import (
 from gpuherd.client.effects import run
 from gpuherd.client.retrying import RetryingCaller
 from gpuherd.client.wire import Request
-from tests.client.support import Answer, AnyClient, FakeReply, FakeServer, details, lost, problem, refused
+from tests.client.support import (
+    Answer,
+    AnyClient,
+    FakeReply,
+    FakeServer,
+    client_of,
+    details,
+    lost,
+    problem,
+    refused,
+)
 
 BUSY = problem(503, "NETWORK_ERROR", retryAfter=2)
 
@@ -43,6 +53,14 @@ async def test_each_create_has_a_key_of_its_own_unless_one_is_given(
     await call(lambda herd: herd.instances.create("a", "b", 1, idempotency_key="mine"))
     first, second, third = server.keys
     assert first != second and third == "mine"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_retries_can_be_left_to_the_caller(kind: str, server: FakeServer) -> None:
+    server.script(BUSY)
+    with pytest.raises(Unavailable):
+        await client_of(kind, server, max_retries=0)(create)
+    assert (len(server.seen), server.clock.slept) == (1, [])
 
 
 async def test_it_gives_up_after_some_tries(call: AnyClient, server: FakeServer) -> None:

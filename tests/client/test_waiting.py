@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuherd.client import ConnectionFailed, Instance, InstanceFailed, NotFound, WaitTimedOut
+from gpuherd.client import ConnectionFailed, GpuherdError, Instance, InstanceFailed, NotFound, WaitTimedOut
+from gpuherd.client.models.instance import Operation
+from gpuherd.client.waiting import outcome_of
 from tests.client.support import STILL, AnyClient, FakeReply, FakeServer, details, lost, problem, refused
 
 
@@ -122,3 +124,91 @@ async def test_a_server_that_does_not_hold_the_question_back_is_not_flooded(
     with pytest.raises(WaitTimedOut):
         await call(wait(timeout_s=10))
     assert len(server.seen) == 11
+
+
+def an_operation(status: str = "running", kind: str = "start", **more: Any) -> dict[str, Any]:
+    return {"operationId": "op_1", "instanceId": "inst_1", "type": kind, "status": status, **more}
+
+
+def follow(instance: dict[str, Any], **options: Any) -> Any:
+    return lambda herd: herd.instances.follow(Instance.of(instance), **options)
+
+
+class TestFollowing:
+    async def test_what_was_read_just_now_is_not_asked_for_again(
+        self, call: AnyClient, server: FakeServer
+    ) -> None:
+        server.script(details("running"))
+        assert (await call(follow(details()))).usable
+        assert server.asked == ["GET /api/instances/inst_1?wait=ready&timeout=20"]
+
+    async def test_every_answer_and_every_trouble_is_told(self, call: AnyClient, server: FakeServer) -> None:
+        server.script(FakeReply(details(), headers=STILL), refused(), details("running"))
+        told: list[str] = []
+        troubles: list[GpuherdError] = []
+        following = follow(
+            details(), on_answer=lambda it, _: told.append(it.status), on_trouble=troubles.append
+        )
+        await call(following)
+        assert told == ["creating", "creating", "running"]
+        assert [type(it) for it in troubles] == [ConnectionFailed]
+
+    async def test_the_end_of_an_operation_decides_and_the_instance_is_read_after_it(
+        self, call: AnyClient, server: FakeServer
+    ) -> None:
+        ended = an_operation("succeeded", "stop")
+        server.script(details("stopping"), ended, details("exited"))
+        stop = Operation.of(an_operation(kind="stop"))
+        assert (await call(follow(details(), until="exited", operation=stop))).status == "exited"
+        assert server.asked[1:] == ["GET /api/operations/op_1", "GET /api/instances/inst_1"]
+
+    @pytest.mark.parametrize("status", ["failed", "superseded"])
+    async def test_an_operation_that_ends_otherwise_is_an_error_with_it(
+        self, call: AnyClient, server: FakeServer, status: str
+    ) -> None:
+        error = {"code": "RESOURCE_CONSTRAINTS", "message": "no GPU was free"}
+        server.script(details("exited"), an_operation(status, error=error), details("exited"))
+        with pytest.raises(InstanceFailed, match="RESOURCE_CONSTRAINTS") as caught:
+            await call(follow(details("exited"), operation=Operation.of(an_operation())))
+        assert caught.value.operation is not None and caught.value.operation.status == status
+
+    async def test_a_start_under_way_is_found_and_followed(self, call: AnyClient, server: FakeServer) -> None:
+        exited = details("exited", operationId="op_1")
+        up = details("running")
+        server.script(an_operation(), exited, an_operation(), up, an_operation("succeeded"), up)
+        assert (await call(follow(exited))).usable
+
+    async def test_what_cannot_come_is_not_waited_for(self, call: AnyClient, server: FakeServer) -> None:
+        with pytest.raises(InstanceFailed):
+            await call(follow(details("failed")))
+        assert server.asked == []
+
+    async def test_a_timeout_tells_whether_the_server_could_be_asked(
+        self, call: AnyClient, server: FakeServer
+    ) -> None:
+        server.script(refused())
+        with pytest.raises(WaitTimedOut) as caught:
+            await call(follow(details(), timeout_s=3))
+        assert not caught.value.is_reachable
+
+
+@pytest.mark.parametrize(
+    ("until", "status", "goal", "outcome"),
+    [
+        ("ready", "running", "running", True),
+        ("ready", "starting", "running", None),
+        ("ready", "exited", "running", False),
+        ("ready", "starting", "stopped", False),
+        ("ready", "starting", "deleted", False),
+        ("exited", "exited", "stopped", True),
+        ("exited", "running", "running", None),
+        ("exited", "running", "deleted", False),
+        ("deleted", "deleted", "deleted", True),
+        ("deleted", "failed", "deleted", None),
+        ("deleted", "failed", "running", False),
+    ],
+)
+def test_when_there_is_nothing_left_to_wait_for(
+    until: Any, status: str, goal: str, outcome: bool | None
+) -> None:
+    assert outcome_of(Instance.of(details(status, goal=goal)), until) is outcome

@@ -26,7 +26,15 @@ from gpuherd.client.errors import (
     WaitTimedOut,
     WebhookInvalid,
 )
-from gpuherd.client.models.access import ApiKey, Delivery, NewKey, NewSecret, WebhookEndpoint, WebhookTest
+from gpuherd.client.models.access import (
+    ApiKey,
+    AuditEntry,
+    Delivery,
+    NewKey,
+    NewSecret,
+    WebhookEndpoint,
+    WebhookTest,
+)
 from gpuherd.client.models.account import (
     Comprehensive,
     Health,
@@ -42,6 +50,7 @@ from gpuherd.client.models.instance import (
     Accepted,
     Attempt,
     Event,
+    EventHistory,
     Failure,
     Instance,
     Job,
@@ -52,6 +61,7 @@ from gpuherd.client.models.instance import (
 )
 from gpuherd.client.models.plan import Plan, PlannedOffer, PlanReason, RefusedOffer
 from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusPhase, Waiting, Why
+from gpuherd.client.paging import Items, Page
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
 from gpuherd.client.wish import HealthCheck, Wish
@@ -73,6 +83,7 @@ __all__ = [
     "ApiKey",
     "AsyncGpuherd",
     "Attempt",
+    "AuditEntry",
     "BadConfiguration",
     "Comprehensive",
     "Conflict",
@@ -80,6 +91,7 @@ __all__ = [
     "Considered",
     "Delivery",
     "Event",
+    "EventHistory",
     "Failure",
     "FieldError",
     "Forbidden",
@@ -90,6 +102,7 @@ __all__ = [
     "Instance",
     "InstanceFailed",
     "InvalidRequest",
+    "Items",
     "Job",
     "JobStats",
     "LiveEvent",
@@ -101,6 +114,7 @@ __all__ = [
     "Operation",
     "Orphan",
     "Orphans",
+    "Page",
     "Plan",
     "PlanReason",
     "PlannedOffer",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from gpuherd.client.errors import BadConfiguration
 from gpuherd.domain.access.secret import Secret
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
 DATA_DIR = "~/.local/share/gpuherd"
 ADMIN_KEY_FILE = "admin.key"
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
@@ -32,7 +33,8 @@ class Address:
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.prefix}"
+        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.prefix}"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -50,7 +52,7 @@ def find_server(
     if given is None and named is None:
         # Only for the server on this machine: another one would be told our admin key.
         given = _stored(Path(environ.get("GPUHERD_DATA_DIR") or DATA_DIR).expanduser())
-    return _address(named or _local(environ), _checked(given))
+    return address_of(named or _local(environ), given)
 
 
 def _local(environ: Mapping[str, str]) -> str:
@@ -58,18 +60,20 @@ def _local(environ: Mapping[str, str]) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{environ.get('GPUHERD_PORT') or 8080}"
 
 
-def _address(url: str, key: Secret | None) -> Address:
+def address_of(url: str, key: str | Secret | None) -> Address:
+    """Return the server at `url` with the key that opens it, or raise `BadConfiguration`."""
+    odd = BadConfiguration("GPUHERD_URL must look like http://127.0.0.1:8080")
     try:
         parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
-        raise BadConfiguration("the address of the server has no usable host or port") from None
+        raise odd from None
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
+        raise odd
     if parts.username is not None or parts.password is not None:
         # It would be shown with every failure, and beside the key it has no meaning.
-        raise BadConfiguration("the address of the server must not contain a user or a password; give a key")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise BadConfiguration("the address of the server must look like http://127.0.0.1:8080 (GPUHERD_URL)")
-    return Address(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), key)
+        raise BadConfiguration("GPUHERD_URL must not contain a user or a password; use GPUHERD_API_KEY")
+    return Address(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), _checked(key))
 
 
 def _checked(key: str | Secret | None) -> Secret | None:
@@ -77,7 +81,7 @@ def _checked(key: str | Secret | None) -> Secret | None:
         return None
     secret = key if isinstance(key, Secret) else Secret(key)
     if not _VISIBLE_ASCII.fullmatch(secret.reveal()):
-        raise BadConfiguration("the key must be one word of visible ASCII characters (GPUHERD_API_KEY)")
+        raise BadConfiguration("GPUHERD_API_KEY must be one word of visible ASCII characters")
     return secret
 
 

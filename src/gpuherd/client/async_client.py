@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
-from gpuherd.client.address import find_server
+from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.effects import Effect, Effects, Pause, Send, run_async
 from gpuherd.client.event_stream import AsyncStream, EventEffects, OpenStream, ReadChunk, run_stream_async
 from gpuherd.client.methods import AsyncExecutor, AsyncResource
 from gpuherd.client.models.instance import Instance, LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import DeliveryMethods, EndpointMethods, KeyMethods, WebhookMethods
+from gpuherd.client.resources.access import (
+    AuditMethods,
+    DeliveryMethods,
+    EndpointMethods,
+    KeyMethods,
+    WebhookMethods,
+)
 from gpuherd.client.resources.account import AccountMethods, OrphanMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
-from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.async_transport import AiohttpTransport
 from gpuherd.client.waiting import OnProgress
-from gpuherd.client.wire import Reply, Request
+from gpuherd.client.wire import USER_AGENT, Reply, Request
 from gpuherd.client.wish import Wish
 from gpuherd.domain.access.secret import Secret
 
@@ -58,6 +65,10 @@ class AsyncKeys(KeyMethods, AsyncResource):
     """`herd.keys`."""
 
 
+class AsyncAuditLog(AuditMethods, AsyncResource):
+    """`herd.audit`."""
+
+
 class AsyncEndpoints(EndpointMethods, AsyncResource):
     """`herd.webhooks.endpoints`."""
 
@@ -83,19 +94,22 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Address | None = None,
         key: str | Secret | None = None,
         timeout_s: float = 30,
         *,
+        max_retries: int = DEFAULT_RETRIES.tries - 1,
+        user_agent: str = USER_AGENT,
         transport: AsyncTransport | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
-        address = find_server(url, key)
+        address = url if isinstance(url, Address) else find_server(url, key)
         self.url = address.url
-        self._transport = transport or AiohttpTransport(address)
-        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s)
+        self._transport = transport or AiohttpTransport(address, user_agent)
+        retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
+        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s, retries)
         executor = _Executor(self._transport, clock)
         super().__init__(caller, executor)
         self.instances = AsyncInstances(caller, executor)
@@ -103,6 +117,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.jobs = AsyncJobs(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
+        self.audit = AsyncAuditLog(caller, executor)
         self.webhooks = AsyncWebhooks(caller, executor)
 
     def rent(

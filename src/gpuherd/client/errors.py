@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuherd.client.models.instance import Instance
+    from gpuherd.client.models.instance import Instance, Operation
 
 
 class GpuherdError(Exception):
@@ -73,6 +73,10 @@ class UnexpectedReply(GpuherdError):
 
     may_have_happened = True
 
+    def __init__(self, message: str, *, status: int = 200) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 @dataclass(frozen=True)
 class FieldError:
@@ -98,6 +102,7 @@ class ApiError(GpuherdError):
         request_id: str | None = None,
         retry_after_s: float | None = None,
         details: Mapping[str, Any] | None = None,
+        title: str = "",
     ) -> None:
         reasons = "".join(f"; {it.message}" for it in errors if it.message not in detail)
         request = f", request {request_id}" if request_id else ""
@@ -105,12 +110,18 @@ class ApiError(GpuherdError):
         super().__init__(f"{detail}{reasons} ({code}, HTTP {status}{request}){advice}")
         self.status = status
         self.code = code
+        self.title = title
         self.detail = detail
         self.errors = errors
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         self.details: Mapping[str, Any] = details or {}
         self.may_have_happened = status >= 500
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may be answered better later."""
+        return self.status == 429 or self.status >= 500
 
 
 class InvalidRequest(ApiError):
@@ -156,8 +167,8 @@ class Unavailable(ApiError):
 class InstanceFailed(GpuherdError):
     """An instance will not come to what was waited for without a new order."""
 
-    def __init__(self, instance: Instance, until: str) -> None:
-        error = instance.last_error
+    def __init__(self, instance: Instance, until: str, operation: Operation | None = None) -> None:
+        error = (operation.error if operation else None) or instance.last_error
         why = instance.status_reason or (error.message if error else "") or "no reason is known"
         code = f" ({error.code})" if error else ""
         super().__init__(
@@ -166,12 +177,21 @@ class InstanceFailed(GpuherdError):
         )
         self.instance = instance
         self.until = until
+        # The start, stop or delete that was followed, if one was.
+        self.operation = operation
 
 
 class WaitTimedOut(GpuherdError):
     """The time is over, and the instance is still on its way; `instance` is as it was seen last."""
 
-    def __init__(self, instance: Instance, until: str, timeout_s: float, trouble: str = "") -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        until: str,
+        timeout_s: float,
+        trouble: str = "",
+        operation: Operation | None = None,
+    ) -> None:
         unsure = f" (the server could not be asked at the end: {trouble})" if trouble else ""
         super().__init__(
             f"{instance.name} ({instance.id}) is {instance.status} and not {until} after {timeout_s:.4g} s"
@@ -179,6 +199,9 @@ class WaitTimedOut(GpuherdError):
         )
         self.instance = instance
         self.until = until
+        self.operation = operation
+        # Whether the server answered when it was asked last.
+        self.is_reachable = not trouble
 
 
 class NotReleased(GpuherdError):

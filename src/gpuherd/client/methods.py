@@ -7,16 +7,14 @@ page. Type checkers see both, with all parameters."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, replace
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.errors import UnexpectedReply
 from gpuherd.client.event_stream import EventEffects
 from gpuherd.client.models.instance import LiveEvent
+from gpuherd.client.paging import AsyncPaged, Paged, PageReader
 from gpuherd.client.retrying import RetryingCaller
-from gpuherd.client.wire import Request, listed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,61 +107,29 @@ class following(Generic[P]):
         return update_wrapper(call, self._effects)
 
 
-@dataclass(frozen=True)
-class Pages(Generic[T]):
-    """A list that comes in pages: how to ask for one, and how to read its entries."""
-
-    request: Request
-    entries: str
-    read: Callable[[object], T]
-
-    def page(self, caller: RetryingCaller, cursor: str | None) -> Effects[tuple[tuple[T, ...], str | None]]:
-        """Return the entries of one page, and where the next begins."""
-        asked = (*self.request.query, *((("cursor", cursor),) if cursor else ()))
-        answer = yield from caller.call(replace(self.request, query=asked))
-        found, following = listed(answer, self.entries), answer.get("nextCursor")
-        if following is not None and following == cursor:
-            raise UnexpectedReply("the server's list leads back to the same page for ever")
-        return tuple(self.read(it) for it in found), following
-
-
 class paginated(Generic[P, T]):
-    """Makes an iterator of what describes pages; a page is fetched when its first entry is wanted."""
+    """Makes a list that comes in pages of what describes its pages."""
 
-    def __init__(self, pages: Callable[Concatenate[Any, P], Pages[T]]) -> None:
-        self._pages = pages
-        update_wrapper(self, pages)  # type: ignore[arg-type]
+    def __init__(self, reader: Callable[Concatenate[Any, P], PageReader[T]]) -> None:
+        self._reader = reader
+        update_wrapper(self, reader)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, it: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, it: SyncResource, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, it: SyncResource, owner: type) -> Callable[P, Paged[T]]: ...
     @overload
-    def __get__(self, it: AsyncResource, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, it: AsyncResource, owner: type) -> Callable[P, AsyncPaged[T]]: ...
     def __get__(self, it: SyncResource | AsyncResource | None, owner: type) -> Any:
         if it is None:
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            pages = self._pages(it, *args, **kwargs)
-            return _each(it, pages) if isinstance(it, SyncResource) else _each_async(it, pages)
+            reader, caller = self._reader(it, *args, **kwargs), it._caller
+            if isinstance(it, SyncResource):
+                run = it._executor.run
+                return Paged(lambda cursor: run(reader.page(caller, cursor)))
+            run_async = it._executor.run
+            return AsyncPaged(lambda cursor: run_async(reader.page(caller, cursor)))
 
-        return update_wrapper(call, self._pages)
-
-
-def _each(it: SyncResource, pages: Pages[T]) -> Iterator[T]:
-    entries, cursor = it._executor.run(pages.page(it._caller, None))
-    yield from entries
-    while cursor:
-        entries, cursor = it._executor.run(pages.page(it._caller, cursor))
-        yield from entries
-
-
-async def _each_async(it: AsyncResource, pages: Pages[T]) -> AsyncIterator[T]:
-    entries, cursor = await it._executor.run(pages.page(it._caller, None))
-    for entry in entries:
-        yield entry
-    while cursor:
-        entries, cursor = await it._executor.run(pages.page(it._caller, cursor))
-        for entry in entries:
-            yield entry
+        return update_wrapper(call, self._reader)

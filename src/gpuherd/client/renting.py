@@ -16,7 +16,7 @@ from gpuherd.client.errors import ApiError, Conflict, GpuherdError, NotFound, No
 from gpuherd.client.models.instance import Instance
 from gpuherd.client.resources.instances import create_request, order_request
 from gpuherd.client.retrying import RetryingCaller, RetryPolicy
-from gpuherd.client.waiting import OnProgress, follow
+from gpuherd.client.waiting import Listeners, OnProgress, follow
 from gpuherd.client.wire import Request
 from gpuherd.client.wish import Wish
 
@@ -67,7 +67,8 @@ class Rental:
             self._unanswered = trouble.may_have_happened
             raise
         self._instance = made
-        self._instance = yield from follow(self._caller, made, "ready", terms.timeout_s, terms.on_progress)
+        listeners = Listeners(terms.on_progress)
+        self._instance = yield from follow(self._caller, made, "ready", terms.timeout_s, listeners)
         self._was_usable = True
         return self._instance
 

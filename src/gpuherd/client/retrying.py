@@ -38,24 +38,29 @@ class RetryingCaller:
     clock: Clock
     chance: random.Random
     timeout_s: float
+    retries: RetryPolicy = DEFAULT_RETRIES
 
     def new_key(self) -> str:
         """Return a word that nobody else will use for a request."""
         return f"py-{self.chance.getrandbits(128):032x}"
 
-    def call(self, request: Request, policy: RetryPolicy = DEFAULT_RETRIES) -> Effects[Json]:
+    def call(self, request: Request, policy: RetryPolicy | None = None) -> Effects[Json]:
         """Return what the server says."""
         _, answer = yield from self.exchange(request, policy)
         return answer
 
-    def change(self, method: str, path: str, body: Json | None = None) -> Effects[Json]:
+    def change(
+        self, method: str, path: str, body: Json | None = None, timeout_s: float | None = None
+    ) -> Effects[Json]:
         """Change something; its key makes our own repeats safe."""
-        return (yield from self.call(Request(method, path, body=body, idempotency_key=self.new_key())))
+        key = self.new_key()
+        return (
+            yield from self.call(Request(method, path, body=body, idempotency_key=key, timeout_s=timeout_s))
+        )
 
-    def exchange(
-        self, request: Request, policy: RetryPolicy = DEFAULT_RETRIES
-    ) -> Effects[tuple[Reply, Json]]:
+    def exchange(self, request: Request, policy: RetryPolicy | None = None) -> Effects[tuple[Reply, Json]]:
         """Return a good reply, and what it says."""
+        policy = self.retries if policy is None else policy
         timeout_s = self.timeout_s if request.timeout_s is None else request.timeout_s
         request = replace(request, timeout_s=timeout_s)
         deadline = self.clock.monotonic() + (timeout_s if policy.span_s is None else policy.span_s)
@@ -76,9 +81,13 @@ class RetryingCaller:
             yield from pause(delay_s)
         raise AssertionError("counting has no end")
 
+    def backoff_s(self, n: int) -> float:
+        """Return the pause before try `n + 1`: exponential, with jitter."""
+        return min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.chance.uniform(0.5, 1.0)
+
     def delay_s(self, trouble: GpuherdError, n: int, policy: RetryPolicy) -> float | None:
         """Return how long to wait before the next try, or None if it would be in vain."""
-        backoff_s = min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.chance.uniform(0.5, 1.0)
+        backoff_s = self.backoff_s(n)
         if isinstance(trouble, ConnectionFailed):
             return backoff_s
         if not isinstance(trouble, ApiError) or trouble.status not in policy.retry_statuses:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
-from gpuherd.client.address import find_server
+from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.effects import Effect, Effects, Pause, Send, run
 from gpuherd.client.event_stream import EventEffects, OpenStream, ReadChunk, Stream, run_stream
 from gpuherd.client.methods import Executor, SyncResource
 from gpuherd.client.models.instance import Instance, LiveEvent
 from gpuherd.client.renting import Release, Rental, terms_of
-from gpuherd.client.resources.access import DeliveryMethods, EndpointMethods, KeyMethods, WebhookMethods
+from gpuherd.client.resources.access import (
+    AuditMethods,
+    DeliveryMethods,
+    EndpointMethods,
+    KeyMethods,
+    WebhookMethods,
+)
 from gpuherd.client.resources.account import AccountMethods, OrphanMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
-from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.sync_transport import HttpTransport
 from gpuherd.client.waiting import OnProgress
-from gpuherd.client.wire import Reply, Request
+from gpuherd.client.wire import USER_AGENT, Reply, Request
 from gpuherd.client.wish import Wish
 from gpuherd.domain.access.secret import Secret
 
@@ -57,6 +64,10 @@ class Keys(KeyMethods, SyncResource):
     """`herd.keys`."""
 
 
+class AuditLog(AuditMethods, SyncResource):
+    """`herd.audit`."""
+
+
 class Endpoints(EndpointMethods, SyncResource):
     """`herd.webhooks.endpoints`."""
 
@@ -82,19 +93,22 @@ class Gpuherd(AccountMethods, SyncResource):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Address | None = None,
         key: str | Secret | None = None,
         timeout_s: float = 30,
         *,
+        max_retries: int = DEFAULT_RETRIES.tries - 1,
+        user_agent: str = USER_AGENT,
         transport: Transport | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
-        address = find_server(url, key)
+        address = url if isinstance(url, Address) else find_server(url, key)
         self.url = address.url
-        self._transport = transport or HttpTransport(address, clock)
-        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s)
+        self._transport = transport or HttpTransport(address, clock, user_agent)
+        retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
+        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s, retries)
         executor = _Executor(self._transport, clock)
         super().__init__(caller, executor)
         self.instances = Instances(caller, executor)
@@ -102,6 +116,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.jobs = Jobs(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
+        self.audit = AuditLog(caller, executor)
         self.webhooks = Webhooks(caller, executor)
 
     def rent(

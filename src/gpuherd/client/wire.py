@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gpuherd import __version__
 from gpuherd.client.errors import (
     ApiError,
     Conflict,
@@ -25,6 +26,7 @@ from gpuherd.client.errors import (
 )
 
 Json = dict[str, Any]
+USER_AGENT = f"gpuherd-python/{__version__}"
 
 ERROR_BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
@@ -123,7 +125,7 @@ def answer_of(request: Request, reply: Reply) -> Json:
     body = reply.json
     if 200 <= reply.status < 300 or (reply.status in request.accepted_statuses and body is not None):
         if body is None:
-            raise UnexpectedReply(_not_gpuherd(request, reply))
+            raise UnexpectedReply(_not_gpuherd(request, reply), status=reply.status)
         return body
     raise api_error(request, reply, body or {})
 
@@ -157,6 +159,7 @@ def api_error(request: Request, reply: Reply, body: Json) -> ApiError:
         if retry_after_s is None
         else retry_after_s,
         details=details if isinstance(details, dict) else {},
+        title=str(body.get("title") or ""),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpuherd import __version__
 from gpuherd.client import ConnectionFailed
 from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import SystemClock
@@ -87,6 +88,7 @@ async def test_a_request_arrives_as_it_was_meant(send: Send, server: RawServer) 
     head = server.requests[0].decode()
     assert head.startswith("GET /below/api/x%2E%2F?a=b+c HTTP/1.1\r\n")
     assert f"Authorization: Bearer {KEY}\r\n" in head
+    assert f"User-Agent: gpuherd-python/{__version__}\r\n" in head
     await send(Request("POST", "/p", body={"a": "ü"}, idempotency_key="k-1", timeout_s=20.0))
     posted = server.requests[1].decode()
     assert "Idempotency-Key: k-1\r\n" in posted and posted.endswith('{"a": "\\u00fc"}')

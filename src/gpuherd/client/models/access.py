@@ -36,6 +36,21 @@ class ApiKey(ApiModel):
     revoked_at: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry(ApiModel):
+    """Who did what. `hash` is made of all the others and of the hash before."""
+
+    n: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    before: str
+    after: str
+    request_id: str
+    hash: str
+
+
 @dataclass(frozen=True)
 class NewKey:
     """A key that was just made. `secret.reveal()` is the key itself, and nobody will show it again."""

@@ -144,13 +144,6 @@ class Orphans(ApiModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(ApiModel):
-    """The orphans that the brake had held back and that are deleted now."""
-
-    released: tuple[Orphan, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Health(ApiModel):
     """How the server is: healthy, degraded or unhealthy."""
 

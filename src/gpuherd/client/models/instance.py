@@ -197,3 +197,11 @@ class LiveEvent(Event):
     id: int
     instance_id: str | None = None
     name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventHistory(ApiModel):
+    """Events that have happened; `last_event_id` is where to go on from."""
+
+    events: tuple[LiveEvent, ...]
+    last_event_id: str

@@ -8,24 +8,34 @@ from typing import Literal
 
 from gpuherd.client.effects import Effects
 from gpuherd.client.errors import SecretLost
-from gpuherd.client.methods import Pages, Resource, api_method, paginated
-from gpuherd.client.models.access import ApiKey, Delivery, NewKey, NewSecret, WebhookEndpoint, WebhookTest
+from gpuherd.client.methods import Resource, api_method, paginated
+from gpuherd.client.models.access import (
+    ApiKey,
+    AuditEntry,
+    Delivery,
+    NewKey,
+    NewSecret,
+    WebhookEndpoint,
+    WebhookTest,
+)
+from gpuherd.client.paging import Items, PageReader, items_of
 from gpuherd.client.resources.instances import PAGE, Ref, word_of
-from gpuherd.client.wire import Json, get, listed, path_segment
+from gpuherd.client.wire import Json, get, path_segment
 from gpuherd.client.wish import Usd
 from gpuherd.domain.access.secret import Secret
 
 Scope = Literal["read", "write", "admin"]
+# The receiver has 15 s to answer a test.
+TEST_TIMEOUT_S = 40.0
 
 
 class KeyMethods(Resource):
     """`herd.keys`: for admins."""
 
     @api_method
-    def list(self) -> Effects[tuple[ApiKey, ...]]:
+    def list(self) -> Effects[Items[ApiKey]]:
         """Return all keys, oldest first, revoked ones too."""
-        answer = yield from self._caller.call(get("/api/keys"))
-        return tuple(ApiKey.of(it) for it in listed(answer, "keys"))
+        return items_of((yield from self._caller.call(get("/api/keys"))), "keys", ApiKey.of)
 
     @api_method
     def create(
@@ -69,10 +79,10 @@ class EndpointMethods(Resource):
     """`herd.webhooks.endpoints`: for admins."""
 
     @api_method
-    def list(self) -> Effects[tuple[WebhookEndpoint, ...]]:
+    def list(self) -> Effects[Items[WebhookEndpoint]]:
         """Return all endpoints, oldest first."""
         answer = yield from self._caller.call(get("/api/webhooks/endpoints"))
-        return tuple(WebhookEndpoint.of(it) for it in listed(answer, "endpoints"))
+        return items_of(answer, "endpoints", WebhookEndpoint.of)
 
     @api_method
     def add(
@@ -115,7 +125,8 @@ class DeliveryMethods(Resource):
         instance: Ref | None = None,
         endpoint: str | None = None,
         type: str | None = None,
-    ) -> Pages[Delivery]:
+        page_size: int = PAGE,
+    ) -> PageReader[Delivery]:
         """Go through the deliveries, newest first; `instance` must be an id or an `Instance`."""
         query = get(
             "/api/webhooks/deliveries",
@@ -123,9 +134,9 @@ class DeliveryMethods(Resource):
             instanceId=None if instance is None else word_of(instance),
             endpointId=endpoint,
             type=type,
-            limit=PAGE,
+            limit=page_size,
         )
-        return Pages(query, "deliveries", Delivery.of)
+        return PageReader(query, "deliveries", Delivery.of)
 
     @api_method
     def get(self, delivery: str | Delivery) -> Effects[Delivery]:
@@ -158,7 +169,19 @@ class WebhookMethods(Resource):
     def test(self, url: str | None = None, *, endpoint: str | None = None) -> Effects[WebhookTest]:
         """Send a signed `webhook.test` now, and return how it went."""
         body = _without_none({"url": url, "endpointId": endpoint})
-        return WebhookTest.of((yield from self._caller.change("POST", "/api/webhooks/test", body)))
+        timeout_s = max(self._caller.timeout_s, TEST_TIMEOUT_S)
+        return WebhookTest.of((yield from self._caller.change("POST", "/api/webhooks/test", body, timeout_s)))
+
+
+class AuditMethods(Resource):
+    """`herd.audit`: for admins."""
+
+    @paginated
+    def list(
+        self, *, order: Literal["asc", "desc"] | None = None, page_size: int = PAGE
+    ) -> PageReader[AuditEntry]:
+        """Go through who did what, newest first; with `order="asc"` oldest first."""
+        return PageReader(get("/api/audit", order=order, limit=page_size), "entries", AuditEntry.of)
 
 
 def _endpoint(endpoint: str | WebhookEndpoint) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.event_stream import EventEffects, follow
+from gpuherd.client.event_stream import HISTORY, EventEffects, EventFilter, OnBreak, OnResume, follow
 from gpuherd.client.methods import Resource, api_method, following
 from gpuherd.client.models.account import (
     Comprehensive,
@@ -15,14 +15,18 @@ from gpuherd.client.models.account import (
     Orphans,
     Product,
     Region,
-    Released,
     Sync,
     Template,
 )
-from gpuherd.client.models.instance import Instance
+from gpuherd.client.models.instance import EventHistory, Instance
 from gpuherd.client.models.plan import Plan
-from gpuherd.client.wire import Request, get, listed, path_segment
+from gpuherd.client.paging import Items, items_of
+from gpuherd.client.wire import Request, get, path_segment
 from gpuherd.client.wish import Wish, create_body
+
+# Of a plan: the server waits for the cloud's catalogue, unlike in a create.
+PLAN_TIMEOUT_S = 60.0
+PAGE = 100
 
 
 class AccountMethods(Resource):
@@ -39,23 +43,22 @@ class AccountMethods(Resource):
     ) -> Effects[Plan]:
         """Return what a create like this would try, in which order and for how much. Nothing is rented."""
         body = create_body(name, product_name, template_id, wish)
-        request = Request("POST", "/api/plans", body=body, is_read_only=True)
+        timeout_s = max(self._caller.timeout_s, PLAN_TIMEOUT_S)
+        request = Request("POST", "/api/plans", body=body, is_read_only=True, timeout_s=timeout_s)
         return Plan.of((yield from self._caller.call(request)))
 
     @api_method
     def products(
         self, product_name: str | None = None, *, billing_mode: Literal["spot", "onDemand"] | None = None
-    ) -> Effects[tuple[Product, ...]]:
+    ) -> Effects[Items[Product]]:
         """Return what can be rented, with price and stock in each region."""
         question = get("/api/products", productName=product_name, billingMode=billing_mode)
-        answer = yield from self._caller.call(question)
-        return tuple(Product.of(it) for it in listed(answer, "products"))
+        return items_of((yield from self._caller.call(question)), "products", Product.of)
 
     @api_method
-    def templates(self) -> Effects[tuple[Template, ...]]:
+    def templates(self) -> Effects[Items[Template]]:
         """Return what can run on a machine."""
-        answer = yield from self._caller.call(get("/api/templates"))
-        return tuple(Template.of(it) for it in listed(answer, "templates"))
+        return items_of((yield from self._caller.call(get("/api/templates"))), "templates", Template.of)
 
     @api_method
     def template(self, template_id: str | int) -> Effects[Template]:
@@ -65,10 +68,9 @@ class AccountMethods(Resource):
         )
 
     @api_method
-    def regions(self) -> Effects[tuple[Region, ...]]:
+    def regions(self) -> Effects[Items[Region]]:
         """Return the places, under all the names that may be used for them."""
-        answer = yield from self._caller.call(get("/api/regions"))
-        return tuple(Region.of(it) for it in listed(answer, "regions"))
+        return items_of((yield from self._caller.call(get("/api/regions"))), "regions", Region.of)
 
     @api_method
     def comprehensive(
@@ -89,14 +91,34 @@ class AccountMethods(Resource):
 
     @following
     def events(
-        self, instance: str | Instance | None = None, *, type: str | None = None, since: int | None = None
+        self,
+        instance: str | Instance | None = None,
+        *,
+        type: str | None = None,
+        since: int | None = None,
+        on_break: OnBreak | None = None,
+        on_resume: OnResume | None = None,
     ) -> EventEffects:
         """Return what happens as it happens, without an end: of one instance, or of all that one may see.
 
         With `since`, the id of an event, first what has happened after it. A broken connection is made anew,
-        and nothing is missed or told twice.
+        and nothing is missed or told twice; `on_break` is called when it breaks, `on_resume` when it is back.
         """
-        return follow(self._caller, instance.id if isinstance(instance, Instance) else instance, type, since)
+        return follow(self._caller, _wanted(instance, type), since, on_break, on_resume)
+
+    @api_method
+    def history(
+        self,
+        instance: str | Instance | None = None,
+        *,
+        type: str | None = None,
+        since: int | None = None,
+        limit: int = PAGE,
+    ) -> Effects[EventHistory]:
+        """Return the latest events, newest first; with `since`, those after that event, oldest first."""
+        wanted = _wanted(instance, type)
+        question = get(HISTORY, instance=wanted.instance, type=wanted.type, limit=limit, lastEventId=since)
+        return EventHistory.of((yield from self._caller.call(question)))
 
     @api_method
     def health(self) -> Effects[Health]:
@@ -134,9 +156,14 @@ class OrphanMethods(Resource):
         return Orphan.of((yield from self._caller.change("POST", f"{_path(orphan)}/delete")))
 
     @api_method
-    def resume(self) -> Effects[tuple[Orphan, ...]]:
+    def resume(self) -> Effects[Items[Orphan]]:
         """Release the brake, and return what it had held back and is deleted now."""
-        return Released.of((yield from self._caller.change("POST", "/api/orphans/resume"))).released
+        answer = yield from self._caller.change("POST", "/api/orphans/resume")
+        return items_of(answer, "released", Orphan.of)
+
+
+def _wanted(instance: str | Instance | None, type: str | None) -> EventFilter:
+    return EventFilter(instance.id if isinstance(instance, Instance) else instance, type)
 
 
 def _path(orphan: str | Orphan) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.methods import Pages, Resource, api_method, paginated
+from gpuherd.client.methods import Resource, api_method, paginated
 from gpuherd.client.models.instance import Accepted, Attempt, Event, Instance, Job, JobStats, Operation
 from gpuherd.client.models.why import Why
+from gpuherd.client.paging import PageReader
 from gpuherd.client.retrying import RetryingCaller
-from gpuherd.client.waiting import OnProgress, Until, wait_for
+from gpuherd.client.waiting import Listeners, OnAnswer, OnProgress, OnTrouble, Until, follow, wait_for
 from gpuherd.client.wire import Json, Request, get, listed, path_segment
 from gpuherd.client.wish import HealthCheck, Wish, create_body
 
@@ -84,12 +85,17 @@ class InstanceMethods(Resource):
 
     @paginated
     def list(
-        self, *, status: str | None = None, name: str | None = None, label: tuple[str, str] | None = None
-    ) -> Pages[Instance]:
+        self,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        label: tuple[str, str] | None = None,
+        page_size: int = PAGE,
+    ) -> PageReader[Instance]:
         """Go through all instances, newest first; pages are fetched as they are needed."""
         pair = None if label is None else "=".join(label)
-        query = get("/api/instances", status=status, name=name, label=pair, limit=PAGE)
-        return Pages(query, "instances", Instance.of)
+        query = get("/api/instances", status=status, name=name, label=pair, limit=page_size)
+        return PageReader(query, "instances", Instance.of)
 
     @api_method
     def start(
@@ -127,7 +133,27 @@ class InstanceMethods(Resource):
 
         `on_progress` is called at once and then whenever the status or its reason changes.
         """
-        return (yield from wait_for(self._caller, word_of(instance), until, timeout_s, on_progress))
+        listeners = Listeners(on_progress)
+        return (yield from wait_for(self._caller, word_of(instance), until, timeout_s, listeners))
+
+    @api_method
+    def follow(
+        self,
+        instance: Instance,
+        until: Until = "ready",
+        timeout_s: float = WAIT_S,
+        *,
+        operation: Operation | None = None,
+        on_answer: OnAnswer | None = None,
+        on_trouble: OnTrouble | None = None,
+    ) -> Effects[Instance]:
+        """Wait for an instance that was read just now, for those who show how it goes.
+
+        `operation` is the start, stop or delete that it shall be followed to the end of: what became of that
+        decides. `on_answer` is called with every answer, `on_trouble` when the server cannot say how it is.
+        """
+        listeners = Listeners(on_answer=on_answer, on_trouble=on_trouble)
+        return (yield from follow(self._caller, instance, until, timeout_s, listeners, operation))
 
     @api_method
     def events(self, instance: Ref) -> Effects[tuple[Event, ...]]:
@@ -162,12 +188,17 @@ class JobMethods(Resource):
 
     @paginated
     def list(
-        self, *, type: str | None = None, status: str | None = None, instance: Ref | None = None
-    ) -> Pages[Job]:
+        self,
+        *,
+        type: str | None = None,
+        status: str | None = None,
+        instance: Ref | None = None,
+        page_size: int = PAGE,
+    ) -> PageReader[Job]:
         """Go through the jobs, newest first; `instance` must be an id or an `Instance`."""
         instance_id = None if instance is None else word_of(instance)
-        query = get("/api/jobs", type=type, status=status, instanceId=instance_id, limit=PAGE)
-        return Pages(query, "jobs", Job.of)
+        query = get("/api/jobs", type=type, status=status, instanceId=instance_id, limit=page_size)
+        return PageReader(query, "jobs", Job.of)
 
     @api_method
     def get(self, job_id: str) -> Effects[Job]:

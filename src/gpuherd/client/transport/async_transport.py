@@ -11,7 +11,7 @@ from yarl import URL
 from gpuherd.client.address import Address
 from gpuherd.client.errors import ConnectionFailed
 from gpuherd.client.transport.failures import reason_of
-from gpuherd.client.wire import Reply, Request
+from gpuherd.client.wire import USER_AGENT, Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -47,8 +47,9 @@ class AiohttpStream:
 class AiohttpTransport:
     """The way to one server. No proxy of the environment gets between, no redirect is followed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, user_agent: str = USER_AGENT) -> None:
         self._address = address
+        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Reply:
@@ -56,7 +57,7 @@ class AiohttpTransport:
         # Encoded: a name in the path is quoted already, and must not be unquoted or have its dots resolved.
         url = URL(self._address.url + request.target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=request.timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        headers = {**request.headers, **self._address.headers}
+        headers = {"User-Agent": self._user_agent, **request.headers, **self._address.headers}
         with _translated(self._address.url):
             async with self._opened().request(
                 request.method,
@@ -75,7 +76,7 @@ class AiohttpTransport:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=request.timeout_s
         )
-        headers = {**request.headers, **self._address.headers}
+        headers = {"User-Agent": self._user_agent, **request.headers, **self._address.headers}
         with _translated(self._address.url):
             response = await self._opened().request(
                 request.method, url, headers=headers, timeout=timeout, allow_redirects=False

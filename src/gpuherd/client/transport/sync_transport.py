@@ -10,7 +10,7 @@ from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
 from gpuherd.client.errors import ConnectionFailed
 from gpuherd.client.transport.failures import reason_of
-from gpuherd.client.wire import Reply, Request
+from gpuherd.client.wire import USER_AGENT, Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
 # Shorter than servers and proxies keep them: a connection that is just being closed loses a request.
@@ -49,9 +49,10 @@ class HttpStream:
 class HttpTransport:
     """The way to one server. No proxy of the environment gets between, no redirect is followed."""
 
-    def __init__(self, address: Address, clock: Clock) -> None:
+    def __init__(self, address: Address, clock: Clock, user_agent: str = USER_AGENT) -> None:
         self._address = address
         self._clock = clock
+        self._user_agent = user_agent
         # Appending and popping are atomic, so threads may share it.
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
 
@@ -82,7 +83,7 @@ class HttpTransport:
         connection = self._connected(CONNECT_TIMEOUT_S)
         try:
             connection.sock.settimeout(request.timeout_s)
-            headers = {**request.headers, **self._address.headers}
+            headers = {"User-Agent": self._user_agent, **request.headers, **self._address.headers}
             connection.request(request.method, self._address.prefix + request.target, None, headers)
             response = connection.getresponse()
             content = b"" if response.status == 200 else response.read(REFUSAL_MAX)
@@ -130,7 +131,7 @@ class HttpTransport:
         sock = connection.sock
         self._bound(sock, deadline)
         target = self._address.prefix + request.target
-        headers = {**request.headers, **self._address.headers}
+        headers = {"User-Agent": self._user_agent, **request.headers, **self._address.headers}
         connection.request(request.method, target, request.content, headers)
         response = connection.getresponse()
         content = bytearray()
