@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # The type checker knows this one by heart, and refuses a field that there is not.
+    # The type checker knows `dataclasses.replace`, and refuses a field that there is not.
     from dataclasses import replace
 else:
 

@@ -68,7 +68,7 @@ class Cache(Generic[K, V]):
         return None if entry is None else entry.value
 
     def peek(self, key: K) -> V | None:
-        """Return the fresh value if there is one; that there is none counts only when somebody loads it."""
+        """Return the fresh value if there is one; a miss is counted only when it is loaded."""
         entry = self._entries.get(key)
         if entry is None or entry.fresh_until <= self._clock.monotonic():
             return None
@@ -106,7 +106,7 @@ class Cache(Generic[K, V]):
     async def get_or_load(
         self, key: K, load: Callable[[], Awaitable[V]], *, negative_ttl_s: float = NEGATIVE_TTL_S
     ) -> V:
-        """Return the fresh value, or ask `load` for it once, whoever else is asking at the same time.
+        """Return the fresh value, or ask `load` for it once for all callers (single-flight).
 
         A load that has begun goes on when those who wait for it give up, and its answer is kept for the next.
         An answer of None is believed for `negative_ttl_s`, never longer than any other; an error not at all.
@@ -149,7 +149,7 @@ class Cache(Generic[K, V]):
             self._evictions += 1
 
     def _finish_flight(self, key: K, negative_ttl_s: float, flight: asyncio.Future[V]) -> None:
-        # Asking for the exception also marks it as seen, should nobody be waiting any more.
+        # Asking for the exception also marks it as seen, should no caller be waiting any more.
         failed = flight.cancelled() or flight.exception() is not None
         if self._flights.get(key) is not flight:
             return

@@ -20,7 +20,7 @@ from gpuherd.clock import Clock
 # Each failed recovery doubles the next pause, up to this many times `recovery_s`.
 RECOVERY_GROWTH_MAX = 4
 
-# While others probe nobody knows how long it will take; a probe usually has its answer by then.
+# While others probe it is unknown how long that takes; a probe usually has its answer by then.
 PROBING_RETRY_AFTER_S = 1.0
 
 
@@ -53,7 +53,7 @@ class SharedBreakerState:
     """Whether calls are made, as replicas tell each other; times in seconds from the moment of telling."""
 
     is_open: bool = False
-    # Until somebody may probe.
+    # Until a probe is allowed.
     rest_s: float = 0.0
     growth: int = 1
     # For how long it has not been closed.
@@ -63,8 +63,9 @@ class SharedBreakerState:
 class Permit:
     """Leave to make one call, answered by one verdict; any further verdict is ignored.
 
-    As a context manager it judges by itself when nobody else has: a clean exit is a success, an `Exception` a
-    failure, and whatever stops the task (cancellation above all) says nothing about the other side.
+    As a context manager it judges by itself when no verdict was given: a clean exit is a success, an
+    `Exception` a failure, and whatever stops the task (cancellation above all) says nothing about the other
+    side.
     """
 
     def __init__(self, report: Callable[[bool | None], None]) -> None:

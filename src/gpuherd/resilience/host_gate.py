@@ -34,7 +34,7 @@ class _Host:
 
 
 class HostGate:
-    """Nobody waits here: `try_acquire` says at once whether there is room, or when to ask again.
+    """Non-blocking: `try_acquire` says at once whether there is room, or when to ask again.
 
     `failures` bad visits in a row close a host for `first_s`. Then visitors come one by one, and each time so
     many of them fail again, it is closed for twice as long, up to `cap_s`, until one has fared well.

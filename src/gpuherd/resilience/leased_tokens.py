@@ -16,7 +16,7 @@ _EPSILON_S = 1e-6
 
 
 class LeasedTokens:
-    """`lease` lends so many, given those of the last loan that nobody will spend any more."""
+    """`lease` lends so many, given those of the last loan that will not be spent any more."""
 
     def __init__(self, clock: Clock, limit: Limit, lease: LeaseTokens) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""A fair queue in front of a token bucket: urgent calls first, and nobody waits in vain."""
+"""A fair queue in front of a token bucket: urgent calls first, and no call waits in vain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPSILON_S = 1e-6
 
 
 class Lane(IntEnum):
-    """Who goes before whom: nobody in `BACKGROUND` while anybody waits in `URGENT`."""
+    """Priority of a call: none in `BACKGROUND` goes while one waits in `URGENT`."""
 
     URGENT = 0
     BACKGROUND = 1

@@ -10,7 +10,7 @@ from gpuherd.clock import Clock
 from gpuherd.resilience.leased_tokens import LeasedTokens, LeaseTokens
 from gpuherd.resilience.token_lease_bucket import Limit, TokenLease
 
-# Whoever cannot be asked for turns gives none; so long until we ask again.
+# An unreachable store gives no tokens; so long until we ask again.
 UNREACHABLE_RETRY_S = 1.0
 # A draw that takes longer is as good as none.
 LEASE_TIMEOUT_S = 2.0
@@ -19,7 +19,7 @@ LEASE_TIMEOUT_S = 2.0
 class SharedLimiter(LeasedTokens):
     """`throttle` tells the others that we were refused, `look` asks how things stand and borrows nothing.
 
-    `on_lost` hears, once for each time, why nobody can be asked.
+    `on_lost` is called once for each outage, with its cause.
     """
 
     def __init__(

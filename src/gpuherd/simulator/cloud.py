@@ -53,8 +53,8 @@ class SimulatedCloud:
     """The cloud port on a `World`.
 
     A call that hangs is given up after `timeout_s` of the world's clock; the cloud goes on with it all the
-    same. With `latency_s` each call takes that long, half before and half after its effect, so that whoever
-    is cancelled in between has lost a reply.
+    same. With `latency_s` each call takes that long, half before and half after its effect, so that a
+    caller cancelled in between has lost the reply.
     """
 
     def __init__(self, world: World, *, timeout_s: float = 30.0, latency_s: float = 0.0) -> None:
@@ -199,7 +199,7 @@ class SimulatedCloud:
         return answer
 
     async def _call_with_timeout(self, ask: Ask[T]) -> T:
-        """Wait for the answer until patience ends; the cloud does not notice that nobody waits any more."""
+        """Wait for the answer until patience ends; the cloud does not notice that the caller has left."""
         call = asyncio.ensure_future(ask())
         self._hanging.add(call)
         call.add_done_callback(self._forget_call)
@@ -215,7 +215,7 @@ class SimulatedCloud:
     def _forget_call(self, call: asyncio.Task[Any]) -> None:
         self._hanging.discard(call)
         if not call.cancelled():
-            # Asked for, so that an error which nobody waits for is not reported as forgotten.
+            # Retrieved, so that asyncio does not report an exception that was never awaited.
             call.exception()
 
 

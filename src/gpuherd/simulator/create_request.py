@@ -43,7 +43,7 @@ class NetworkStorage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateRequest:
-    """One machine as somebody asked for it."""
+    """One create request, parsed."""
 
     product_id: str
     image_url: str = field(default="docker.io/library/ubuntu:22.04")

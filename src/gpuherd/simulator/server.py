@@ -32,7 +32,7 @@ class SimulatorServer:
 
 
 def make_app(world: World) -> web.Application:
-    """Return the application, for whoever brings a server of their own."""
+    """Return the application, for callers with a server of their own."""
     app = web.Application()
     add_api(app, CloudOperations(world))
     add_apps(app, world)

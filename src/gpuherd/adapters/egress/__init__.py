@@ -1,4 +1,4 @@
 """Egress.
 
-How we reach hosts that somebody else chose, without being turned against our own network (SSRF).
+HTTP and TCP to hosts that users chose, without being turned against our own network (SSRF).
 """

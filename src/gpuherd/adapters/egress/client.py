@@ -90,7 +90,7 @@ class SsrfSafeClient:
         return self._clock.monotonic() - started
 
     async def close(self) -> None:
-        """Let go of the session; the door may be used again and then opens a new one."""
+        """Close the session; a later call opens a new one."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

@@ -36,7 +36,7 @@ def failure(category: FailureCategory) -> EgressFailure:
 
 
 def failure_of(error: Exception) -> EgressFailure:
-    """Return what `error` means to somebody who only wanted a reply."""
+    """Return `error` as the category and sentence a caller can use."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return EgressFailure(FailureCategory.TLS, "the certificate is not valid for this host")
     return failure(_category(error))

@@ -29,7 +29,7 @@ class Pin:
 
 
 class NotPinned(OSError):
-    """Something tried to connect to an address that nobody has judged."""
+    """Something tried to connect to an address that was not checked."""
 
 
 # One session serves all requests; the task's own context tells the connector which request it works for.

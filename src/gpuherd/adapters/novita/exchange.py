@@ -63,7 +63,7 @@ class Exchange:
     """Speaks HTTP to one host with one key.
 
     Reads share kept connections. Changes get a fresh one each: when the other side closes a kept connection
-    at that very moment, nobody can tell whether the call was made, and that costs minutes to find out.
+    at that very moment, it is unknown whether the call was made, and that costs minutes to find out.
     """
 
     def __init__(self, base_url: str, api_key: Secret, *, clock: Clock, max_bytes: int) -> None:

@@ -25,7 +25,7 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Whose things this caller is confined to; None for everybody's."""
+        """Whose things this caller is confined to; None for those of all."""
         return None if self.sees_all else self.key_id
 
     def may_see(self, owner: str) -> bool:

@@ -148,7 +148,7 @@ def is_proven_absent(
     """Tell whether a machine that we know by its id is proven to be gone.
 
     One that was listed must be missing from two believable lists some time apart. One that was never listed
-    can only be missed after somebody asked for its removal (`asked_at`, and the lists made since).
+    can only be missed after its removal was asked for (`asked_at`, and the lists made since).
     """
     if sighting is not None:
         if sighting.machine.phase is Phase.ABSENT:

@@ -27,7 +27,7 @@ class Region:
     gpu_names: tuple[str, ...] = ()
 
     def is_called(self, word: str) -> bool:
-        """Tell whether somebody who says `word` means this region."""
+        """Tell whether `word` names this region."""
         return word.strip().casefold() in (
             self.code.casefold(),
             self.label.casefold(),
@@ -118,5 +118,5 @@ class CreateCall:
     gpu_num: int
     disk_gb: int
     billing_mode: BillingMode
-    # By the monotonic clock of whoever decided it: what has not gone out by then must not go out at all.
+    # By the monotonic clock of the deciding process: what has not gone out by then must not go out at all.
     send_by_s: float = field(default=math.inf, compare=False)

@@ -18,7 +18,7 @@ def is_reclaim_announced(machine: Machine | None) -> bool:
 
 
 def was_reclaimed(machine: Machine | None) -> bool:
-    """Tell whether a machine stopped because the cloud took it back, and not because somebody wanted it."""
+    """Tell whether a machine stopped because the cloud took it back, and not on request."""
     return machine is not None and machine.phase is Phase.STOPPED and _is_marked(machine)
 
 

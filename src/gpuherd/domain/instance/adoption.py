@@ -80,7 +80,7 @@ def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instan
         ready_at=(it.ready_at or now) if runs and it.health_check is None else None,
         stopped_at=now if status is Status.EXITED else None,
         deadline=now + terms.max_wait,
-        # It was there before us, and may hold somebody's data.
+        # It was there before us, and may hold data.
         on_failure=OnFailure.KEEP,
         health=None,
         releasing=False,

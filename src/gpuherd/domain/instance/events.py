@@ -45,7 +45,7 @@ STATUS_EVENTS = {
     Status.FAILED: FAILED,
 }
 
-# The event that says that somebody wants this.
+# The event that records this goal.
 GOAL_EVENTS = {
     Status.STARTING: "instance.starting",
     Status.STOPPING: "instance.stopping",

@@ -1,4 +1,4 @@
-"""Goals: what becomes of an instance when somebody wants it started, stopped or deleted, or why not."""
+"""Goals: what becomes of an instance that is to be started, stopped or deleted, or why it cannot be."""
 
 from __future__ import annotations
 

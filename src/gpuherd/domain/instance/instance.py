@@ -123,7 +123,7 @@ class Instance:
     asked_at: datetime | None = None
     # The start, stop or delete that was accepted last.
     operation: Operation | None = None
-    # How to find out whether the application is up, and what was found; None where nobody asked for it.
+    # How to find out whether the application is up, and what was found; None where no check was asked for.
     health_check: HealthCheck | None = None
     health: Health | None = None
     last_error: Failure | None = None
@@ -140,7 +140,7 @@ class Instance:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be used now: the application answers, or nobody asked to check that."""
+        """Whether it can be used now: the application answers, or no check was asked for."""
         unchecked = self.status is Status.RUNNING and self.health_check is None
         return self.ready_at is not None and (unchecked or self.status is Status.READY)
 

@@ -118,7 +118,7 @@ def _follow(instance: Instance, observation: Observation) -> Step:
         case Phase.STOPPED if instance.status is not Status.EXITED:
             return _stopped(observation)
         case Phase.RUNNING if instance.status in (Status.EXITED, Status.MIGRATING):
-            # Somebody started it past us, or it was moved. We follow what is; its ports have changed.
+            # It was started past us, or it was moved. We follow what is; its ports have changed.
             return ReadDetails()
         case Phase.MIGRATING if instance.usable:
             return Become(Status.MIGRATING)
@@ -134,7 +134,7 @@ def _follow(instance: Instance, observation: Observation) -> Step:
 
 
 def _was_moved(instance: Instance, observation: Observation) -> bool:
-    """Tell whether the machine was moved while nobody looked: other ways lead to it now."""
+    """Tell whether the machine was moved between two looks: its ports have changed."""
     shown = observation.machine.ports if observation.machine else ()
     # Novita's documents show lists without endpoints; what is not there cannot differ.
     if not shown or not all(port.endpoint for port in shown) or set(shown) == set(instance.ports):

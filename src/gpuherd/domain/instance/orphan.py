@@ -2,7 +2,7 @@
 
 The verdict is made from records that were read after the list that showed the machine. Our intent is written
 down before a create call goes out, so every listed machine of ours has its record by then: what has none was
-made by somebody else, or by a later life of this database.
+made by another installation or a person, or by a later life of this database.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OrphanVerdict(StrEnum):
     SURPLUS = "surplus"
     # Ours by its tag, but we have no record of its create call: this database is older than the machine.
     UNRECORDED = "unrecorded"
-    # Another installation's, or nobody's that we know.
+    # Another installation's, or of unknown origin.
     FOREIGN = "foreign"
 
 
@@ -205,8 +205,8 @@ def is_confirmed(judged_at: datetime, seen_at: datetime, settling: SettlingPolic
 def brake(due: int, lately: int, instances: int) -> str | None:
     """Say why surplus machines must not be removed by themselves now; None: they may be.
 
-    `due` shall be removed now, `lately` were within the last cycle. Whoever wants to remove more than a tenth
-    of a herd at once is more likely to be mistaken than the herd.
+    `due` shall be removed now, `lately` were within the last cycle. To remove more than a tenth of all
+    instances at once is more likely a mistake of ours than intended.
     """
     allowed = max(DELETES_ALWAYS_ALLOWED, instances // 10)
     if due + lately <= allowed:
@@ -245,7 +245,7 @@ def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan
         return it
     if it.order is OrphanOrder.DELETE and order is OrphanOrder.STOP:
         return it
-    # What was asked for already need not be asked for at once again only because somebody else wants it too.
+    # What was asked for already need not be asked for at once again only because a second caller wants it.
     fresh = it.order is not order
     return replace(
         it,
@@ -259,5 +259,5 @@ def with_order(it: Orphan, order: OrphanOrder, by: str, now: datetime) -> Orphan
 
 
 def without_order(it: Orphan) -> Orphan:
-    """Return the orphan as if nobody had ordered anything."""
+    """Return the orphan as if nothing had been ordered."""
     return replace(it, order=None, ordered_at=None, ordered_by="", asked_at=None, tries=0, error="")

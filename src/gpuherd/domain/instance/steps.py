@@ -86,7 +86,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Settled:
-    """Settled: nothing to do until somebody changes something."""
+    """Settled: nothing to do until goal or machine changes."""
 
 
 Step = (

@@ -1,4 +1,4 @@
-"""What somebody can wait for, and when there is nothing left to wait for."""
+"""What a caller can wait for, and when there is nothing left to wait for."""
 
 from __future__ import annotations
 

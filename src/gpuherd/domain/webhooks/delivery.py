@@ -55,7 +55,7 @@ class Delivery:
     # The endpoint it is for; None for the URL that an instance brought along.
     endpoint_id: str | None = None
     tried_at: datetime | None = None
-    # How often somebody asked for it again.
+    # How often a replay was asked for.
     replays: int = 0
     # When to give up in any case; None: so long after it was made.
     expires_at: datetime | None = None
@@ -96,7 +96,7 @@ class Delivery:
         return replace(self, state=DeliveryState.DEAD, next_at=None)
 
     def reset_for_replay(self, now: datetime) -> Delivery:
-        """Return it as somebody wants it sent once more, with all its tries before it."""
+        """Return it reopened for a replay, with all its tries before it."""
         return replace(
             self,
             state=DeliveryState.PENDING,

@@ -1,4 +1,4 @@
-"""An endpoint: somebody who wants to hear of every instance, with a secret of its own."""
+"""An endpoint: a receiver of the events of every instance, with a secret of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WebhookEndpoint:
         )
 
     def disabled(self, reason: str, now: datetime) -> WebhookEndpoint:
-        """Return it switched off; whoever did that first is remembered."""
+        """Return it disabled; the first reason is kept."""
         return replace(self, disabled_at=now, disabled_reason=reason) if self.is_enabled else self
 
     def enabled(self) -> WebhookEndpoint:

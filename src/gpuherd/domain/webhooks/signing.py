@@ -25,7 +25,7 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class BadSignature(Exception):
-    """The message is not from somebody who knows the secret, or not from now."""
+    """The message was not signed with the secret, or is not from now."""
 
 
 class Signer:

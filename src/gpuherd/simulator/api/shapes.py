@@ -152,7 +152,7 @@ def template_shape(template: StoredTemplate) -> Json:
 
 
 def registry_auth_shape(auth: RegistryAuth) -> Json:
-    # In clear, as upstream: whoever holds the API key holds these too.
+    # In clear, as upstream: the holder of the API key holds these too.
     return {"id": auth.id, "name": auth.name, "username": auth.username, "password": auth.password}
 
 

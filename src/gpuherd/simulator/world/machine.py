@@ -84,7 +84,7 @@ class SimulatedMachine:
         return self.gone_at is not None and now >= self.gone_at
 
     def is_alive(self, now: float) -> bool:
-        """Tell whether the machine exists and nobody has asked for its removal."""
+        """Tell whether the machine exists and its removal was not asked for."""
         return not self.is_gone(now) and self.status(now) not in REMOVAL_STATUSES
 
     def last(self, status: str, now: float) -> float | None:

@@ -26,8 +26,8 @@ DEFAULT_UNITS = 50
 class WorldState(ABC):
     """All state; nothing here changes a machine by itself, see `World`.
 
-    Time is anchored to the wall clock once and then follows the monotonic one: a cloud does not travel when
-    somebody sets our clock.
+    Time is anchored to the wall clock once and then follows the monotonic one: a step of our
+    wall clock does not move the cloud's time.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WorldState(ABC):
         self._origin += max(0.0, moment - self.now())
 
     def tick(self) -> None:
-        """Do what has fallen due since somebody last looked."""
+        """Do what has fallen due since the last look."""
         if self._replaying_at is not None:
             return
         for event in self.timeline.pop_due(self.now()):
@@ -107,7 +107,7 @@ class WorldState(ABC):
         return reversed(self.listed.values())
 
     def alive(self) -> list[SimulatedMachine]:
-        """Return the machines that exist and that nobody has asked to remove, stopped ones included."""
+        """Return the machines that exist and whose removal was not asked for, stopped ones included."""
         self.tick()
         now = self.now()
         return [machine for machine in self.listed.values() if machine.is_alive(now)]

@@ -189,7 +189,7 @@ class World(WorldState):
             elif event.endpoint in commands:
                 commands[event.endpoint](event.machine_id)
         except SimulatedError as error:
-            # Whoever asked has long gone; only the log can tell.
+            # The caller has long gone; only the log can tell.
             self.record.note(event.at, call, f"late {error.status} {error.reason}")
         else:
             self.record.note(event.at, call, "committed late")

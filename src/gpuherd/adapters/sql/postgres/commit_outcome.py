@@ -62,9 +62,9 @@ def _ask(engine: sa.Engine, transaction_id: TransactionId) -> CommitOutcome | No
 def interpret_status(status: str | None, *, same_epoch: bool) -> CommitOutcome | None:
     """Return what the server's answer means; None for "not yet decided".
 
-    In another epoch nobody who ran before is left. Whatever is under way or was undone under our number is
-    then a second use of it, which it could not have had if ours had been kept. But whether a commit under it
-    was ours or the second one, nobody can tell.
+    In another epoch no transaction of the one before is left. Whatever is under way or was undone under our
+    number is then a second use of it, which it could not have had if ours had been kept. But whether a commit
+    under it was ours or the second one cannot be known.
     """
     match status, same_epoch:
         case ("committed", True):

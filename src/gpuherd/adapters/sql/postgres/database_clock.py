@@ -1,7 +1,7 @@
 """One time for all replicas: that of the database, which they all can ask.
 
 Evidence compares times that different machines have written: a list that was begun after an attempt was
-sent must not seem to be older because somebody's clock is slow.
+sent must not seem to be older because a machine's clock is slow.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.postgres.transaction_id import track_transaction_ids
 
 # Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
-# to a process that hangs, and its locks hold up everybody else.
+# to a process that hangs, and its locks hold up all others.
 SESSION_TIMEOUTS = {
     "statement_timeout": 15_000,
     "lock_timeout": 8_000,
@@ -33,8 +33,8 @@ CONNECTION_DEFAULTS = {
 def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
     """Return a pool of `size` connections.
 
-    None is tried out before it is used: a round trip for each transaction is dear, and whoever meets a dead
-    one has done nothing yet, so he takes another.
+    None is tried out before it is used: a round trip for each transaction is dear, and a caller that meets
+    a dead one has done nothing yet, so it takes another.
     """
     # Its driver takes a while to load, and few need it.
     from gpuherd.adapters.sql.postgres.null_characters import replace_nulls  # noqa: PLC0415

@@ -7,7 +7,7 @@ fill it has ended; then it was rolled back, or pruned long ago, and is passed ov
 
 Which those are, the locks tell: a transaction locks the table of events before it gets a number, and keeps
 the lock to its end. (A snapshot's list of running transactions would also do, but in it are those of every
-database of the server, and a night's maintenance of somebody else's would hold up our events.)"""
+database of the server, and maintenance of another database would hold up our events.)"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WRITERS = sa.text(
 
 @dataclass(frozen=True)
 class InFlightWriters:
-    """Who was writing when `newest` could be seen: nobody else can still bring a number below it."""
+    """Transactions that were writing when `newest` was seen: only these can still bring a number below it."""
 
     newest: int
     transactions: frozenset[str]
@@ -111,6 +111,6 @@ class EventWatermark:
 
 
 def _writers(connection: sa.Connection) -> InFlightWriters:
-    # In this order: whoever has a number below the newest, and is not done, still has his lock afterwards.
+    # In this order: a writer with a number below the newest that is not done still has its lock afterwards.
     newest = int(connection.execute(_NEWEST).scalar_one())
     return InFlightWriters(newest, frozenset(connection.execute(_WRITERS).scalars()))

@@ -20,7 +20,7 @@ CHANNEL = "gpuherd_changes"
 # PostgreSQL takes less than 8000 bytes.
 NOTICE_BYTES_MAX = 7000
 _CHANGED = "gpuherd_changed"
-# Nobody need wait for the disk because of this one.
+# Not durable, so that no caller waits for the disk because of it.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 
 log = structlog.get_logger()
@@ -134,7 +134,7 @@ class ChangeListener:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._on_notice)
             self._failures = 0
-            # Nobody has told us what happened before this moment.
+            # Changes before this moment were not announced to us.
             self._everything_changed()
             while not await self._wait_until_lost(lost):
                 await connection.execute("SELECT 1", timeout=KEEPALIVE_TIMEOUT_S)

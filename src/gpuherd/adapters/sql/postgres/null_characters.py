@@ -1,7 +1,7 @@
 """PostgreSQL can neither keep nor look for a null character; users and clouds can send one.
 
-So each is replaced on the way to the server by the character that stands for what cannot be shown. Whoever
-looks for a name with a null character in it finds nothing, as on SQLite, and a cloud that says one in an
+So each is replaced on the way to the server by the character that stands for what cannot be shown. A
+query for a name with a null character in it finds nothing, as on SQLite, and a cloud that says one in an
 error message does not keep its own words from being written down.
 """
 

@@ -42,7 +42,7 @@ class Backoff:
 class Reconnector:
     """Tries again while the server restarts.
 
-    Whoever has waited for the whole limit in vain has waited for all: until the server is there again, the
+    One caller that has waited for the whole limit has waited for all: until the server is there again, the
     next ones are refused at once.
     """
 

@@ -18,7 +18,7 @@ from gpuherd.clock import Clock
 
 log = structlog.get_logger()
 
-# How often somebody looks, as a part of the limit.
+# How often the watchdog looks, as a part of the limit.
 CHECKS_PER_TIMEOUT = 10
 
 
@@ -63,7 +63,7 @@ class SocketWatchdog:
     def _watch(self) -> None:
         while not self._ended.wait(self._limit_s / CHECKS_PER_TIMEOUT):
             now_s = self._clock.monotonic()
-            # All of it under the lock: a moment later the line may be in somebody else's hands.
+            # All of it under the lock: a moment later the connection may belong to another caller.
             with self._lock:
                 for key, (until_s, driver) in tuple(self._in_use.items()):
                     if now_s >= until_s:
@@ -75,6 +75,6 @@ def _cut(driver: Any) -> None:
     log.error(
         "database.unresponsive", advice="the server did not answer in time; the connection was given up"
     )
-    # Whoever waits for the line hears that it has ended; it stays his to close.
+    # The caller that waits for it gets an error; closing it stays its own task.
     with contextlib.suppress(Exception), socket.socket(fileno=os.dup(driver.fileno())) as sock:
         sock.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
 """The id of each transaction on PostgreSQL, by which another connection can ask what became of it.
 
 The number of a transaction is not enough. A server that crashes may forget numbers that it gave out, and
-give them out again, so "number 700 was committed" may be said of somebody else's. So the id also has the
+give them out again, so "number 700 was committed" may be said of another one. So the id also has the
 server's epoch: when it last began to count anew, which is at a crash or at the change to a standby.
 A connection ends with its epoch, so one look when it is made is enough."""
 
@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 _EPOCH, _TRANSACTION_ID = "gpuherd.epoch", "gpuherd.transaction_id"
-# PostgreSQL throws its statistics away whenever it has to recover, and only then; everybody may read this.
+# PostgreSQL throws its statistics away whenever it has to recover, and only then; any role may read this.
 _READ_EPOCH = "SELECT extract(epoch FROM stats_reset)::text FROM pg_stat_archiver"
 # In one message: to learn the number costs no round trip.
 _BEGIN = "BEGIN; SELECT pg_current_xact_id()::text"

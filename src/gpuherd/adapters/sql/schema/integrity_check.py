@@ -23,7 +23,7 @@ def find_damage(connection: sqlite3.Connection) -> str | None:
         return str(verdict)
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for table in CHECKED_TABLES:
-        # Every column, because bytes that are no text are found only by whoever takes them for text.
+        # Every column, because bytes that are no text are found only by reading them as text.
         query = f"SELECT json_valid(doc), * FROM {table}"  # noqa: S608  one of two words above
         if table in there and not all(row[0] for row in connection.execute(query)):
             return f"a row of {table} makes no sense"
@@ -47,7 +47,7 @@ class IntegrityCheck:
                     self._problem = find_damage(connection)
             self._finished = True
         except (sqlite3.Error, UnicodeDecodeError):
-            # Whoever opens it in earnest will meet the same, and knows how to say it.
+            # The start itself meets the same error, and reports it.
             return
 
     def wait(self) -> tuple[bool, str | None]:

@@ -46,7 +46,7 @@ log = structlog.get_logger()
 
 # Any constant will do, as long as every gpuherd uses the same.
 MIGRATION_LOCK = 7_415_263
-# While a change of a table waits for its turn, everybody else waits behind it.
+# While a change of a table waits for its turn, all others wait behind it.
 TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.

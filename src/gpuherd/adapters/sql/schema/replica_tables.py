@@ -1,4 +1,4 @@
-"""The tables by which replicas know of each other. `schema.py` adds all others to the same metadata."""
+"""The tables by which replicas know of each other. `tables.py` adds all others to the same metadata."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.engine.columns import Moment
 from gpuherd.adapters.sql.schema import replica_tables
 
-# Handed on from file to file, so that whoever has it from here has all tables, whatever else is loaded.
+# Handed on from file to file, so that an import from here has all tables, whatever else is loaded.
 metadata = replica_tables.metadata
 
 installation = sa.Table(
@@ -284,7 +284,7 @@ job = sa.Table(
     sa.Column("processed_at", Moment),
     sa.Column("completed_at", Moment),
     sa.Column("error", sa.Text, nullable=False),
-    # Somebody rang while the job was running: its next snooze ends at once.
+    # Woken while it was running: its next snooze ends at once.
     sa.Column("woken", sa.Boolean, nullable=False),
     sa.Column("queue_id", sa.BigInteger),
     sa.Index("one_live_job", "key", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
