@@ -44,6 +44,11 @@ async def test_the_page_is_text_that_prometheus_reads_and_nobody_stores(api: htt
     assert reply.headers["cache-control"] == "no-store"
 
 
+async def test_the_leader_is_shown_under_both_names_for_one_release(api: httpx.AsyncClient) -> None:
+    page = await metrics(api)
+    assert page.value("gpuherd_is_leader") == page.value("gpuherd_watching") == 1
+
+
 async def test_a_rental_can_be_read_from_the_page(api: httpx.AsyncClient, herd: Herd) -> None:
     await rent(api, herd)
     page = await metrics(api)
