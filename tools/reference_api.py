@@ -122,20 +122,23 @@ def _value(schema: Json, schemas: Json) -> str:
 def _range(schema: Json) -> str:
     """Say from where to where, whatever it is that is counted."""
     for least, most, unit in (
-        ("minimum", "maximum", ""),
-        ("exclusiveMinimum", "maximum", ""),
+        ("exclusiveMinimum" if "exclusiveMinimum" in schema else "minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
         ("minItems", "maxItems", " entries"),
         ("minProperties", "maxProperties", " entries"),
     ):
         low, high = schema.get(least), schema.get(most)
         if low is not None and high is not None:
-            return f"{'more than ' if least.startswith('ex') else ''}{low:g} to {high:g}{unit}"
+            return f"{'more than ' if least.startswith('ex') else ''}{_number(low)} to {_number(high)}{unit}"
         if high is not None:
-            return f"at most {high:g}{unit}"
+            return f"at most {_number(high)}{unit}"
         if low is not None:
-            return f"{'more than' if least.startswith('ex') else 'at least'} {low:g}{unit}"
+            return f"{'more than' if least.startswith('ex') else 'at least'} {_number(low)}{unit}"
     return ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}"
 
 
 def _default(schema: Json) -> str:

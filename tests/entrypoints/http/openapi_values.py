@@ -75,6 +75,8 @@ def resolved(reference: str, document: Json) -> Json:
 
 def unfitting(schema: Json, document: Json) -> st.SearchStrategy[Any]:
     """Return bodies with one part wrong, one too many, or wrong altogether."""
+    if "$ref" in schema:
+        return unfitting(resolved(schema["$ref"], document), document)
     good = fitting(schema, document)
     if schema.get("type") != "object":
         return JUNK

@@ -9,7 +9,8 @@ import pytest
 
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.entrypoints.schemas.launch import _CONTROL, parse_launch
+from gpuherd.entrypoints.schemas.launch import LaunchBody
+from gpuherd.entrypoints.schemas.texts import has_control_characters
 from tests.entrypoints.http.conftest import GOOD
 
 CONTROL = ("Cc", "Cs", "Zl", "Zp")
@@ -17,7 +18,7 @@ CONTROL = ("Cc", "Cs", "Zl", "Zp")
 
 def test_control_characters_are_those_that_unicode_calls_so() -> None:
     every = [chr(code) for code in range(sys.maxunicode + 1)]
-    found = [char for char in every if _CONTROL.search(char)]
+    found = [char for char in every if has_control_characters(char)]
     assert found == [char for char in every if unicodedata.category(char) in CONTROL]
 
 
@@ -25,4 +26,4 @@ def test_control_characters_are_those_that_unicode_calls_so() -> None:
 @pytest.mark.parametrize("char", ["\x00", "\n", "\x1b", "\x7f", "\x9f", "\u2028", "\u2029"])
 def test_a_word_with_a_control_character_is_refused(field: str, char: str) -> None:
     with pytest.raises(InvalidRequest, match="control characters"):
-        parse_launch({**GOOD, field: f"a{char}b"}, EgressPolicy())
+        LaunchBody.parse({**GOOD, field: f"a{char}b"}, EgressPolicy())

@@ -13,6 +13,7 @@ from gpuherd.domain.instance.wait_condition import WaitFor
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
 from gpuherd.entrypoints.query import LIMIT_MAX
+from gpuherd.entrypoints.schemas.openapi import move_to_components
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.webhooks import DeliveryFilter
 from gpuherd.usecases.instances.read import WAIT_MAX_S
@@ -121,16 +122,10 @@ def completed_openapi(document: Json) -> Json:
         schemas.pop(leftover, None)
     for method, path in ROUTE_SCOPES:
         operation = document["paths"][path][method.lower()]
-        _hoist(operation, schemas)
+        move_to_components(operation, schemas)
         _add_parameters(operation, method, path)
         _add_replies(operation, method, path)
     return document
-
-
-def _hoist(operation: Json, schemas: Json) -> None:
-    """Move the parts of a body's schema to where references look for them."""
-    for media in operation.get("requestBody", {}).get("content", {}).values():
-        schemas.update(media["schema"].pop("$defs", {}))
 
 
 def _add_parameters(operation: Json, method: str, path: str) -> None:

@@ -97,10 +97,12 @@ async def test_the_limits_of_the_key_are_in_the_plan(api: httpx.AsyncClient) -> 
 
 async def test_the_document_describes_the_body_without_a_required_name(api: httpx.AsyncClient) -> None:
     document = (await api.get("/openapi.json")).json()
-    body = document["paths"]["/api/plans"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(body["required"]) == {"productName", "templateId"}
-    create = document["paths"]["/api/instances"]["post"]["requestBody"]["content"]["application/json"]
-    assert "name" in create["schema"]["required"]
+    bodies = document["components"]["schemas"]
+    assert set(bodies["PlanBody"]["required"]) == {"productName", "templateId"}
+    assert "name" in bodies["LaunchBody"]["required"]
+    for path, name in (("/api/plans", "PlanBody"), ("/api/instances", "LaunchBody")):
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        assert content["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
 
 
 async def test_the_record_of_an_instance(api: httpx.AsyncClient, herd: Herd) -> None:

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.openapi import takes
+from gpuherd.entrypoints.schemas.others import ClearCacheBody
 
 router = APIRouter(prefix="/api/cache", tags=["cache"])
-
-CLEAR_SCHEMA = {
-    "requestBody": {
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"cacheName": {"type": "string"}},
-                    "additionalProperties": False,
-                }
-            }
-        },
-    }
-}
 
 
 @router.get("/stats")
@@ -39,10 +24,10 @@ async def stats(request: Request) -> Response:
     return json_reply(await plane_of(request).manage_caches.stats(with_ids=with_ids))
 
 
-@router.post("/clear", openapi_extra=CLEAR_SCHEMA)
+@router.post("/clear", openapi_extra=takes(ClearCacheBody, required=False))
 async def clear(request: Request) -> Response:
     """Forget everything, or what the cache `cacheName` holds."""
-    name = _cache_name(await read_optional_object(request))
+    name = ClearCacheBody.parse(await read_optional_object(request)).cache_name
     await append_audit_record(request, "cache.clear", name or "all")
     return json_reply({"cleared": plane_of(request).manage_caches.clear(name)})
 
@@ -52,17 +37,3 @@ async def cleanup(request: Request) -> Response:
     """Forget what is no longer fresh."""
     await append_audit_record(request, "cache.cleanup", "all")
     return json_reply({"removed": await plane_of(request).manage_caches.cleanup()})
-
-
-def _cache_name(body: dict[str, Any]) -> str | None:
-    problems = [
-        FieldProblem(field[:50], "UNKNOWN_FIELD", "there is only the field cacheName")
-        for field in body
-        if field != "cacheName"
-    ]
-    name = body.get("cacheName")
-    if name is not None and not isinstance(name, str):
-        problems.append(FieldProblem("cacheName", "INVALID_CACHE_NAME", "cacheName must be a string"))
-    if problems:
-        raise InvalidRequest(problems)
-    return name

@@ -15,7 +15,8 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
-from gpuherd.entrypoints.schemas.launch import LaunchBody, parse_launch
+from gpuherd.entrypoints.schemas.launch import LaunchBody
+from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.ports.instances import InstanceQuery
 from gpuherd.usecases.describe.instance import describe, describe_event
 from gpuherd.usecases.instances.read import WAIT_MAX_S
@@ -23,25 +24,16 @@ from gpuherd.usecases.instances.read import WAIT_MAX_S
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
 WAIT_S = 30.0
-LAUNCH_SCHEMA = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": LaunchBody.model_json_schema(ref_template="#/components/schemas/{model}")
-            }
-        },
-    }
-}
 
 
-@router.post("", status_code=201, openapi_extra=LAUNCH_SCHEMA)
+@router.post("", status_code=201, openapi_extra=takes(LaunchBody))
 async def launch(request: Request) -> Response:
     """Accept a wish. The machine is rented in the background; follow `Location` or give a `webhookUrl`."""
     plane = plane_of(request)
     body = await read_object(request)
     claim, caller = claim_of(request.scope, body), acting_caller(request)
-    launched = await plane.launch_instance(parse_launch(body, plane.targets, claim=claim, caller=caller))
+    wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
+    launched = await plane.launch_instance(wanted)
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:
         headers[REPLAYED_HEADER] = "true"

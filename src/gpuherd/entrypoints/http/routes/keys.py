@@ -9,18 +9,19 @@ from starlette.responses import Response
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.entrypoints.schemas.keys import KEY_SCHEMA, parse_key
+from gpuherd.entrypoints.schemas.keys import KeyBody
+from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.usecases.describe.key import describe_key
 
 router = APIRouter(prefix="/api/keys", tags=["keys"])
 
 
-@router.post("", status_code=201, openapi_extra=KEY_SCHEMA)
+@router.post("", status_code=201, openapi_extra=takes(KeyBody))
 async def add(request: Request) -> Response:
     """Make a key. It is in this reply and in no other."""
     plane = plane_of(request)
     now = plane.clock.now()
-    wanted = parse_key(await read_object(request), now)
+    wanted = KeyBody.parse(await read_object(request), now).to_request()
     made = await plane.keys.manage.add(wanted, acting_caller(request))
     body = {**describe_key(made.key, now), "key": made.secret.reveal()}
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})

@@ -13,14 +13,8 @@ from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.entrypoints.schemas.goals import (
-    GOAL_BY_NAME_SCHEMA,
-    GOAL_SCHEMA,
-    START_BY_NAME_SCHEMA,
-    START_SCHEMA,
-    parse_goal,
-    parse_start,
-)
+from gpuherd.entrypoints.schemas.goals import GoalBody, GoalByNameBody, StartBody, StartByNameBody
+from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.ports.instances import IdempotencyClaim
 from gpuherd.usecases.describe.instance import describe_operation, iso
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
@@ -28,51 +22,55 @@ from gpuherd.usecases.instances.change_goal import AcceptedGoal
 router = APIRouter(tags=["operations"])
 
 
-@router.post("/api/instances/start", status_code=202, openapi_extra=START_BY_NAME_SCHEMA)
+@router.post("/api/instances/start", status_code=202, openapi_extra=takes(StartByNameBody))
 async def start_by_name(request: Request) -> Response:
     """Start the instance that is called `instanceName`."""
     return await _start(request, None)
 
 
-@router.post("/api/instances/stop", status_code=202, openapi_extra=GOAL_BY_NAME_SCHEMA)
+@router.post("/api/instances/stop", status_code=202, openapi_extra=takes(GoalByNameBody))
 async def stop_by_name(request: Request) -> Response:
     """Stop the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = parse_goal(body, by_name=True).instance_name
+    name = GoalByNameBody.parse(body).instance_name
     return accepted(
-        await plane_of(request).change_goal.stop(name or "", by_name=True, **_request_origin(request, body))
+        await plane_of(request).change_goal.stop(name, by_name=True, **_request_origin(request, body))
     )
 
 
-@router.post("/api/instances/delete", status_code=202, openapi_extra=GOAL_BY_NAME_SCHEMA)
+@router.post("/api/instances/delete", status_code=202, openapi_extra=takes(GoalByNameBody))
 async def delete_by_name(request: Request) -> Response:
     """Delete the instance that is called `instanceName`."""
     body = await read_optional_object(request)
-    name = parse_goal(body, by_name=True).instance_name
+    name = GoalByNameBody.parse(body).instance_name
     return accepted(
-        await plane_of(request).change_goal.delete(name or "", by_name=True, **_request_origin(request, body))
+        await plane_of(request).change_goal.delete(name, by_name=True, **_request_origin(request, body))
     )
 
 
-@router.post("/api/instances/{id_or_name}/start", status_code=202, openapi_extra=START_SCHEMA)
+@router.post(
+    "/api/instances/{id_or_name}/start", status_code=202, openapi_extra=takes(StartBody, required=False)
+)
 async def start(id_or_name: str, request: Request) -> Response:
     """Start an exited instance; follow the operation, or give a `webhookUrl`."""
     return await _start(request, id_or_name)
 
 
-@router.post("/api/instances/{id_or_name}/stop", status_code=202, openapi_extra=GOAL_SCHEMA)
+@router.post(
+    "/api/instances/{id_or_name}/stop", status_code=202, openapi_extra=takes(GoalBody, required=False)
+)
 async def stop(id_or_name: str, request: Request) -> Response:
     """Stop a running instance. Its data stays, its GPU does not."""
     body = await read_optional_object(request)
-    parse_goal(body, by_name=False)
+    GoalBody.parse(body)
     return accepted(await plane_of(request).change_goal.stop(id_or_name, **_request_origin(request, body)))
 
 
-@router.delete("/api/instances/{id_or_name}", status_code=202, openapi_extra=GOAL_SCHEMA)
+@router.delete("/api/instances/{id_or_name}", status_code=202, openapi_extra=takes(GoalBody, required=False))
 async def delete(id_or_name: str, request: Request) -> Response:
     """Delete an instance and its machine, whatever the state. Done when the cloud proves that it is gone."""
     body = await read_optional_object(request)
-    parse_goal(body, by_name=False)
+    GoalBody.parse(body)
     return accepted(await plane_of(request).change_goal.delete(id_or_name, **_request_origin(request, body)))
 
 
@@ -88,11 +86,11 @@ async def _start(request: Request, id_or_name: str | None) -> Response:
     plane = plane_of(request)
     by_name = id_or_name is None
     raw = await read_optional_object(request)
-    body = parse_start(raw, plane.targets, by_name=by_name)
+    body = (StartByNameBody if by_name else StartBody).parse(raw, plane.targets)
     return accepted(
         await plane.change_goal.start(
             id_or_name or body.instance_name or "",
-            health_check=body.health_check,
+            health_check=body.check,
             webhook_url=body.webhook_url,
             by_name=by_name,
             **_request_origin(request, raw),

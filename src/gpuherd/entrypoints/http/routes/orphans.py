@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
+from gpuherd.entrypoints.schemas.others import EmptyBody
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
@@ -37,7 +37,7 @@ async def list_orphans(request: Request) -> Response:
 @router.post("/resume")
 async def resume(request: Request) -> Response:
     """Let surplus machines be removed again, those first that were held back, after somebody has looked."""
-    await _no_body(request)
+    EmptyBody.parse(await read_optional_object(request))
     plane = plane_of(request)
     caller, now = acting_caller(request), plane.clock.now()
     audit_record = caller.audit_record("orphan.resume", "collector", now)
@@ -56,7 +56,7 @@ async def show(cloud_id: str, request: Request) -> Response:
 @router.post("/{cloud_id}/adopt", status_code=201)
 async def adopt(cloud_id: str, request: Request) -> Response:
     """Make it an instance; its name in the cloud stays. To adopt it again returns the same instance."""
-    await _no_body(request)
+    EmptyBody.parse(await read_optional_object(request))
     instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting_caller(request))
     headers = {"Location": f"/api/instances/{instance.id}"}
     return json_reply(describe(instance), status=201 if is_new else 200, headers=headers)
@@ -65,7 +65,7 @@ async def adopt(cloud_id: str, request: Request) -> Response:
 @router.post("/{cloud_id}/stop", status_code=202)
 async def stop(cloud_id: str, request: Request) -> Response:
     """Stop it; its disk stays."""
-    await _no_body(request)
+    EmptyBody.parse(await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting_caller(request))
     )
@@ -74,7 +74,7 @@ async def stop(cloud_id: str, request: Request) -> Response:
 @router.post("/{cloud_id}/delete", status_code=202)
 async def delete(cloud_id: str, request: Request) -> Response:
     """Remove it with all its data. Repeated until the cloud proves that it is gone."""
-    await _no_body(request)
+    EmptyBody.parse(await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting_caller(request))
     )
@@ -85,11 +85,3 @@ def _ordered(request: Request, orphan: Orphan) -> Response:
     return json_reply(
         answer, status=202, headers={"Location": f"/api/orphans/{quote(orphan.cloud_id, safe='')}"}
     )
-
-
-async def _no_body(request: Request) -> None:
-    """Refuse fields: a client that sends some expects something that would not happen."""
-    unknown = await read_optional_object(request)
-    problems = [FieldProblem(it, "UNKNOWN_FIELD", f"there is no field {it!r} here") for it in unknown]
-    if problems:
-        raise InvalidRequest(problems)

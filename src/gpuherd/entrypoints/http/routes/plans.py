@@ -9,27 +9,17 @@ from starlette.responses import Response
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.entrypoints.schemas.launch import PlanBody, parse_plan
+from gpuherd.entrypoints.schemas.launch import PlanBody
+from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.usecases.describe.plan import describe_plan
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
-PLAN_SCHEMA = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": PlanBody.model_json_schema(ref_template="#/components/schemas/{model}")
-            }
-        },
-    }
-}
 
-
-@router.post("", openapi_extra=PLAN_SCHEMA)
+@router.post("", openapi_extra=takes(PlanBody))
 async def plan(request: Request) -> Response:
     """Say what a create with this body would try, in which order and for how much. Nothing is rented."""
     plane = plane_of(request)
-    body = await read_object(request)
-    wanted = parse_plan(body, plane.targets, caller_of(request))
+    body = PlanBody.parse(await read_object(request), plane.targets)
+    wanted = body.to_request(caller=caller_of(request))
     return json_reply(describe_plan(await plane.plan_launch(wanted)))

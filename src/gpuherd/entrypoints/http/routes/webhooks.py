@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.instance.events import WEBHOOK_TYPES
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
@@ -17,7 +14,8 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.entrypoints.schemas.webhooks import parse_endpoint, parse_replay, parse_test
+from gpuherd.entrypoints.schemas.openapi import takes
+from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.describe.webhook import (
@@ -29,28 +27,6 @@ from gpuherd.usecases.describe.webhook import (
 from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
-
-
-def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-_TEXT = {"type": "string"}
-_TYPES = {"type": "array", "minItems": 1, "items": {"type": "string", "enum": sorted(WEBHOOK_TYPES)}}
-ENDPOINT_SCHEMA = _schema(["url"], url=_TEXT, events=_TYPES, label=_TEXT)
-REPLAY_SCHEMA = _schema(
-    ["since"],
-    since={"type": "string", "format": "date-time"},
-    state={"type": "string", "enum": ["failed", "dead"]},
-    endpointId=_TEXT,
-)
-TEST_SCHEMA = _schema([], url=_TEXT, endpointId=_TEXT)
 
 
 def _webhooks(request: Request) -> WebhookServices:
@@ -65,12 +41,12 @@ async def list_endpoints(request: Request) -> Response:
     return json_reply({"endpoints": found, "total": len(found)})
 
 
-@router.post("/endpoints", status_code=201, openapi_extra=ENDPOINT_SCHEMA)
+@router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
 async def add_endpoint(request: Request) -> Response:
     """Make an endpoint. Its secret is in this reply and in no other."""
-    wanted = parse_endpoint(await read_object(request), plane_of(request).targets)
+    wanted = EndpointBody.parse(await read_object(request), plane_of(request).targets)
     manage, caller = _webhooks(request).endpoints, acting_caller(request)
-    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=caller)
+    made = await manage.add(wanted.url, tuple(wanted.events or ()), wanted.label or "", caller=caller)
     headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
     return _keyed_reply(made, status=201, headers=headers)
 
@@ -138,10 +114,10 @@ async def replay_one(delivery_id: str, request: Request) -> Response:
     return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
 
 
-@router.post("/replay", status_code=202, openapi_extra=REPLAY_SCHEMA)
+@router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
 async def replay_all(request: Request) -> Response:
     """Send everything again that was made since a moment and failed, or was given up."""
-    wish = parse_replay(await read_object(request))
+    wish = ReplayBody.parse(await read_object(request))
     webhooks = _webhooks(request)
     if wish.endpoint_id is not None:
         await webhooks.endpoints.get(wish.endpoint_id)
@@ -152,10 +128,11 @@ async def replay_all(request: Request) -> Response:
     return json_reply({"count": count}, status=202)
 
 
-@router.post("/test", openapi_extra=TEST_SCHEMA)
+@router.post("/test", openapi_extra=takes(WebhookTestBody))
 async def test(request: Request) -> Response:
     """Send one signed `webhook.test` now, and tell how it went."""
-    url, endpoint_id = parse_test(await read_object(request), plane_of(request).targets)
+    body = WebhookTestBody.parse(await read_object(request), plane_of(request).targets)
+    url, endpoint_id = body.url, body.endpoint_id
     if endpoint_id:
         # Endpoints are for admins, all about them.
         require_scope(request, Scope.ADMIN)

@@ -12,7 +12,7 @@ from gpuherd.domain.instance.events import WEBHOOK_TYPES
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
-from gpuherd.entrypoints.schemas.webhooks import parse_endpoint
+from gpuherd.entrypoints.schemas.webhooks import EndpointBody
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
@@ -30,11 +30,13 @@ async def add(request: Request) -> Response:
     form, plane = form_of(request), plane_of(request)
     said = {"url": form.text("url"), "label": form.text("label"), "events": form.all("events")}
     try:
-        wanted = parse_endpoint({name: value for name, value in said.items() if value}, plane.targets)
+        wanted = EndpointBody.parse({name: value for name, value in said.items() if value}, plane.targets)
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
     manage = plane.webhooks.endpoints
-    made = await manage.add(wanted.url, wanted.events, wanted.label, caller=acting_caller(request))
+    made = await manage.add(
+        wanted.url, tuple(wanted.events or ()), wanted.label or "", caller=acting_caller(request)
+    )
     return await _list(request, made=made)
 
 

@@ -13,7 +13,7 @@ from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
-from gpuherd.entrypoints.schemas.keys import parse_key
+from gpuherd.entrypoints.schemas.keys import KeyBody
 from gpuherd.entrypoints.web.forms import Form, form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
@@ -45,7 +45,7 @@ async def add(request: Request) -> Response:
     elif days:
         body["expiresAt"] = days
     try:
-        made = await plane.keys.manage.add(parse_key(body, now), acting_caller(request))
+        made = await plane.keys.manage.add(KeyBody.parse(body, now).to_request(), acting_caller(request))
     except InvalidRequest as error:
         problems = {it.field: it.message for it in error.problems}
         return await _list(request, status=400, problems=problems)

@@ -16,7 +16,7 @@ from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
-from gpuherd.entrypoints.schemas.launch import parse_launch
+from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
@@ -28,8 +28,6 @@ from gpuherd.entrypoints.web.views.wish_form import (
     problems_by_field,
 )
 from gpuherd.ports.instances import IdempotencyClaim
-
-PLAN_NAME = "plan"
 
 
 async def show(request: Request) -> Response:
@@ -45,7 +43,7 @@ async def rent(request: Request) -> Response:
     body = launch_body_of(filled)
     try:
         claim = _claim(form.text("once"), body, caller.key_id)
-        wanted = parse_launch(body, plane.targets, claim=claim, caller=caller)
+        wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
         launched = await plane.launch_instance(wanted)
     except InvalidRequest as error:
         return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
@@ -60,9 +58,9 @@ async def plan(request: Request) -> Response:
     plane, filled = plane_of(request), form_values(form_of(request))
     if not filled.fields["productName"] or not filled.fields["templateId"]:
         return page(request, "plan.html", plan=None, refusal="")
-    body = {"name": PLAN_NAME, **launch_body_of(filled)}
     try:
-        made = await plane.plan_launch(parse_launch(body, plane.targets, caller=acting_caller(request)))
+        wanted = PlanBody.parse(launch_body_of(filled), plane.targets)
+        made = await plane.plan_launch(wanted.to_request(caller=acting_caller(request)))
     except InvalidRequest as error:
         wrong = "; ".join(f"{field}: {said}" for field, said in problems_by_field(error.problems).items())
         return page(request, "plan.html", plan=None, refusal=wrong)
