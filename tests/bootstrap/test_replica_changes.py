@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.service import Service, build_service
@@ -62,13 +63,14 @@ async def test_streams_long_polls_and_kept_details_of_one_hear_of_the_other(
     async with two_replicas(tmp_path, postgres_url) as (here, there):
         app = build_application(here.plane)
         http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=ADMIN)
-        added = await there.plane.instances.add(Change(an_instance(1), events=(an_event(1, 1),)))
+        theirs = SqlInstances(there.database, SystemClock(), lambda _: None)
+        added = await theirs.add(Change(an_instance(1), events=(an_event(1, 1),)))
         async with http, asking(app, "/api/events", ADMIN, "lastEventId=0") as reply:
             assert (await http.get(f"/api/instances/{added.id}")).json()["statusReason"] == ""
             while reply.ids != [1]:
                 await asyncio.sleep(0.01)
             changed = an_instance(1, reason="something new", version=added.version)
-            await there.plane.instances.update(Change(changed, events=(an_event(1, 2),)))
+            await theirs.update(Change(changed, events=(an_event(1, 2),)))
             # Without a word from there, it would be kept for half a minute.
             while (await http.get(f"/api/instances/{added.id}")).json()["statusReason"] != "something new":
                 await asyncio.sleep(0.01)

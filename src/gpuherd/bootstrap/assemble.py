@@ -11,27 +11,34 @@ from typing import Any
 
 from gpuherd.adapters.metrics.page import MetricSources
 from gpuherd.bootstrap.ports import Ports, Values
-from gpuherd.entrypoints.auth.sessions import Sessions
 from gpuherd.entrypoints.plane import EventServices, KeyServices, OrphanServices, Plane, WebhookServices
 from gpuherd.resilience.cache import Cache
 from gpuherd.resilience.host_gate import HostGate
+from gpuherd.usecases.access.answer_once import AnswerOnce
+from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
+from gpuherd.usecases.access.sessions import Sessions
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.events.record import EventRecorder
 from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.health import ReadServiceHealth
 from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries
 from gpuherd.usecases.instances.change_goal import ChangeGoal
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
 from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
+from gpuherd.usecases.instances.history import ReadHistory
 from gpuherd.usecases.instances.launch import LaunchInstance
 from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
+from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.jobs.run import Handler, RunJob
 from gpuherd.usecases.jobs.sweep import Sweep
@@ -41,7 +48,9 @@ from gpuherd.usecases.orphans.events import OrphanEvents
 from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
 from gpuherd.usecases.orphans.find import FindOrphan
 from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
+from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
+from gpuherd.usecases.overview import ReadOverview
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.check_health import CheckHealth
@@ -50,6 +59,7 @@ from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 from gpuherd.usecases.webhooks.deliver import DeliverWebhook
 from gpuherd.usecases.webhooks.endpoints import EndpointCache, ManageEndpoints
+from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
 from gpuherd.usecases.webhooks.replay import ReplayWebhooks
 from gpuherd.usecases.webhooks.send_test import SendTestWebhook
 
@@ -198,22 +208,34 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
             max_wait=values.instance_max_wait,
             breaker_state=ports.breaker_state,
         ),
+        read_history=ReadHistory(find, instances),
+        read_jobs=ReadJobs(stores.book),
+        creates=ManageCreates(stores.flags, clock),
+        health=ReadServiceHealth(
+            observations=stores.observations,
+            jobs=stores.book,
+            flags=stores.flags,
+            breaker_state=ports.breaker_state,
+            cloud_error=lambda: observer.error_code,
+        ),
+        overview=ReadOverview(
+            instances=instances,
+            jobs=stores.book,
+            flags=stores.flags,
+            deliveries=stores.deliveries,
+            orphans=stores.orphans,
+            breaker_state=ports.breaker_state,
+        ),
         retry_job=RetryJob(stores.book, stores.outbox, clock),
         webhooks=_webhooks(ports, values, shared),
         orphans=_orphans(ports, values, shared),
-        events=EventServices(stores.events, feed),
-        instances=instances,
-        observations=stores.observations,
-        jobs=stores.book,
-        flags=stores.flags,
+        events=EventServices(ReadEventHistory(stores.events), feed),
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(instances, stores.book, stores.outbox),
         keys=build_keys(ports, values),
         clock=clock,
         ids=ids,
-        breaker_state=ports.breaker_state,
-        cloud_trouble=lambda: observer.error_code,
         meter=ports.meter,
         metrics=ports.metrics_page(_metric_sources(ports, caches, feed)),
         is_ready=ports.is_ready,
@@ -226,8 +248,7 @@ def _webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
     stores, clock, ids, endpoint_cache = ports.stores, ports.clock, ports.ids, shared.endpoint_cache
     return WebhookServices(
         endpoints=ManageEndpoints(stores.endpoints, endpoint_cache, values.webhook_keys, clock, ids),
-        outbox=stores.outbox,
-        log=stores.deliveries,
+        deliveries=ListDeliveries(stores.deliveries),
         replay=ReplayWebhooks(stores.outbox, stores.deliveries, shared.job_factory, clock),
         test=SendTestWebhook(ports.webhook_sender, stores.endpoints, endpoint_cache, clock, ids),
     )
@@ -238,7 +259,7 @@ def _orphans(ports: Ports, values: Values, shared: Shared) -> OrphanServices:
     orphans, fenced = stores.orphans, stores.collector_orphans
     find = FindOrphan(orphans, cloud, clock, installation)
     return OrphanServices(
-        ledger=orphans,
+        list_open=ListOrphans(orphans, stores.flags),
         collect=CollectOrphans(
             orphans=fenced,
             update_ledger=UpdateOrphanLedger(
@@ -285,8 +306,8 @@ def build_keys(ports: Ports, values: Values) -> KeyServices:
     return KeyServices(
         key_cache=key_cache,
         manage=ManageKeys(stores.keys, key_cache, clock, ports.chance),
-        audit=stores.audit,
-        claims=stores.claims,
+        audit=AuditTrail(stores.audit, clock),
+        answer_once=AnswerOnce(stores.claims),
         sessions=Sessions(
             values.admin_key,
             stores.ended_sessions,

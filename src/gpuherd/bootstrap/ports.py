@@ -12,7 +12,6 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.entrypoints.auth.sessions import STRETCHING_ROUNDS
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
 from gpuherd.ports.cloud import Cloud
@@ -26,6 +25,7 @@ from gpuherd.ports.replicas import Replica
 from gpuherd.ports.shared_limits import SharedLimits
 from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.usecases.access.sessions import STRETCHING_ROUNDS
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX

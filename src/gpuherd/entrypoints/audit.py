@@ -15,6 +15,5 @@ async def append_audit_record(
     request: Request, action: str, target: str, *, before: str = "", after: str = ""
 ) -> None:
     """Append the record; if that fails, the action is not done."""
-    plane = plane_of(request)
-    audit_record = acting_caller(request).audit_record(action, target, plane.clock.now(), before, after)
-    await plane.keys.audit.append(audit_record)
+    audit = plane_of(request).keys.audit
+    await audit.append(acting_caller(request), action, target, before=before, after=after)

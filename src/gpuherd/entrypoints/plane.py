@@ -1,4 +1,4 @@
-"""The plane: every use case and every reader that an entrypoint may ask, put together once by bootstrap."""
+"""The plane: every use case that an entrypoint may call, put together once by bootstrap."""
 
 from __future__ import annotations
 
@@ -7,35 +7,39 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.entrypoints.auth.sessions import Sessions
-from gpuherd.ports.access import AuditLog, IdempotencyStore
-from gpuherd.ports.events import EventLog
-from gpuherd.ports.instances import Flags, Instances, Observations, Outbox
-from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, MetricsPage
-from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.replicas import Replica
-from gpuherd.ports.webhooks import DeliveryLog
+from gpuherd.usecases.access.answer_once import AnswerOnce
+from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
+from gpuherd.usecases.access.sessions import Sessions
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.events.event_stream import EventFeed
+from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
+from gpuherd.usecases.health import ReadServiceHealth
 from gpuherd.usecases.housekeeping import ManageCaches
 from gpuherd.usecases.instances.change_goal import ChangeGoal
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
 from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
+from gpuherd.usecases.instances.history import ReadHistory
 from gpuherd.usecases.instances.launch import LaunchInstance
 from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.orphans.adopt import AdoptOrphan
 from gpuherd.usecases.orphans.collect import CollectOrphans
 from gpuherd.usecases.orphans.find import FindOrphan
+from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
+from gpuherd.usecases.overview import ReadOverview
 from gpuherd.usecases.webhooks.endpoints import ManageEndpoints
+from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
 from gpuherd.usecases.webhooks.replay import ReplayWebhooks
 from gpuherd.usecases.webhooks.send_test import SendTestWebhook
 
@@ -45,8 +49,7 @@ class WebhookServices:
     """What the outside may ask about webhooks."""
 
     endpoints: ManageEndpoints
-    outbox: Outbox
-    log: DeliveryLog
+    deliveries: ListDeliveries
     replay: ReplayWebhooks
     test: SendTestWebhook
 
@@ -55,7 +58,7 @@ class WebhookServices:
 class OrphanServices:
     """What the outside may ask about machines that no instance has."""
 
-    ledger: Orphans
+    list_open: ListOrphans
     collect: CollectOrphans
     find: FindOrphan
     order: OrderOrphan
@@ -68,8 +71,8 @@ class KeyServices:
 
     key_cache: ApiKeyCache
     manage: ManageKeys
-    audit: AuditLog
-    claims: IdempotencyStore
+    audit: AuditTrail
+    answer_once: AnswerOnce
     sessions: Sessions
 
 
@@ -77,7 +80,7 @@ class KeyServices:
 class EventServices:
     """What the outside may ask about what happened, and what happens."""
 
-    log: EventLog
+    history: ReadEventHistory
     feed: EventFeed
 
 
@@ -104,23 +107,21 @@ class Plane:
     sync_cloud: SyncCloud
     manage_caches: ManageCaches
     change_goal: ChangeGoal
+    read_history: ReadHistory
+    read_jobs: ReadJobs
     retry_job: RetryJob
+    creates: ManageCreates
+    health: ReadServiceHealth
+    overview: ReadOverview
     webhooks: WebhookServices
     orphans: OrphanServices
     events: EventServices
-    instances: Instances
-    observations: Observations
-    jobs: Jobs
-    flags: Flags
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup
     keys: KeyServices
     clock: Clock
     ids: Ids
-    breaker_state: Callable[[], str]
-    # The code of what was wrong with the cloud when it was asked last, or nothing.
-    cloud_trouble: Callable[[], str]
     meter: Meter
     metrics: MetricsPage
     # False before everything runs and as soon as a shutdown begins.

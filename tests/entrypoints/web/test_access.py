@@ -264,7 +264,7 @@ async def test_a_defect_is_a_page_that_tells_nothing(
     async def broken(*_: object) -> None:
         raise RuntimeError("something secret")
 
-    monkeypatch.setattr(type(plane.jobs), "page", broken)
+    monkeypatch.setattr(type(plane.read_jobs), "page", broken)
     reply: httpx.Response = await admin.open("/jobs")
     assert reply.status_code == 500
     assert "secret" not in reply.text

@@ -14,7 +14,7 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import InstanceQuery
 from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.webhooks import DeliveryQuery
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import rent_outside_gpuherd
@@ -32,14 +32,14 @@ async def once(browser: Browser) -> str:
 
 
 async def names(plane: Plane) -> list[str]:
-    return [it.name for it in (await plane.instances.page(InstanceQuery())).instances]
+    return [it.name for it in (await plane.list_instances.page(InstanceQuery())).instances]
 
 
 class TestRenting:
     async def test_a_form_rents_and_leads_to_the_instance(self, admin: Browser, plane: Plane) -> None:
         reply = await admin.send("/instances/new", once=await once(admin), **WISH, gpuNum="2", labels="a=b")
         assert reply.status_code == 303
-        (it,) = (await plane.instances.page(InstanceQuery())).instances
+        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
         assert reply.headers["location"] == f"/instances/{it.id}?done=rent"
         assert (it.name, it.wish.gpu_num, it.labels) == ("train-7", 2, {"a": "b"})
         assert "Accepted." in await admin.text(reply.headers["location"])
@@ -96,7 +96,7 @@ class TestRenting:
     async def test_what_a_key_rents_is_its_own(self, signed_in: SignedIn, plane: Plane) -> None:
         browser = await signed_in("write")
         await browser.send("/instances/new", once=await once(browser), **WISH)
-        (it,) = (await plane.instances.page(InstanceQuery())).instances
+        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
         assert it.owner != "admin"
         assert "train-7" in await browser.text("/instances")
 
@@ -142,24 +142,24 @@ class TestOneInstance:
 
 
 class TestTheRest:
-    async def test_a_failed_job_is_retried(self, admin: Browser, herd: Herd, plane: Plane) -> None:
+    async def test_a_failed_job_is_retried(self, admin: Browser, herd: Herd) -> None:
         await herd.launch("alpha")
-        (job,) = (await plane.jobs.page(JobQuery())).jobs
-        await plane.jobs.started(job.id)
-        await plane.jobs.mark_failed(job.id, "the <b>reason</b>")
+        (job,) = (await herd.book.page(JobQuery())).jobs
+        await herd.book.started(job.id)
+        await herd.book.mark_failed(job.id, "the <b>reason</b>")
         page = await admin.text("/jobs?status=FAILED")
         assert "the &lt;b&gt;reason&lt;/b&gt;" in page
         assert (await admin.send(f"/jobs/{job.id}/retry")).status_code == 303
-        assert (await plane.jobs.get(job.id)).status is JobStatus.PENDING
+        assert (await herd.book.get(job.id)).status is JobStatus.PENDING
 
     async def test_a_delivery_is_replayed(self, admin: Browser, herd: Herd, plane: Plane) -> None:
         await herd.settle(await herd.launch("alpha", webhook_url="https://example.com/hook?token=secret"))
-        (first, *_) = (await plane.webhooks.log.page(DeliveryQuery())).deliveries
+        (first, *_) = (await plane.webhooks.deliveries(DeliveryQuery())).deliveries
         page = await admin.text(f"/webhooks/{first.id}")
         assert "token=secret" not in page + await admin.text("/webhooks")
         reply = await admin.send(f"/webhooks/{first.id}/replay")
         assert reply.headers["location"] == f"/webhooks/{first.id}?done=replay"
-        assert (await plane.webhooks.outbox.get(first.id)).replays == 1
+        assert (await herd.outbox.get(first.id)).replays == 1
         assert (await admin.send("/webhooks/replay")).status_code == 303
 
     async def test_an_endpoint_is_made_rotated_and_removed(self, admin: Browser, plane: Plane) -> None:
@@ -208,11 +208,11 @@ class TestTheRest:
         assert (await admin.send(f"/orphans/{second}/delete")).status_code == 303
         assert (await admin.send("/orphans/resume")).status_code == 303
 
-    async def test_creates_are_allowed_again(self, admin: Browser, plane: Plane) -> None:
-        await plane.flags.put(CREATES_BLOCKED, "the tag was lost")
+    async def test_creates_are_allowed_again(self, admin: Browser, herd: Herd) -> None:
+        await herd.flags.put(CREATES_BLOCKED, "the tag was lost")
         assert "the tag was lost" in await admin.text("/")
         await admin.send("/creates/resume")
-        assert await plane.flags.get(CREATES_BLOCKED) is None
+        assert await herd.flags.get(CREATES_BLOCKED) is None
 
     async def test_what_was_done_is_in_the_audit_log(self, admin: Browser, herd: Herd) -> None:
         it = await herd.settle(await herd.launch("alpha"))

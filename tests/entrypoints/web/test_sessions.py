@@ -13,8 +13,8 @@ from gpuherd.clock import Ids
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.entrypoints.auth.sessions import SESSION_LIFETIME, Sessions
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.usecases.access.sessions import SESSION_LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock

@@ -14,10 +14,10 @@ from gpuherd.clock import Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
 from gpuherd.entrypoints.auth.authorization import SESSION_STREAM
-from gpuherd.entrypoints.auth.sessions import SESSION_LIFETIME, Sessions
 from gpuherd.entrypoints.http.routes.events import SESSION_RECHECK_INTERVAL
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.static_files import static_url
+from gpuherd.usecases.access.sessions import SESSION_LIFETIME, Sessions
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.web.conftest import BROWSER, Browser
 from tests.support.event_streams import asking

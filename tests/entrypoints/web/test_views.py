@@ -24,7 +24,7 @@ from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.web.forms import Form
 from gpuherd.entrypoints.web.rendering import TEMPLATES, as_typed, coded, environment, visible
 from gpuherd.entrypoints.web.views import formatting
-from gpuherd.entrypoints.web.views.alerts import SystemStatus, alerts_of
+from gpuherd.entrypoints.web.views.alerts import alerts_of
 from gpuherd.entrypoints.web.views.api_reference import chapters_of
 from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
 from gpuherd.entrypoints.web.views.fleet import can_start, can_stop, cost_of, is_moving, row_of
@@ -37,6 +37,7 @@ from gpuherd.entrypoints.web.views.wish_form import (
     launch_body_of,
     problems_by_field,
 )
+from gpuherd.usecases.overview import SystemStatus
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 

@@ -15,10 +15,10 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.explain.record import WaitingFor, waiting_for_in_reason
 from gpuherd.usecases.explain.waiting import ADVICE, advice_for, explain_waiting
 from gpuherd.usecases.explain.why import ExplainInstance, considered
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
 from tests.support.fake_clock import START
 from tests.support.herd import Herd

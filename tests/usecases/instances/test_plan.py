@@ -23,10 +23,10 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.catalogue import PRICES_TTL_S, CatalogueCache
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.plan import Plan, PlanLaunch
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 from tests.support.herd import RULES, Herd
 from tests.support.memory.herd import MemoryHerd
 

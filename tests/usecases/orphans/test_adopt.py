@@ -17,7 +17,7 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from tests.support.builders import instance_id
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -17,7 +17,7 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

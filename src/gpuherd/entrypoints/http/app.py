@@ -98,7 +98,7 @@ def build_app(
     app.add_exception_handler(GpuherdError, _domain_error)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
-    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.claims, _has_route)
+    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.answer_once, _has_route)
     pages = build_pages(app.openapi)
     guarded: ASGIApp = AuthenticationMiddleware(inside, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:

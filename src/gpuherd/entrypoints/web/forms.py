@@ -15,8 +15,8 @@ from starlette.types import Scope
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.entrypoints.auth.browser_auth import single_header
-from gpuherd.entrypoints.auth.sessions import Session
 from gpuherd.entrypoints.problems import Forbidden
+from gpuherd.usecases.access.sessions import Session
 
 FIELDS_MAX = 200
 FORM = b"application/x-www-form-urlencoded"

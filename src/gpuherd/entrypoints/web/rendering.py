@@ -16,7 +16,6 @@ from starlette.responses import Response
 from gpuherd import __version__
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
-from gpuherd.entrypoints.auth.sessions import Session
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.static_files import static_url
 from gpuherd.entrypoints.web.views.formatting import (
@@ -31,6 +30,7 @@ from gpuherd.entrypoints.web.views.formatting import (
     stamp,
 )
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
+from gpuherd.usecases.access.sessions import Session
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Invisible, or able to turn the text around them: nobody reads these, and names could lie with them.

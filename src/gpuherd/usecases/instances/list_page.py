@@ -6,7 +6,7 @@ import math
 
 from gpuherd.clock import Clock
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.ports.instances import InstanceQuery, Instances
+from gpuherd.ports.instances import InstancePage, InstanceQuery, Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.describe.instance import compact, describe
 
@@ -21,8 +21,12 @@ class ListInstances:
         # By id: which version, and its bytes. A version never changes, so nothing here is ever out of date.
         self._encoded: Cache[str, tuple[int, bytes]] = Cache(clock, math.inf, CACHED_ENTRIES_MAX, "entries")
 
+    async def page(self, query: InstanceQuery) -> InstancePage:
+        """Return the page, for those who show it in another form."""
+        return await self._instances.page(query)
+
     async def __call__(self, query: InstanceQuery) -> bytes:
-        """Return the page."""
+        """Return the page as JSON."""
         page = await self._instances.page(query)
         entries = b",".join([self._entry(it) for it in page.instances])
         rest = compact({"total": page.total, "nextCursor": page.next_cursor})

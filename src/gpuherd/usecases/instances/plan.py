@@ -20,9 +20,9 @@ from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Flags, Instances
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from gpuherd.domain.instance.orphan import LEAVING_PHASES
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails, WaitingFor, plan_record, wait_record
@@ -58,7 +59,6 @@ def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str)
     return ours and all(attempt.n != tag.attempt for attempt in turn.attempts)
 
 
-CREATES_BLOCKED = "creates_blocked"
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
 UNKNOWN_OUTCOMES_MAX = 3
 BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0

@@ -11,8 +11,8 @@ from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 log = structlog.get_logger()
 

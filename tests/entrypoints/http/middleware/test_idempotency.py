@@ -208,14 +208,14 @@ async def test_while_the_first_is_being_answered_the_second_has_to_wait(
 
 
 async def test_a_claim_whose_process_died_can_be_taken_again(
-    api: httpx.AsyncClient, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    api: httpx.AsyncClient, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: Any) -> None:
         raise RuntimeError
 
     with monkeypatch.context() as dying:
         for name in ("finish", "release"):
-            dying.setattr(type(plane.keys.claims), name, dies)
+            dying.setattr(type(herd.stores.claims), name, dies)
         assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 500
     assert (await api.post("/api/cache/cleanup", headers=ONE)).status_code == 409
     await clock.sleep(121)

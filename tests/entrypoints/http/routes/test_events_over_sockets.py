@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.ports.events import EventFilter
 from gpuherd.ports.instances import Change
 from gpuherd.server.protocol import ConnectionLimits
 from gpuherd.usecases.events import event_stream
@@ -79,7 +80,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_costs_only_itself(
         await until(lambda: plane.events.feed.streams == 1)
         await clock.advance(1)
         await asyncio.sleep(0.1)
-        last = await plane.events.log.newest()
+        last = (await plane.events.history.before(None, 1, EventFilter())).last
         good[1].transport.write_eof()
         await until(lambda: plane.events.feed.streams == 0)
         deaf[1].transport.abort()

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_body
-from gpuherd.ports.access import IdempotencyStore, StoredReply
+from gpuherd.ports.access import StoredReply
+from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.describe.instance import compact
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -28,9 +29,9 @@ SECRET_FIELDS = ("key", "secret")
 class IdempotencyMiddleware:
     """Runs behind authentication. `has_route` tells whether a request is for something that there is."""
 
-    def __init__(self, app: ASGIApp, claims: IdempotencyStore, has_route: Callable[[Scope], bool]):
+    def __init__(self, app: ASGIApp, answer_once: AnswerOnce, has_route: Callable[[Scope], bool]):
         self._app = app
-        self._claims = claims
+        self._answer_once = answer_once
         self._has_route = has_route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,20 +41,15 @@ class IdempotencyMiddleware:
         raw = await read_body(receive)
         claim = claim_of(scope, _parsed_or_hex(raw))
         assert claim is not None, "there is a header"
-        kept = await self._claims.begin(claim)
-        if kept is not None:
-            await _replay(kept)(scope, receive, send)
-            return
         reply = _BufferedReply()
-        try:
+
+        async def answer() -> StoredReply | None:
             await self._app(scope, _replay_body(raw, receive), reply)
-        except BaseException:
-            await self._claims.release(claim)
-            raise
-        if reply.status < 300:
-            await self._claims.finish(claim, reply.kept())
-        else:
-            await self._claims.release(claim)
+            return reply.kept() if reply.status < 300 else None
+
+        if (stored := await self._answer_once(claim, answer)) is not None:
+            await _replay(stored)(scope, receive, send)
+            return
         for message in reply.messages:
             await send(message)
 

@@ -21,7 +21,6 @@ from gpuherd.entrypoints.auth.authorization import (
     is_public_page,
 )
 from gpuherd.entrypoints.auth.browser_auth import cookie_of, redirect_to_login, wants_html
-from gpuherd.entrypoints.auth.sessions import Sessions
 from gpuherd.entrypoints.http.middleware.body_limits import with_body_limits
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.problems import (
@@ -34,6 +33,7 @@ from gpuherd.entrypoints.problems import (
 from gpuherd.entrypoints.request_context import RequestContext, current_request, sanitized_id
 from gpuherd.ports.metrics import Meter
 from gpuherd.usecases.access.key_cache import ApiKeyCache
+from gpuherd.usecases.access.sessions import Sessions
 
 log = structlog.get_logger()
 

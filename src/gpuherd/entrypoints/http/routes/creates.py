@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 router = APIRouter(prefix="/api/creates", tags=["creates"])
 
@@ -16,16 +15,11 @@ router = APIRouter(prefix="/api/creates", tags=["creates"])
 @router.get("")
 async def show(request: Request) -> Response:
     """Tell whether creates are blocked, and why."""
-    return json_reply({"blocked": await plane_of(request).flags.get(CREATES_BLOCKED)})
+    return json_reply({"blocked": await plane_of(request).creates.blocked()})
 
 
 @router.post("/resume")
 async def resume(request: Request) -> Response:
     """Allow creates again, after somebody has looked at why they were blocked."""
-    plane = plane_of(request)
-    blocked = await plane.flags.get(CREATES_BLOCKED)
-    audit_record = acting_caller(request).audit_record(
-        "creates.resume", "creates", plane.clock.now(), blocked or ""
-    )
-    await plane.flags.put(CREATES_BLOCKED, None, audit_record)
+    await plane_of(request).creates.resume(acting_caller(request))
     return json_reply({"blocked": None})

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.entrypoints.auth.authorization import caller_of
-from gpuherd.entrypoints.auth.sessions import Session
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import header, json_reply, plane_of
 from gpuherd.ports.events import EventFilter
+from gpuherd.usecases.access.sessions import Session
 from gpuherd.usecases.describe.event import describe_logged
 from gpuherd.usecases.events.event_stream import Reader
 
@@ -52,21 +52,16 @@ async def history(request: Request) -> Response:
     if since is not None and before is not None:
         words = "lastEventId reads forwards and cursor backwards; give one of them"
         raise InvalidRequest([FieldProblem("cursor", "INVALID_PARAMETER", words)])
-    log = plane_of(request).events.log
+    read = plane_of(request).events.history
     if since is not None:
-        page = await log.after(min(since, await log.highest()), limit, wanted)
-        found, next_cursor, last = page.events, None, page.position
+        page = await read.since(since, limit, wanted)
     else:
-        # Read first, so that a client that resumes from it misses nothing.
-        last = await log.newest()
-        older = await log.before(last + 1 if before is None else before, limit + 1, wanted)
-        found = older[:limit]
-        next_cursor = str(found[-1].position) if len(older) > limit else None
+        page = await read.before(before, limit, wanted)
     return json_reply(
         {
-            "events": [describe_logged(it) for it in found],
-            "nextCursor": next_cursor,
-            "lastEventId": str(last),
+            "events": [describe_logged(it) for it in page.events],
+            "nextCursor": None if page.next_cursor is None else str(page.next_cursor),
+            "lastEventId": str(page.last),
         }
     )
 

@@ -9,11 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.errors import KeyRefused, StoreUnavailable
+from gpuherd.domain.errors import KeyRefused
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
+from gpuherd.usecases.health import ServiceHealth
 
 router = APIRouter(tags=["health"])
 
@@ -31,8 +30,7 @@ async def live() -> Response:
 async def ready(request: Request) -> Response:
     """Tell whether requests can be taken now."""
     plane = plane_of(request)
-    database = await _database(plane)
-    is_ready = plane.is_ready() and database["status"] == "up"
+    is_ready = await plane.health.database_answers() and plane.is_ready()
     return json_reply({"status": "ready" if is_ready else "not ready"}, status=200 if is_ready else 503)
 
 
@@ -40,18 +38,17 @@ async def ready(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """Summarise how everything is that gpuherd needs."""
     plane = plane_of(request)
-    database = await _database(plane)
-    if database["status"] != "up":
-        return json_reply({"status": "unhealthy", "dependencies": {"database": database}}, status=503)
-    stats = await plane.jobs.stats()
-    blocked = await plane.flags.get(CREATES_BLOCKED)
-    braked = await plane.flags.get(COLLECTOR_BRAKED)
+    if not await plane.health.database_answers():
+        down = {"database": {"status": "down"}}
+        return json_reply({"status": "unhealthy", "dependencies": down}, status=503)
+    it = await plane.health()
+    blocked, braked = it.creates_blocked, it.collector_braked
     dependencies = {
-        "novita": await _novita(plane),
-        "database": database,
+        "novita": _novita(it),
+        "database": {"status": "up"},
         "queue": {
-            "status": "up" if stats.oldest_due_s < QUEUE_LAG_MAX_S else "late",
-            "oldestDueSeconds": round(stats.oldest_due_s, 3),
+            "status": "up" if it.oldest_due_s < QUEUE_LAG_MAX_S else "late",
+            "oldestDueSeconds": round(it.oldest_due_s, 3),
         },
     }
     healthy = not (blocked or braked) and all(it["status"] == "up" for it in dependencies.values())
@@ -72,21 +69,12 @@ def _by_role(plane: Plane) -> dict[str, int]:
     return dict(sorted(Counter(it.role for it in plane.replicas()).items()))
 
 
-async def _database(plane: Plane) -> dict[str, Any]:
-    try:
-        await plane.observations.last_list()
-    except StoreUnavailable:
-        return {"status": "down"}
-    return {"status": "up"}
-
-
-async def _novita(plane: Plane) -> dict[str, Any]:
-    breaker, trouble = plane.breaker_state(), plane.cloud_trouble()
-    seen = await plane.observations.last_list()
+def _novita(it: ServiceHealth) -> dict[str, Any]:
+    # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
+    is_up = it.breaker == "CLOSED" and it.cloud_error != KeyRefused.code
     return {
-        # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
-        "status": "up" if breaker == "CLOSED" and trouble != KeyRefused.code else "down",
-        "breaker": breaker,
-        "trouble": trouble or None,
-        "lastListedAt": None if seen is None else seen.finished_at.isoformat(),
+        "status": "up" if is_up else "down",
+        "breaker": it.breaker,
+        "trouble": it.cloud_error or None,
+        "lastListedAt": None if it.last_listed_at is None else it.last_listed_at.isoformat(),
     }

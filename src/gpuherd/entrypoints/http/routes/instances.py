@@ -98,9 +98,7 @@ async def show(id_or_name: str, request: Request) -> Response:
 @router.get("/{id_or_name}/events")
 async def events(id_or_name: str, request: Request) -> Response:
     """Return what happened to an instance, oldest first."""
-    plane = plane_of(request)
-    instance = await plane.find_instance(id_or_name, caller_of(request))
-    found = await plane.instances.events(instance.id)
+    found = await plane_of(request).read_history.events(id_or_name, caller_of(request))
     return json_reply({"events": [describe_event(it) for it in found]})
 
 

@@ -30,7 +30,7 @@ async def list_jobs(request: Request) -> Response:
         cursor=query.text("cursor"),
     )
     query.done()
-    page = await plane_of(request).jobs.page(wanted)
+    page = await plane_of(request).read_jobs.page(wanted)
     return json_reply(
         {"jobs": [describe_job(it) for it in page.jobs], "total": page.total, "nextCursor": page.next_cursor}
     )
@@ -39,7 +39,7 @@ async def list_jobs(request: Request) -> Response:
 @router.get("/stats")
 async def stats(request: Request) -> Response:
     """Count the jobs by status and by type."""
-    counted = await plane_of(request).jobs.stats(caller_of(request).owner)
+    counted = await plane_of(request).read_jobs.stats(caller_of(request).owner)
     by_status = {status.value.lower(): count for status, count in counted.by_status.items()}
     return json_reply(
         {**by_status, "total": sum(by_status.values()), "byType": dict(counted.by_kind)},

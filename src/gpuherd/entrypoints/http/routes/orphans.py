@@ -16,7 +16,6 @@ from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.others import EmptyBody
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 router = APIRouter(prefix="/api/orphans", tags=["orphans"])
 
@@ -29,8 +28,8 @@ async def list_orphans(request: Request) -> Response:
     query.only("verdict")
     query.done()
     plane = plane_of(request)
-    orphans = [it for it in await plane.orphans.ledger.open() if verdict in (None, it.verdict)]
-    braked = await plane.flags.get(COLLECTOR_BRAKED)
+    orphans = await plane.orphans.list_open(verdict)
+    braked = await plane.orphans.list_open.braked()
     return json_reply(describe_ledger(orphans, braked, plane.clock.now()))
 
 

@@ -94,7 +94,7 @@ async def list_deliveries(request: Request) -> Response:
     )
     query.only("state", "instanceId", "endpointId", "type", "limit", "cursor")
     query.done()
-    page = await _webhooks(request).log.page(wanted)
+    page = await _webhooks(request).deliveries(wanted)
     found = [describe_delivery(it) for it in page.deliveries]
     return json_reply({"deliveries": found, "total": page.total, "nextCursor": page.next_cursor})
 

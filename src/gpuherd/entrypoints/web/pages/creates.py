@@ -9,17 +9,11 @@ from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import done
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 
 async def resume(request: Request) -> Response:
     """Allow creates again."""
-    plane = plane_of(request)
-    blocked = await plane.flags.get(CREATES_BLOCKED)
-    audit_record = acting_caller(request).audit_record(
-        "creates.resume", "creates", plane.clock.now(), blocked or ""
-    )
-    await plane.flags.put(CREATES_BLOCKED, None, audit_record)
+    await plane_of(request).creates.resume(acting_caller(request))
     return done("/", "resume")
 
 

@@ -22,9 +22,8 @@ EVENTS_SHOWN = 100
 async def show(request: Request) -> Response:
     """Show everything about one instance."""
     plane = plane_of(request)
-    it = await plane.find_instance(request.path_params["instance_id"], caller_of(request))
-    events = await plane.instances.events(it.id)
-    attempts = await plane.instances.attempts(it.id)
+    history = await plane.read_history(request.path_params["instance_id"], caller_of(request))
+    it, events, attempts = history.instance, history.events, history.attempts
     waiting = explain_waiting(it, events, attempts)
     now = plane.clock.now()
     return page(

@@ -33,7 +33,7 @@ async def show(request: Request) -> Response:
         cursor=query.text("cursor"),
     )
     query.done()
-    found = await plane_of(request).instances.page(wanted)
+    found = await plane_of(request).list_instances.page(wanted)
     return page(
         request,
         "instances.html",

@@ -40,13 +40,13 @@ async def show(request: Request) -> Response:
         cursor=query.text("cursor"),
     )
     query.done()
-    found = await plane.jobs.page(wanted)
+    found = await plane.read_jobs.page(wanted)
     return page(
         request,
         "jobs.html",
         jobs=found.jobs,
         total=found.total,
-        stats=(await plane.jobs.stats(owner)).by_status,
+        stats=(await plane.read_jobs.stats(owner)).by_status,
         looks=LOOKS,
         statuses=list(JobStatus),
         kinds=[*RECONCILE_KINDS, SEND_WEBHOOK],

@@ -8,15 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.clock import Clock
+from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.auth.browser_auth import COOKIE, SECURE_COOKIE, safe_target, single_header
-from gpuherd.entrypoints.auth.sessions import SESSION_LIFETIME
 from gpuherd.entrypoints.problems import TooManyRequests
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.resilience.token_bucket import TokenBucket
+from gpuherd.usecases.access.sessions import SESSION_LIFETIME
 
 # Wrong keys that an address may try at once, and how long it then waits for the next.
 WRONG_KEYS_BURST, WRONG_KEY_REFILL_S = 10, 6.0
@@ -69,8 +70,7 @@ async def sign_in(request: Request) -> Response:
         limiter.record_wrong_key(address)
         return page(request, "login.html", status=401, target=target, problem=WRONG_KEY_MESSAGE)
     request.scope["caller"] = caller
-    audit_record = acting_caller(request).audit_record("session.open", caller.key_id, plane.clock.now())
-    await plane.keys.audit.append(audit_record)
+    await append_audit_record(request, "session.open", caller.key_id)
     reply = Response(status_code=303, headers={"Location": target})
     _set_cookie(
         reply, plane.keys.sessions.open(caller.key_id), int(SESSION_LIFETIME.total_seconds()), request

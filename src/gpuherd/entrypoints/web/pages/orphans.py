@@ -12,7 +12,6 @@ from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, IDLE, MOVING
 from gpuherd.usecases.describe.orphan import describe_orphan, hourly_usd
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 LOOKS = {OrphanVerdict.SURPLUS: BAD, OrphanVerdict.UNRECORDED: MOVING, OrphanVerdict.FOREIGN: IDLE}
 MEANINGS = {
@@ -27,7 +26,7 @@ async def show(request: Request) -> Response:
     plane = plane_of(request)
     now = plane.clock.now()
     order = list(OrphanVerdict)
-    found = sorted(await plane.orphans.ledger.open(), key=lambda it: (order.index(it.verdict), it.since))
+    found = sorted(await plane.orphans.list_open(), key=lambda it: (order.index(it.verdict), it.since))
     known = [cost for it in found if (cost := it.cost_so_far(now)) is not None]
     return page(
         request,
@@ -37,7 +36,7 @@ async def show(request: Request) -> Response:
         meanings=MEANINGS,
         hourly_usd=hourly_usd(found),
         so_far_usd=sum(known) if known else None,
-        braked=await plane.flags.get(COLLECTOR_BRAKED),
+        braked=await plane.orphans.list_open.braked(),
     )
 
 

@@ -10,22 +10,15 @@ from starlette.responses import Response
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import Instance
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.alerts import Alert, SystemStatus, alerts_of
+from gpuherd.entrypoints.web.views.alerts import Alert, alerts_of
 from gpuherd.entrypoints.web.views.fleet import Cost, Row, cost_of, is_moving, row_of
-from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.events import EventFilter
-from gpuherd.ports.instances import LiveInstance
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
-from gpuherd.usecases.reconcile.rent import CREATES_BLOCKED
 
 # More than anybody reads at a glance; the list of instances has them all.
 ROWS_SHOWN = 12
@@ -66,12 +59,12 @@ async def show(request: Request) -> Response:
         "overview.html",
         summary=summary,
         is_kept=kept is not None,
-        events=await plane.events.log.before(None, EVENTS_SHOWN, EventFilter(owner=caller.owner)),
+        events=await plane.events.history.latest(EVENTS_SHOWN, EventFilter(owner=caller.owner)),
     )
 
 
 async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
-    live = await plane.instances.all_live(caller.owner)
+    live = await plane.overview.live(caller)
     fleet = [it.instance for it in live]
     moving = [it for it in fleet if is_moving(it)]
     usable = [it for it in fleet if it.usable]
@@ -82,29 +75,8 @@ async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
         usable_total=len(usable),
         moving=[row_of(it) for it in moving[:ROWS_SHOWN]],
         moving_total=len(moving),
-        alerts=alerts_of(fleet, await _system_status(plane, caller, live), is_admin=caller.sees_all),
+        alerts=alerts_of(fleet, await plane.overview.system(caller, live), is_admin=caller.sees_all),
     )
-
-
-async def _system_status(plane: Plane, caller: Caller, live: Sequence[LiveInstance]) -> SystemStatus:
-    stats = await plane.jobs.stats(caller.owner)
-    unsure = [it.instance for it in live if it.open_tag is not None][:ROWS_SHOWN]
-    dead = DeliveryQuery(state=DeliveryFilter.DEAD, owner=caller.owner, limit=1)
-    return SystemStatus(
-        breaker=plane.breaker_state(),
-        oldest_due_s=stats.oldest_due_s,
-        creates_blocked=await plane.flags.get(CREATES_BLOCKED),
-        collector_braked=await plane.flags.get(COLLECTOR_BRAKED) if caller.sees_all else None,
-        dead_deliveries=(await plane.webhooks.log.page(dead)).total,
-        failed_jobs=stats.by_status.get(JobStatus.FAILED, 0),
-        unknown=[it for it in unsure if await _is_unknown(plane, it)],
-        orphans=await plane.orphans.ledger.open() if caller.sees_all else None,
-    )
-
-
-async def _is_unknown(plane: Plane, it: Instance) -> bool:
-    """Tell whether a create call got no answer, and is not merely under way."""
-    return any(one.state is AttemptState.UNKNOWN for one in await plane.instances.attempts(it.id))
 
 
 ROUTES: Routes = {("GET", "/"): show}

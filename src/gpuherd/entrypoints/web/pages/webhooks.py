@@ -41,7 +41,7 @@ async def show(request: Request) -> Response:
         cursor=query.text("cursor"),
     )
     query.done()
-    found = await plane.webhooks.log.page(wanted)
+    found = await plane.webhooks.deliveries(wanted)
     return page(
         request,
         "webhooks.html",

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.domain.instance.orphan import OrphanVerdict
 from gpuherd.entrypoints.web.views.formatting import BAD, MOVING, hourly
 from gpuherd.usecases.describe.orphan import hourly_usd
+from gpuherd.usecases.overview import SystemStatus
 
 QUEUE_LAG_MAX_S = 30.0
 FAILED_SHOWN = 5
@@ -27,21 +28,6 @@ class Alert:
     # Where a form goes that puts it right.
     action: str = ""
     button: str = ""
-
-
-@dataclass(frozen=True)
-class SystemStatus:
-    """The state of everything that is not an instance; None where this key may not know."""
-
-    breaker: str = "CLOSED"
-    oldest_due_s: float = 0.0
-    creates_blocked: str | None = None
-    collector_braked: str | None = None
-    dead_deliveries: int = 0
-    failed_jobs: int = 0
-    # Instances of which a create call got no answer.
-    unknown: Sequence[Instance] = ()
-    orphans: Sequence[Orphan] | None = None
 
 
 def alerts_of(fleet: Sequence[Instance], system: SystemStatus, *, is_admin: bool) -> list[Alert]:

@@ -1,0 +1,54 @@
+"""Health: how everything is that the service needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.ports.instances import Flags, Observations
+from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+
+
+@dataclass(frozen=True)
+class ServiceHealth:
+    """How the parts are."""
+
+    breaker: str
+    # The code of what was wrong with the cloud when it was asked last, or nothing.
+    cloud_error: str
+    last_listed_at: datetime | None
+    oldest_due_s: float
+    creates_blocked: str | None
+    collector_braked: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadServiceHealth:
+    """Asks the database and this process, never the cloud."""
+
+    observations: Observations
+    jobs: Jobs
+    flags: Flags
+    breaker_state: Callable[[], str]
+    cloud_error: Callable[[], str]
+
+    async def database_answers(self) -> bool:
+        """Tell whether the database can be read."""
+        try:
+            await self.observations.last_list()
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def __call__(self) -> ServiceHealth:
+        """Return how everything is; `StoreUnavailable` if the database does not answer."""
+        stats = await self.jobs.stats()
+        blocked, braked = await self.flags.get(CREATES_BLOCKED), await self.flags.get(COLLECTOR_BRAKED)
+        breaker, cloud_error = self.breaker_state(), self.cloud_error()
+        seen = await self.observations.last_list()
+        listed_at = None if seen is None else seen.finished_at
+        return ServiceHealth(breaker, cloud_error, listed_at, stats.oldest_due_s, blocked, braked)
