@@ -83,7 +83,7 @@ class Process(Herd):
 
     def __init__(self, environment: ProcessEnvironment, crash_injector: CrashInjector, pace: Pace, seed: int):
         self.environment, self.crash_injector, self.pace = environment, crash_injector, pace
-        self.tables = environment.tables
+        self._memory = environment.tables
         self.breaker_cloud = CircuitBreakerCloud(
             CrashablePort(environment.cloud, "cloud", crash_injector), environment.clock
         )
@@ -98,7 +98,7 @@ class Process(Herd):
             environment.world,
             environment.clock,  # type: ignore[arg-type]
             seed=seed,
-            cloud=self.breaker_cloud,  # type: ignore[arg-type]
+            cloud=self.breaker_cloud,
             settling=SettlingPolicy(timedelta(seconds=pace.settle_s)),
             max_wait=timedelta(seconds=pace.max_wait_s),
             unknown_outcomes_max=pace.unknown_outcomes_max,
@@ -111,7 +111,7 @@ class Process(Herd):
         return self.breaker_cloud.breaker.state.value
 
     def _open(self, path: Path) -> StorePorts:
-        tables, clock, changed = self.tables, self.clock, self.hub.changed
+        tables, clock, changed = self._memory, self.clock, self.hub.changed
         turns = RecordingLeases(tables, clock, self.ids, changed)
         turns.on_bound = self.environment.on_bound
         turns.release_all_leases()
@@ -139,7 +139,7 @@ class Process(Herd):
 
     def start(self) -> None:
         """Begin to work."""
-        self.tables.on_commit_wake = self._woken.set
+        self._memory.on_commit_wake = self._woken.set
         self.spawn(self._work())
         self.spawn(self._observe())
         self.spawn(self._sweep_often())
@@ -154,7 +154,7 @@ class Process(Herd):
     async def terminate(self) -> None:
         """End everything that is still going on; its ports are poisoned, so nothing comes of it."""
         self.crash_injector.dead = True
-        self.tables.on_commit_wake = lambda: None
+        self._memory.on_commit_wake = lambda: None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -218,4 +218,4 @@ class Process(Herd):
 
     def moves(self) -> bool:
         """Tell whether some instance is not settled."""
-        return any(not row.instance.settled for row in self.tables.instances.values())
+        return any(not row.instance.settled for row in self._memory.instances.values())
