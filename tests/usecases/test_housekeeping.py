@@ -97,10 +97,10 @@ async def test_tracked_are_all_instances_that_are_not_deleted(herd: Herd) -> Non
     await herd.launch("one")
     await herd.launch("two")
     stats = await herd.manage_caches.stats()
-    assert stats["trackedInstances"] == 2
+    assert stats.tracked_instances == 2
     # The list of all templates has no id of its own.
     await herd.catalogue.templates()
-    shown = (await herd.manage_caches.stats())["caches"]["templates"]["cachedIds"]
+    shown = (await herd.manage_caches.stats()).caches["templates"].cached_ids
     assert shown[0] == "all"
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gpuherd.contract.model import encode
+from gpuherd.contract.problem import FieldError, Problem, Refusal
 from gpuherd.domain.cloud.offer import TemplateUnusable
 from gpuherd.domain.errors import (
     CloudError,
@@ -26,7 +28,6 @@ from gpuherd.domain.errors import (
     StoreUnavailable,
 )
 from gpuherd.entrypoints.request_context import current_request
-from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
 
 
@@ -118,32 +119,27 @@ def problem(
     errors: Sequence[FieldProblem] = (),
     details: Mapping[str, Any] | None = None,
     retry_after_s: float | None = None,
-) -> dict[str, Any]:
+) -> Refusal:
     """Return a problem document, still without the ids and the time of its request."""
-    document: dict[str, Any] = {
-        "type": f"urn:gpuherd:problem:{code.lower().replace('_', '-')}",
-        "title": TITLES.get(status, "Error"),
-        "status": status,
-        "detail": _short(detail, DETAIL_MAX),
-        "code": code,
-    }
-    if errors:
-        document["errors"] = [
-            {
-                "field": _short(it.field, FIELD_MAX),
-                "code": it.code,
-                "message": _short(it.message, MESSAGE_MAX),
-            }
-            for it in errors[:ERRORS_MAX]
-        ]
-    if details:
-        document["details"] = dict(details)
-    if retry_after_s is not None:
-        document["retryAfter"] = math.ceil(retry_after_s)
-    return document
+    return Refusal(
+        type=f"urn:gpuherd:problem:{code.lower().replace('_', '-')}",
+        title=TITLES.get(status, "Error"),
+        status=status,
+        detail=_short(detail, DETAIL_MAX),
+        code=code,
+        errors=tuple(map(_field_error, errors[:ERRORS_MAX])) or None,
+        details=details or None,
+        retry_after=None if retry_after_s is None else math.ceil(retry_after_s),
+    )
 
 
-def problem_of(error: GpuherdError) -> dict[str, Any]:
+def _field_error(it: FieldProblem) -> FieldError:
+    return FieldError(
+        field=_short(it.field, FIELD_MAX), code=it.code, message=_short(it.message, MESSAGE_MAX)
+    )
+
+
+def problem_of(error: GpuherdError) -> Refusal:
     """Return the problem document for one of our errors."""
     status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), 500)
     retry_after_s = getattr(error, "retry_after_s", None)
@@ -157,26 +153,26 @@ def problem_of(error: GpuherdError) -> dict[str, Any]:
     )
 
 
-def unexpected() -> dict[str, Any]:
+def unexpected() -> Refusal:
     """Return the problem document for what nobody foresaw; it tells nothing of the inside."""
     words = "this is a defect in gpuherd; its log has more under this request id"
     return problem(500, "INTERNAL_ERROR", words)
 
 
-def problem_response(document: Mapping[str, Any]) -> Response:
+def problem_response(refusal: Refusal) -> Response:
     """Return a problem document as the reply to the current request."""
     context = current_request.get()
-    document = {
-        **document,
-        "requestId": context.request_id,
-        "correlationId": context.correlation_id,
-        "timestamp": iso(context.at),
-    }
-    extra = dict(HEADERS_OF.get(document["status"], {}))
-    if "retryAfter" in document:
-        extra["Retry-After"] = str(document["retryAfter"])
-    body = json.dumps(document, ensure_ascii=False, default=str)
-    return Response(body, status_code=document["status"], media_type=MEDIA_TYPE, headers=extra)
+    document = Problem.extending(
+        refusal,
+        request_id=context.request_id,
+        correlation_id=context.correlation_id,
+        timestamp=context.at,
+    )
+    extra = dict(HEADERS_OF.get(document.status, {}))
+    if document.retry_after is not None:
+        extra["Retry-After"] = str(document.retry_after)
+    body = json.dumps(encode(document), ensure_ascii=False, default=str)
+    return Response(body, status_code=document.status, media_type=MEDIA_TYPE, headers=extra)
 
 
 def _short(text: str, length: int) -> str:

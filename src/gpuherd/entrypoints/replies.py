@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.model import Model
 from gpuherd.entrypoints.plane import Plane
-from gpuherd.usecases.describe.instance import compact
+from gpuherd.usecases.compact_json import compact
 
 
-def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a value as JSON."""
+def json_reply(value: Model, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return one of the contract's objects as JSON."""
     return Response(compact(value), status_code=status, media_type="application/json", headers=headers)
 
 

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.problem import Refusal
 from gpuherd.entrypoints.problems import RETRY_AFTER_S, problem, problem_response
 from gpuherd.entrypoints.request_context import RequestContext, current_request
 from gpuherd.server.coalescing_transport import CoalescingTransport
@@ -62,11 +63,11 @@ class ServerConfig(uvicorn.Config):
         self._clock = clock
         self._ids = ids
 
-    def error_response(self, document: dict[str, Any]) -> bytes:
+    def error_response(self, document: Refusal) -> bytes:
         """Return a whole reply that ends the connection."""
         return contextvars.copy_context().run(self._error_response, document)
 
-    def _error_response(self, document: dict[str, Any]) -> bytes:
+    def _error_response(self, document: Refusal) -> bytes:
         request_id = self._ids.new("req_")
         current_request.set(RequestContext(request_id, request_id, self._clock.now()))
         reply = problem_response(document)
@@ -199,6 +200,6 @@ class HardenedProtocol(HttpToolsProtocol):
             len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in self.headers
         )
 
-    def _refuse(self, document: dict[str, Any]) -> None:
+    def _refuse(self, document: Refusal) -> None:
         self._refusal_document = document
         raise _RequestRefused

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
+from gpuherd.contract.service import CachesStats, CacheStats
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Status
 from gpuherd.ports.access import Retention
@@ -65,13 +66,13 @@ class ManageCaches:
     caches: Sequence[Cache[Any, Any]]
     instances: Instances
 
-    async def stats(self, *, with_ids: bool = True) -> dict[str, Any]:
+    async def stats(self, *, with_ids: bool = True) -> CachesStats:
         """Return how each cache is used, and of how many instances there is anything to remember."""
         counted = await self.instances.count_by_status()
-        return {
-            "caches": {cache.name: _describe(cache, with_ids) for cache in self.caches},
-            "trackedInstances": sum(counted.values()) - counted[Status.DELETED],
-        }
+        return CachesStats(
+            caches={cache.name: _describe(cache, with_ids) for cache in self.caches},
+            tracked_instances=sum(counted.values()) - counted[Status.DELETED],
+        )
 
     def clear(self, name: str | None = None) -> list[str]:
         """Empty one cache, or all of them, and return which; `NotFound` if there is none of that name."""
@@ -88,17 +89,17 @@ class ManageCaches:
         return sum(cache.clear_expired() for cache in self.caches)
 
 
-def _describe(cache: Cache[Any, Any], with_ids: bool) -> dict[str, Any]:
+def _describe(cache: Cache[Any, Any], with_ids: bool) -> CacheStats:
     stats = cache.stats
     # The latest used ones; a key of None stands for everything.
     latest = cache.keys()[: -IDS_SHOWN_MAX - 1 : -1] if with_ids else []
-    return {
-        "size": stats.size,
-        "hits": stats.hits,
-        "misses": stats.misses,
-        "sets": stats.sets,
-        "evictions": stats.evictions,
-        "hitRatio": round(stats.hit_ratio, 4),
-        "ttlSeconds": cache.ttl_s,
-        "cachedIds": ["all" if key is None else str(key) for key in latest],
-    }
+    return CacheStats(
+        size=stats.size,
+        hits=stats.hits,
+        misses=stats.misses,
+        sets=stats.sets,
+        evictions=stats.evictions,
+        hit_ratio=round(stats.hit_ratio, 4),
+        ttl_seconds=cache.ttl_s,
+        cached_ids=tuple("all" if key is None else str(key) for key in latest),
+    )

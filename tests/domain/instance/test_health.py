@@ -21,7 +21,6 @@ from gpuherd.domain.instance.health import (
     after_round,
     begin_check,
     classify_reply,
-    describe_health,
     explain_health,
     missing_target,
     next_round,
@@ -30,7 +29,7 @@ from gpuherd.domain.instance.health import (
     time_left_s,
     with_time_left,
 )
-from gpuherd.domain.instance.health_check import HealthCheck, describe_config
+from gpuherd.domain.instance.health_check import HealthCheck
 from tests.domain.net.sample_pages import ERROR_PAGES, NORMAL_PAGES
 from tests.support.fake_clock import START
 from tests.support.strategies import moments
@@ -298,59 +297,6 @@ def test_a_look_fits_the_time_that_is_left(timeout_ms: int, left_s: float, expec
 
 
 # What is told and kept
-
-
-def test_the_state_is_shown_as_the_contract_says() -> None:
-    at = START + timedelta(seconds=1.5)
-    endpoints = (
-        EndpointHealth.seen(WEB, HealthCategory.OK, "fine", at, 0.0123456),
-        EndpointHealth.seen(JUPYTER, HealthCategory.BAD_GATEWAY, "not up", at),
-        EndpointHealth(22, SSH.endpoint, "tcp"),
-    )
-    health = Health(HealthStatus.IN_PROGRESS, START, None, endpoints, 1)
-    assert describe_health(CHECK, health) == {
-        "status": "in_progress",
-        "config": describe_config(CHECK),
-        "startedAt": "2026-01-01T00:00:00.000000Z",
-        "completedAt": None,
-        "endpoints": [
-            {
-                "port": 8080,
-                "endpoint": WEB.endpoint,
-                "type": "http",
-                "status": "healthy",
-                "category": "ok",
-                "error": None,
-                "responseTimeMs": 12.346,
-                "checkedAt": "2026-01-01T00:00:01.500000Z",
-            },
-            {
-                "port": 8888,
-                "endpoint": JUPYTER.endpoint,
-                "type": "http",
-                "status": "unhealthy",
-                "category": "bad_gateway",
-                "error": "not up",
-                "responseTimeMs": None,
-                "checkedAt": "2026-01-01T00:00:01.500000Z",
-            },
-            {
-                "port": 22,
-                "endpoint": SSH.endpoint,
-                "type": "tcp",
-                "status": "pending",
-                "category": None,
-                "error": None,
-                "responseTimeMs": None,
-                "checkedAt": None,
-            },
-        ],
-    }
-
-
-def test_a_check_that_has_not_begun_is_pending() -> None:
-    shown = describe_health(CHECK, None)
-    assert (shown["status"], shown["startedAt"], shown["endpoints"]) == ("pending", None, [])
 
 
 @given(st.text(max_size=400))

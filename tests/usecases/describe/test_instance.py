@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.adapters.sql.engine.columns import dumps
-from gpuherd.usecases.describe.instance import compact
+from gpuherd.usecases.compact_json import compact
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PLAIN = st.none() | st.booleans() | st.integers() | TEXT | st.floats(allow_nan=False, allow_infinity=False)

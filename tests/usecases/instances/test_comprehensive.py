@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.instances.mapping import instance_row
+from gpuherd.contract.model import encode
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint
@@ -55,7 +56,7 @@ async def test_an_instance_and_its_machine_are_one_entry(herd: Herd) -> None:
     instance = await herd.settle(await herd.launch("job", region="CN-HK-01"))
     reply = await comprehensive(herd)
     (found,) = reply["instances"]
-    known = describe(instance)
+    known = encode(describe(instance))
     assert {key: found[key] for key in known} == {**known, "source": "merged"}
     assert (found["consistency"], found["ownership"]) == ("consistent", "ours")
     assert (found["localStatus"], found["cloudStatus"], found["spotStatus"]) == ("running",) * 3

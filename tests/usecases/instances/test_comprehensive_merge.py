@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuherd.contract.model import encode
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.instances import LiveInstance
@@ -21,7 +22,8 @@ from tests.support.fake_clock import START
 
 
 def merge(local: list[LiveInstance], *machines: Machine, complete: bool = True) -> list[dict[str, Any]]:
-    return list(merge_machines(local, Listing(machines, complete, START, START), INSTALLATION))
+    listing = Listing(machines, complete, START, START)
+    return [encode(it) for it in merge_machines(local, listing, INSTALLATION)]
 
 
 def live(instance: Instance, open_tag: str | None = None) -> LiveInstance:
@@ -106,6 +108,6 @@ def test_a_machine_with_an_unknown_word_has_no_status_of_ours() -> None:
 
 def test_without_a_list_nothing_is_claimed_about_the_cloud() -> None:
     (found,) = local_only([live(a_running_instance(1))])
-    assert (found["source"], found["consistency"]) == ("local", "local-newer")
-    assert (found["cloudStatus"], found["cloudInstanceId"]) == (None, "machine-1")
-    assert "could not be asked" in found["consistencyReason"]
+    assert (found.source, found.consistency) == ("local", "local-newer")
+    assert (found.cloud_status, found.cloud_instance_id) == (None, "machine-1")
+    assert "could not be asked" in found.consistency_reason

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from gpuherd.contract.instance import InstanceRecord
+from gpuherd.contract.model import encode
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.instances import InstancePage, InstanceQuery
 from gpuherd.usecases.describe.instance import describe
@@ -28,7 +30,7 @@ async def test_a_page_holds_what_describe_says() -> None:
     shelf = Shelf((a_running_instance(1), a_running_instance(2, name='ü\n"')))
     listed = json.loads(await ListInstances(shelf, FakeClock())(InstanceQuery()))  # type: ignore[arg-type]
     assert listed == {
-        "instances": [describe(it) for it in shelf.instances],
+        "instances": [encode(describe(it)) for it in shelf.instances],
         "total": 7,
         "nextCursor": "cursor",
     }
@@ -41,7 +43,7 @@ async def test_an_empty_page_is_valid_too() -> None:
 async def test_a_new_version_is_shown_and_an_old_one_is_not_encoded_again(monkeypatch) -> None:
     described: list[str] = []
 
-    def counting(it: Instance) -> dict[str, object]:
+    def counting(it: Instance) -> InstanceRecord:
         described.append(it.status.value)
         return describe(it)
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuherd.contract.model import encode
 from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable
@@ -250,18 +251,18 @@ async def test_an_unusable_template_is_refused_as_in_a_launch(herd: Herd) -> Non
 
 
 async def test_the_estimate_says_what_it_is_made_from(herd: Herd) -> None:
-    first = describe_plan(await planned(herd))
+    first = encode(describe_plan(await planned(herd)))
     assert first["estimatedReadyInSeconds"] == 240
     assert first["estimateBasis"] == {"source": "first_guess", "rentals": 0}
     for n in range(SAMPLES_MIN):
         await herd.settle(await herd.launch(f"job-{n}"))
-    later = describe_plan(await planned(herd))
+    later = encode(describe_plan(await planned(herd)))
     assert later["estimateBasis"] == {"source": "history", "rentals": SAMPLES_MIN}
     assert later["estimatedReadyInSeconds"] < 60
 
 
 async def test_prices_and_sizes_are_of_the_whole_instance(herd: Herd) -> None:
-    told = describe_plan(await planned(herd, gpu_num=2))
+    told = encode(describe_plan(await planned(herd, gpu_num=2)))
     best = told["offers"][0]
     assert (best["rank"], best["region"], best["gpuHourlyPrice"], best["hourlyPrice"]) == (
         1,

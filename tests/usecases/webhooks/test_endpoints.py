@@ -200,11 +200,12 @@ async def test_a_receiver_that_is_down_does_not_hold_up_other_receivers_of_the_s
 
 async def test_account_events_reach_endpoints(herd: Herd, webhooks: WebhookServices) -> None:
     made = await webhooks.endpoints.add(ALL)
-    event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details={"cloudId": "m-1"})
+    details = {"cloudInstanceId": "m-1", "verdict": "foreign"}
+    event = Event(ACCOUNT, 7, "instance.orphan_detected", herd.clock.now(), details=details)
     told = herd.event_recorder.account_outbox_entries(event)
     (one,) = told.deliveries
     assert (one.endpoint_id, one.instance_id, one.sequence) == (made.endpoint.id, ACCOUNT, 7)
-    assert b'"cloudId":"m-1"' in one.body
+    assert b'"cloudInstanceId":"m-1"' in one.body
     assert b'"sequence":7' in one.body
     assert [it.instance_id for it in told.jobs] == [None]
 

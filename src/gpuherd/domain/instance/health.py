@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.health_check import HealthCheck, describe_config
+from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.net.error_pages import PAGE_MAX_BYTES, error_page
 from gpuherd.jobs.backoff import exponential_delay
 
@@ -164,38 +164,9 @@ def explain_health(health: Health) -> str:
     return f"port {wrong[0].port}: {wrong[0].error}{more}"
 
 
-def describe_health(check: HealthCheck, health: Health | None) -> dict[str, Any]:
-    """Return the check and its state as the API shows them."""
-    it = health or Health()
-    return {
-        "status": it.status.value,
-        "config": describe_config(check),
-        "startedAt": _iso(it.started_at),
-        "completedAt": _iso(it.completed_at),
-        "endpoints": [_describe_endpoint(endpoint) for endpoint in it.endpoints],
-    }
-
-
-def _describe_endpoint(it: EndpointHealth) -> dict[str, Any]:
-    return {
-        "port": it.port,
-        "endpoint": it.endpoint or None,
-        "type": it.type or None,
-        "status": it.status.value,
-        "category": None if it.category is None else it.category.value,
-        "error": it.error,
-        "responseTimeMs": it.response_time_ms,
-        "checkedAt": _iso(it.checked_at),
-    }
-
-
 def _safe(text: str) -> str:
     printable = "".join(char if char.isascii() and char.isprintable() else "?" for char in text)
     return printable[:_ERROR_MAX_CHARS]
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _stamp(moment: datetime | None) -> str | None:

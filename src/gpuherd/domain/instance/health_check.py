@@ -20,18 +20,6 @@ STATUSES_MAX = 20
 PATH_MAX_CHARS = 1024
 TEXT_MAX_CHARS = 1000
 
-# How the API calls the fields.
-_API_NAMES = {
-    "targetPort": "target_port",
-    "path": "path",
-    "timeoutMs": "timeout_ms",
-    "retryAttempts": "retry_attempts",
-    "retryDelayMs": "retry_delay_ms",
-    "maxWaitTimeMs": "max_wait_ms",
-    "expectedStatus": "expected_status",
-    "bodyContains": "body_contains",
-}
-
 
 @dataclass(frozen=True)
 class HealthCheck:
@@ -61,11 +49,6 @@ class HealthCheck:
         """Return what `as_doc` wrote down."""
         statuses = doc["expected_status"]
         return cls(**{**doc, "expected_status": None if statuses is None else tuple(statuses)})
-
-
-def describe_config(check: HealthCheck) -> dict[str, Any]:
-    """Return the check as the API shows it, defaults included."""
-    return {key: _plain(getattr(check, name)) for key, name in _API_NAMES.items()}
 
 
 def check_path(value: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.problem import Refusal
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints import problems
 from gpuherd.entrypoints.request_context import current_request
@@ -34,13 +32,13 @@ async def unexpected(request: Request, _: Exception) -> Response:
     return _shown(request, problems.unexpected())
 
 
-def _shown(request: Request, problem: Mapping[str, Any]) -> Response:
-    retry_after = problem.get("retryAfter")
+def _shown(request: Request, problem: Refusal) -> Response:
+    retry_after = problem.retry_after
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return page(
         request,
         "error.html",
-        status=problem["status"],
+        status=problem.status,
         headers=headers,
         problem=problem,
         request_id=current_request.get().request_id,

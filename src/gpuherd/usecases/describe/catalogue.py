@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
 
+from gpuherd.contract import catalogue as shown
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, TemplateUnusable, check_template
-from gpuherd.usecases.describe.instance import usd
 
 
-def describe_products(offers: Iterable[Offer], mode: BillingMode) -> list[dict[str, Any]]:
+def describe_products(offers: Iterable[Offer], mode: BillingMode) -> shown.Products:
     """Return each product with what it costs in each region, the cheapest region first."""
     products: dict[str, list[Offer]] = {}
     for offer in offers:
         products.setdefault(offer.product_id, []).append(offer)
-    return [_describe_product(group, mode) for group in products.values()]
+    found = tuple(_describe_product(group, mode) for group in products.values())
+    return shown.Products(products=found, total=len(found))
 
 
-def _describe_product(offers: list[Offer], mode: BillingMode) -> dict[str, Any]:
+def _describe_product(offers: list[Offer], mode: BillingMode) -> shown.Product:
     first = offers[0]
     prices = [price for it in offers if it.available and (price := it.gpu_hourly_usd(mode)) is not None]
-    return {
-        "productId": first.product_id,
-        "productName": first.product_name,
-        "billingMode": mode.value,
-        "available": bool(prices),
-        "gpuHourlyPrice": usd(min(prices, default=None)),
-        "cpuPerGpu": first.cpu_per_gpu,
-        "memoryPerGpu": first.memory_gb_per_gpu,
-        "minRootfsSize": first.disk_gb_min,
-        "maxRootfsSize": first.disk_gb_max,
-        "regions": [_describe_offer(it, mode) for it in sorted(offers, key=lambda it: _rank(it, mode))],
-    }
+    return shown.Product(
+        product_id=first.product_id,
+        product_name=first.product_name,
+        billing_mode=mode.value,
+        available=bool(prices),
+        gpu_hourly_price=min(prices, default=None),
+        cpu_per_gpu=first.cpu_per_gpu,
+        memory_per_gpu=first.memory_gb_per_gpu,
+        min_rootfs_size=first.disk_gb_min,
+        max_rootfs_size=first.disk_gb_max,
+        regions=tuple(_describe_offer(it, mode) for it in sorted(offers, key=lambda it: _rank(it, mode))),
+    )
 
 
-def _describe_offer(offer: Offer, mode: BillingMode) -> dict[str, Any]:
-    return {
-        "region": offer.region,
-        "clusterId": offer.cluster_id,
-        "available": offer.available and offer.gpu_hourly_usd(mode) is not None,
-        "stock": offer.stock,
-        "gpuHourlyPrice": usd(offer.gpu_hourly_usd(mode)),
-        "spotPrice": usd(offer.spot_usd),
-        "onDemandPrice": usd(offer.on_demand_usd),
-    }
+def _describe_offer(offer: Offer, mode: BillingMode) -> shown.Offer:
+    return shown.Offer(
+        region=offer.region,
+        cluster_id=offer.cluster_id,
+        available=offer.available and offer.gpu_hourly_usd(mode) is not None,
+        stock=offer.stock,
+        gpu_hourly_price=offer.gpu_hourly_usd(mode),
+        spot_price=offer.spot_usd,
+        on_demand_price=offer.on_demand_usd,
+    )
 
 
 def _rank(offer: Offer, mode: BillingMode) -> tuple[bool, Decimal, str]:
@@ -52,19 +52,25 @@ def _rank(offer: Offer, mode: BillingMode) -> tuple[bool, Decimal, str]:
     return (not offer.available, Decimal("Infinity") if price is None else price, offer.region)
 
 
-def describe_template(template: Template) -> dict[str, Any]:
+def describe_template(template: Template) -> shown.Template:
     """Return a template. Values of variables and commands stay out: people keep tokens in both."""
-    return {
-        "id": template.template_id,
-        "templateId": template.template_id,
-        "name": template.name,
-        "imageUrl": template.image,
-        "registryAuthId": template.registry_auth_id or None,
-        "ports": [{"port": port, "type": kind} for port, kind in template.ports],
-        "envNames": [name for name, _ in template.envs],
-        "channel": template.channel or None,
-        "problem": _problem(template),
-    }
+    return shown.Template(
+        id=template.template_id,
+        template_id=template.template_id,
+        name=template.name,
+        image_url=template.image,
+        registry_auth_id=template.registry_auth_id or None,
+        ports=tuple(shown.TemplatePort(port=port, type=kind) for port, kind in template.ports),
+        env_names=tuple(name for name, _ in template.envs),
+        channel=template.channel or None,
+        problem=_problem(template),
+    )
+
+
+def describe_templates(templates: Iterable[Template]) -> shown.Templates:
+    """Return all templates."""
+    found = tuple(map(describe_template, templates))
+    return shown.Templates(templates=found, total=len(found))
 
 
 def _problem(template: Template) -> str | None:
@@ -76,11 +82,14 @@ def _problem(template: Template) -> str | None:
     return None
 
 
-def describe_region(region: Region) -> dict[str, Any]:
+def describe_region(region: Region) -> shown.Region:
     """Return a region under all the names that it answers to."""
-    return {
-        "code": region.code,
-        "label": region.label,
-        "clusterId": region.cluster_id,
-        "gpuNames": list(region.gpu_names),
-    }
+    return shown.Region(
+        code=region.code, label=region.label, cluster_id=region.cluster_id, gpu_names=region.gpu_names
+    )
+
+
+def describe_regions(regions: Iterable[Region]) -> shown.Regions:
+    """Return all regions."""
+    found = tuple(map(describe_region, regions))
+    return shown.Regions(regions=found, total=len(found))

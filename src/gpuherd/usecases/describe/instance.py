@@ -2,153 +2,117 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from decimal import Decimal
-from typing import Any
-
-from pydantic_core import to_json
-
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.events import Event
+from gpuherd.contract import instance as shown
+from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health import describe_health
+from gpuherd.domain.instance.health import EndpointHealth, Health
+from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.operation import Operation
-from gpuherd.jobs.job import Job
 
 
-def compact(value: Any) -> bytes:
-    """Return a value as JSON without any blank, in UTF-8."""
-    # The same bytes as from the standard library, in a quarter of the time.
-    return to_json(value)
-
-
-def iso(moment: datetime | None) -> str | None:
-    """Return a time as ISO 8601 in UTC with microseconds."""
-    return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def usd(amount: Decimal | None) -> str | None:
-    """Return an amount as a plain decimal string."""
-    return None if amount is None else f"{amount.normalize():f}"
-
-
-def describe(it: Instance) -> dict[str, Any]:
+def describe(it: Instance) -> shown.InstanceRecord:
     """Return the details of an instance."""
-    rental, wish, error = it.rental, it.wish, it.last_error
-    return {
-        "id": it.id,
-        "instanceId": it.id,
-        "name": it.name,
-        "status": it.status.value,
-        "statusReason": it.reason,
-        "goal": it.goal.value,
-        "usable": it.usable,
-        "cloudInstanceId": it.cloud_id,
-        "novitaInstanceId": it.cloud_id,
-        "productId": rental.product_id if rental else None,
-        "productName": rental.product_name if rental else wish.product_name,
-        "region": rental.region if rental else next(iter(wish.regions), None),
-        "regions": list(wish.regions),
-        "gpuNum": wish.gpu_num,
-        "rootfsSize": wish.disk_gb,
-        "billingMode": wish.billing_mode.value,
-        "hourlyPrice": usd(rental.gpu_hourly_usd * wish.gpu_num) if rental else None,
-        "gpuHourlyPrice": usd(rental.gpu_hourly_usd) if rental else None,
-        "maxHourlyPrice": usd(wish.hourly_usd_max),
-        "optimize": wish.optimize.value,
-        "onFailure": it.on_failure.value,
-        "waitForCapacity": {"seconds": wish.capacity_wait_s} if wish.capacity_wait_s else None,
-        "templateId": wish.template_id,
-        "imageUrl": rental.image_url if rental else None,
-        "portMappings": [{"port": p.port, "endpoint": p.endpoint, "type": p.type} for p in it.ports],
-        "connectionDetails": {
-            "ssh": it.connection.ssh or None,
-            "jupyter": it.connection.jupyter or None,
-            "webTerminal": it.connection.web_terminal or None,
-        },
-        "owner": it.owner,
-        "labels": it.labels,
-        "webhookUrl": it.webhook_url,
-        "healthCheck": None if it.health_check is None else describe_health(it.health_check, it.health),
-        "operationId": it.operation.id if it.operation else None,
-        "createdAt": iso(it.created_at),
-        "startedAt": iso(it.started_at),
-        "readyAt": iso(it.ready_at),
-        "stoppedAt": iso(it.stopped_at),
-        "spotReclaimAt": iso(it.reclaim_at),
-        "estimatedReadyTime": iso(it.estimated_ready_at),
-        "lastError": describe_failure(error),
-        "source": "local",
-    }
+    rental, wish = it.rental, it.wish
+    return shown.InstanceRecord(
+        id=it.id,
+        instance_id=it.id,
+        name=it.name,
+        status=it.status.value,
+        status_reason=it.reason,
+        goal=it.goal.value,
+        usable=it.usable,
+        cloud_instance_id=it.cloud_id,
+        novita_instance_id=it.cloud_id,
+        product_id=rental.product_id if rental else None,
+        product_name=rental.product_name if rental else wish.product_name,
+        region=rental.region if rental else next(iter(wish.regions), None),
+        regions=wish.regions,
+        gpu_num=wish.gpu_num,
+        rootfs_size=wish.disk_gb,
+        billing_mode=wish.billing_mode.value,
+        hourly_price=rental.gpu_hourly_usd * wish.gpu_num if rental else None,
+        gpu_hourly_price=rental.gpu_hourly_usd if rental else None,
+        max_hourly_price=wish.hourly_usd_max,
+        optimize=wish.optimize.value,
+        on_failure=it.on_failure.value,
+        wait_for_capacity=describe_capacity_wait(wish.capacity_wait_s),
+        template_id=wish.template_id,
+        image_url=rental.image_url if rental else None,
+        port_mappings=describe_ports(it.ports),
+        connection=shown.ConnectionDetails(
+            ssh=it.connection.ssh or None,
+            jupyter=it.connection.jupyter or None,
+            web_terminal=it.connection.web_terminal or None,
+        ),
+        owner=it.owner,
+        labels=it.labels,
+        webhook_url=it.webhook_url,
+        health_check=None if it.health_check is None else describe_health(it.health_check, it.health),
+        operation_id=it.operation.id if it.operation else None,
+        created_at=it.created_at,
+        started_at=it.started_at,
+        ready_at=it.ready_at,
+        stopped_at=it.stopped_at,
+        spot_reclaim_at=it.reclaim_at,
+        estimated_ready_time=it.estimated_ready_at,
+        last_error=describe_failure(it.last_error),
+        source="local",
+    )
 
 
-def describe_failure(it: Failure | None) -> dict[str, Any] | None:
+def describe_ports(ports: tuple[PortMapping, ...]) -> tuple[shown.PortMapping, ...]:
+    """Return the ports of a machine."""
+    if not ports:
+        return ()
+    return tuple([shown.PortMapping(port=it.port, endpoint=it.endpoint, type=it.type) for it in ports])
+
+
+def describe_capacity_wait(seconds: int) -> shown.CapacityWait | None:
+    """Return how long an offer is waited for, if it is."""
+    return shown.CapacityWait(seconds=seconds) if seconds else None
+
+
+def describe_failure(it: Failure | None) -> shown.Failure | None:
     """Return what went wrong."""
-    if it is None:
-        return None
-    return {"code": it.code, "message": it.message, "at": iso(it.at), "details": it.details}
+    return (
+        None if it is None else shown.Failure(code=it.code, message=it.message, at=it.at, details=it.details)
+    )
 
 
-def describe_operation(it: Operation, instance_id: str) -> dict[str, Any]:
-    """Return a start, stop or delete with its phases and times."""
-    return {
-        "operationId": it.id,
-        "instanceId": instance_id,
-        "type": it.kind.value,
-        "status": it.state.value,
-        "requestedAt": iso(it.requested_at),
-        "endedAt": iso(it.ended_at),
-        "phases": [{"phase": phase.value, "at": iso(at)} for phase, at in it.phases],
-        "error": describe_failure(it.error),
-    }
+def describe_health(check: HealthCheck, health: Health | None) -> shown.HealthReport:
+    """Return a health check and what it has found."""
+    it = health or Health()
+    return shown.HealthReport(
+        status=it.status.value,
+        config=describe_health_check(check),
+        started_at=it.started_at,
+        completed_at=it.completed_at,
+        endpoints=tuple(map(_describe_endpoint, it.endpoints)),
+    )
 
 
-def describe_event(it: Event) -> dict[str, Any]:
-    """Return one fact of an instance's history."""
-    return {
-        "sequence": it.sequence,
-        "type": it.type,
-        "at": iso(it.at),
-        "actor": it.actor,
-        "reason": it.reason,
-        "before": it.before or None,
-        "after": it.after or None,
-        "details": it.details,
-    }
+def describe_health_check(it: HealthCheck) -> shown.HealthCheckConfig:
+    """Return a health check, defaults included."""
+    return shown.HealthCheckConfig(
+        target_port=it.target_port,
+        path=it.path,
+        timeout_ms=it.timeout_ms,
+        retry_attempts=it.retry_attempts,
+        retry_delay_ms=it.retry_delay_ms,
+        max_wait_time_ms=it.max_wait_ms,
+        expected_status=it.expected_status,
+        body_contains=it.body_contains,
+    )
 
 
-def describe_attempt(it: Attempt) -> dict[str, Any]:
-    """Return one create call and what became of it."""
-    return {
-        "n": it.n,
-        "tag": it.tag,
-        "state": it.state.value,
-        "productId": it.product_id,
-        "productName": it.product_name,
-        "region": it.region,
-        "gpuHourlyPrice": usd(it.gpu_hourly_usd),
-        "sentAt": iso(it.sent_at),
-        "closedAt": iso(it.closed_at),
-        "cloudInstanceId": it.cloud_id,
-        "error": {"code": it.error_code, "message": it.error} if it.error_code else None,
-    }
-
-
-def describe_job(it: Job) -> dict[str, Any]:
-    """Return a job in the seeds' words."""
-    return {
-        "id": it.id,
-        "type": it.kind,
-        "status": it.status.value,
-        "priority": it.priority.name,
-        "attempts": it.attempts,
-        "maxAttempts": it.max_attempts,
-        "instanceId": it.instance_id,
-        "payload": it.payload,
-        "createdAt": iso(it.created_at),
-        "processedAt": iso(it.processed_at),
-        "completedAt": iso(it.completed_at),
-        "nextRetryAt": iso(it.next_retry_at),
-        "error": it.error or None,
-    }
+def _describe_endpoint(it: EndpointHealth) -> shown.EndpointHealth:
+    return shown.EndpointHealth(
+        port=it.port,
+        endpoint=it.endpoint or None,
+        type=it.type or None,
+        status=it.status.value,
+        category=None if it.category is None else it.category.value,
+        error=it.error,
+        response_time_ms=it.response_time_ms,
+        checked_at=it.checked_at,
+    )

@@ -1,53 +1,75 @@
-"""Keys and the audit log as the world sees them. No secret is in here."""
+"""Keys and the audit log as the world sees them. A secret is in the reply to its making only."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
+from gpuherd.contract import access as shown
+from gpuherd.contract.model import encode
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditEntry
-from gpuherd.usecases.describe.instance import iso, usd
+from gpuherd.domain.access.secret import Secret
+from gpuherd.ports.access import AuditPage
 
 
-def describe_key(it: ApiKey, now: datetime) -> dict[str, Any]:
+def describe_key(it: ApiKey, now: datetime) -> shown.ApiKey:
     """Return all that may be shown of a key."""
-    status = "active" if it.is_valid(now) else "expired" if it.revoked_at is None else "revoked"
-    return {
-        "id": it.id,
-        "label": it.label,
-        "scopes": [scope.value for scope in it.scopes],
-        "status": status,
-        "limits": {
-            "requestsPerMinute": it.limits.requests_per_minute,
-            "maxGpus": it.limits.max_gpus,
-            "maxHourlyUsd": usd(it.limits.max_hourly_usd),
-        },
-        "createdAt": iso(it.created_at),
-        "expiresAt": iso(it.expires_at),
-        "lastUsedAt": iso(it.last_used_at),
-        "revokedAt": iso(it.revoked_at),
-    }
+    return shown.ApiKey(
+        id=it.id,
+        label=it.label,
+        scopes=tuple(scope.value for scope in it.scopes),
+        status="active" if it.is_valid(now) else "expired" if it.revoked_at is None else "revoked",
+        limits=shown.Limits(
+            requests_per_minute=it.limits.requests_per_minute,
+            max_gpus=it.limits.max_gpus,
+            max_hourly_usd=it.limits.max_hourly_usd,
+        ),
+        created_at=it.created_at,
+        expires_at=it.expires_at,
+        last_used_at=it.last_used_at,
+        revoked_at=it.revoked_at,
+    )
+
+
+def describe_new_key(it: ApiKey, secret: Secret, now: datetime) -> shown.ApiKeyWithSecret:
+    """Return a key with what lets somebody in, once."""
+    return shown.ApiKeyWithSecret.extending(describe_key(it, now), key=secret.reveal())
+
+
+def describe_keys(keys: Iterable[ApiKey], now: datetime) -> shown.ApiKeys:
+    """Return all keys."""
+    found = tuple(describe_key(it, now) for it in keys)
+    return shown.ApiKeys(keys=found, total=len(found))
 
 
 def key_audit_text(it: ApiKey) -> str:
     """Return what the audit log says of a new key."""
-    shown = describe_key(it, it.created_at)
-    return json.dumps({name: shown[name] for name in ("label", "scopes", "limits", "expiresAt")})
+    said = encode(describe_key(it, it.created_at))
+    return json.dumps({name: said[name] for name in ("label", "scopes", "limits", "expiresAt")})
 
 
-def describe_entry(it: AuditEntry) -> dict[str, Any]:
+def describe_entry(it: AuditEntry) -> shown.AuditEntry:
     """Return one entry of the audit log, with everything that its hash was made of."""
     audit_record = it.audit_record
-    return {
-        "n": it.n,
-        "at": iso(audit_record.at),
-        "actor": audit_record.actor,
-        "action": audit_record.action,
-        "target": audit_record.target,
-        "before": audit_record.before,
-        "after": audit_record.after,
-        "requestId": audit_record.request_id,
-        "hash": it.hash,
-    }
+    return shown.AuditEntry(
+        n=it.n,
+        at=audit_record.at,
+        actor=audit_record.actor,
+        action=audit_record.action,
+        target=audit_record.target,
+        before=audit_record.before,
+        after=audit_record.after,
+        request_id=audit_record.request_id,
+        hash=it.hash,
+    )
+
+
+def describe_audit(page: AuditPage) -> shown.AuditPage:
+    """Return one page of the audit log."""
+    return shown.AuditPage(
+        entries=tuple(map(describe_entry, page.entries)),
+        total=page.total,
+        next_cursor=None if page.next_cursor is None else str(page.next_cursor),
+    )

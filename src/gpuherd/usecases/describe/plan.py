@@ -2,66 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpuherd.contract import plan as shown
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.usecases.describe.instance import usd
+from gpuherd.usecases.describe.instance import describe_capacity_wait
 from gpuherd.usecases.instances.plan import Plan
 
 HISTORY, FIRST_GUESS = "history", "first_guess"
 
 
-def describe_plan(it: Plan) -> dict[str, Any]:
+def describe_plan(it: Plan) -> shown.Plan:
     """Return the plan; offers are in the order in which they would be tried."""
     wish = it.wish
-    return {
-        "fits": it.fits,
-        "reasons": [_describe_obstacle(obstacle) for obstacle in it.obstacles],
-        "warnings": list(it.warnings),
-        "productName": wish.product_name,
-        "templateId": wish.template_id,
-        "templateName": it.template.name,
-        "templateFound": True,
-        "gpuNum": wish.gpu_num,
-        "rootfsSize": wish.disk_gb,
-        "billingMode": wish.billing_mode.value,
-        "maxHourlyPrice": usd(wish.hourly_usd_max),
-        "optimize": wish.optimize.value,
-        "regions": list(wish.regions),
-        "waitForCapacity": {"seconds": wish.capacity_wait_s} if wish.capacity_wait_s else None,
-        "bestHourlyPrice": usd(it.hourly_usd),
-        "estimatedReadyInSeconds": round(it.ready_in.total_seconds()),
-        "estimateBasis": {"source": HISTORY if it.rentals else FIRST_GUESS, "rentals": it.rentals},
-        "offers": [
-            {"rank": rank, **describe_offer(offer, wish)}
+    return shown.Plan(
+        fits=it.fits,
+        reasons=tuple(map(_describe_obstacle, it.obstacles)),
+        warnings=tuple(it.warnings),
+        product_name=wish.product_name,
+        template_id=wish.template_id,
+        template_name=it.template.name,
+        template_found=True,
+        gpu_num=wish.gpu_num,
+        rootfs_size=wish.disk_gb,
+        billing_mode=wish.billing_mode.value,
+        max_hourly_price=wish.hourly_usd_max,
+        optimize=wish.optimize.value,
+        regions=wish.regions,
+        wait_for_capacity=describe_capacity_wait(wish.capacity_wait_s),
+        best_hourly_price=it.hourly_usd,
+        estimated_ready_in_seconds=round(it.ready_in.total_seconds()),
+        estimate_basis=shown.EstimateBasis(source=HISTORY if it.rentals else FIRST_GUESS, rentals=it.rentals),
+        offers=tuple(
+            shown.PlannedOffer.extending(_describe_offer(offer, wish), rank=rank)
             for rank, offer in enumerate(it.ranking.accepted, start=1)
-        ],
-        "refused": [
-            {**describe_offer(refusal.offer, wish), "reason": refusal.reason}
+        ),
+        refused=tuple(
+            shown.RefusedOffer.extending(_describe_offer(refusal.offer, wish), reason=refusal.reason)
             for refusal in it.ranking.refused
-        ],
-    }
+        ),
+    )
 
 
-def describe_offer(offer: Offer, wish: Wish) -> dict[str, Any]:
-    """Return an offer as it would be rented for a wish; CPUs and memory are of the whole instance."""
+def _describe_offer(offer: Offer, wish: Wish) -> shown.WholeOffer:
     price = offer.gpu_hourly_usd(wish.billing_mode)
-    return {
-        "productId": offer.product_id,
-        "productName": offer.product_name,
-        "region": offer.region,
-        "hourlyPrice": usd(None if price is None else price * wish.gpu_num),
-        "gpuHourlyPrice": usd(price),
-        "available": offer.available,
-        "stock": offer.stock or None,
-        "cpu": offer.cpu_per_gpu * wish.gpu_num,
-        "memory": offer.memory_gb_per_gpu * wish.gpu_num,
-        "minRootfsSize": offer.disk_gb_min,
-        "maxRootfsSize": offer.disk_gb_max,
-    }
+    return shown.WholeOffer(
+        product_id=offer.product_id,
+        product_name=offer.product_name,
+        region=offer.region,
+        hourly_price=None if price is None else price * wish.gpu_num,
+        gpu_hourly_price=price,
+        available=offer.available,
+        stock=offer.stock or None,
+        cpu=offer.cpu_per_gpu * wish.gpu_num,
+        memory=offer.memory_gb_per_gpu * wish.gpu_num,
+        min_rootfs_size=offer.disk_gb_min,
+        max_rootfs_size=offer.disk_gb_max,
+    )
 
 
-def _describe_obstacle(error: GpuherdError) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "details": dict(error.details)}
+def _describe_obstacle(error: GpuherdError) -> shown.PlanReason:
+    return shown.PlanReason(code=error.code, message=error.message, details=dict(error.details))

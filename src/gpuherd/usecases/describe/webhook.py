@@ -1,76 +1,90 @@
-"""Endpoints and deliveries as the world sees them: queries of URLs hidden, secrets nowhere."""
+"""Endpoints and deliveries as the world sees them: queries of URLs hidden, secrets nowhere else."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from gpuherd.contract import webhook as shown
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.net.url_redaction import redact_query, redact_urls
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryTry
 from gpuherd.domain.webhooks.endpoint import ROTATION_OVERLAP, WebhookEndpoint
-from gpuherd.usecases.describe.instance import iso
+from gpuherd.ports.webhooks import DeliveryPage
+from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 from gpuherd.usecases.webhooks.send_test import WebhookTestResult
 
 
-def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> dict[str, Any]:
+def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> shown.WebhookEndpoint:
     """Return an endpoint."""
-    return {
-        "id": it.id,
-        "url": redact_query(it.url),
-        "label": it.label or None,
-        "events": list(it.events) or None,
-        "enabled": it.is_enabled,
-        "disabledAt": iso(it.disabled_at),
-        "disabledReason": it.disabled_reason or None,
-        "secretGeneration": it.generation,
-        "secretKnown": secret_known,
-        "rotatedAt": iso(it.rotated_at),
-        "previousSecretSignsUntil": iso(it.rotated_at + ROTATION_OVERLAP) if it.rotated_at else None,
-        "createdAt": iso(it.created_at),
-    }
+    return shown.WebhookEndpoint(
+        id=it.id,
+        url=redact_query(it.url),
+        label=it.label or None,
+        events=tuple(it.events) or None,
+        enabled=it.is_enabled,
+        disabled_at=it.disabled_at,
+        disabled_reason=it.disabled_reason or None,
+        secret_generation=it.generation,
+        secret_known=secret_known,
+        rotated_at=it.rotated_at,
+        previous_secret_signs_until=it.rotated_at + ROTATION_OVERLAP if it.rotated_at else None,
+        created_at=it.created_at,
+    )
 
 
-def describe_delivery(it: Delivery) -> dict[str, Any]:
+def describe_endpoint_with_secret(it: EndpointWithSecret) -> shown.WebhookEndpointWithSecret:
+    """Return an endpoint with its new secret, once."""
+    return shown.WebhookEndpointWithSecret.extending(
+        describe_endpoint(it.endpoint), secret=it.secret.reveal()
+    )
+
+
+def describe_delivery(it: Delivery) -> shown.DeliverySummary:
     """Return where a delivery stands."""
-    return {
-        "id": it.id,
-        "type": it.type,
-        "instanceId": None if it.instance_id == ACCOUNT else it.instance_id,
-        "endpointId": it.endpoint_id,
-        "sequence": it.sequence,
-        "url": redact_query(it.url),
-        "state": it.state.value,
-        "tries": it.tries,
-        "replays": it.replays,
-        "lastStatus": it.last_status,
-        "lastError": it.last_error or None,
-        "createdAt": iso(it.created_at),
-        "lastTriedAt": iso(it.tried_at),
-        "nextTryAt": iso(it.next_at),
-        "deliveredAt": iso(it.delivered_at),
-    }
+    return shown.DeliverySummary(
+        id=it.id,
+        type=it.type,
+        instance_id=None if it.instance_id == ACCOUNT else it.instance_id,
+        endpoint_id=it.endpoint_id,
+        sequence=it.sequence,
+        url=redact_query(it.url),
+        state=it.state.value,
+        tries=it.tries,
+        replays=it.replays,
+        last_status=it.last_status,
+        last_error=it.last_error or None,
+        created_at=it.created_at,
+        last_tried_at=it.tried_at,
+        next_try_at=it.next_at,
+        delivered_at=it.delivered_at,
+    )
 
 
-def describe_delivery_fully(it: Delivery) -> dict[str, Any]:
+def describe_deliveries(page: DeliveryPage) -> shown.DeliveryPage:
+    """Return one page of deliveries."""
+    found = tuple(map(describe_delivery, page.deliveries))
+    return shown.DeliveryPage(deliveries=found, total=page.total, next_cursor=page.next_cursor)
+
+
+def describe_delivery_fully(it: Delivery) -> shown.Delivery:
     """Return a delivery with its tries and what it says."""
-    log = [_describe_try(one) for one in it.log]
-    return {**describe_delivery(it), "log": log, "payload": redact_urls(json.loads(it.body))}
+    log = tuple(map(_describe_try, it.log))
+    return shown.Delivery.extending(describe_delivery(it), log=log, payload=redact_urls(json.loads(it.body)))
 
 
-def _describe_try(it: DeliveryTry) -> dict[str, Any]:
-    return {"at": iso(it.at), "status": it.status, "outcome": it.outcome, "durationMs": it.duration_ms}
+def _describe_try(it: DeliveryTry) -> shown.DeliveryTry:
+    return shown.DeliveryTry(at=it.at, status=it.status, outcome=it.outcome, duration_ms=it.duration_ms)
 
 
-def describe_test_result(it: WebhookTestResult) -> dict[str, Any]:
+def describe_test_result(it: WebhookTestResult) -> shown.WebhookTest:
     """Return how a test went."""
     result = it.result
-    return {
-        "id": it.event_id,
-        "url": redact_query(it.url),
-        "accepted": result.accepted,
-        "status": result.status,
-        "outcome": result.category,
-        "error": None if result.accepted else result.detail,
-        "durationMs": round(result.elapsed_s * 1000),
-    }
+    return shown.WebhookTest(
+        id=it.event_id,
+        url=redact_query(it.url),
+        accepted=result.accepted,
+        status=result.status,
+        outcome=result.category,
+        error=None if result.accepted else result.detail,
+        duration_ms=round(result.elapsed_s * 1000),
+    )

@@ -6,13 +6,14 @@ transaction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.orphan import OrphanNotice
+from gpuherd.contract.webhook import AccountEventBody, AccountEventData, InstanceEventBody, InstanceEventData
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import (
@@ -28,7 +29,8 @@ from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.ports.instances import Change, OutboxEntries
-from gpuherd.usecases.describe.instance import describe, iso
+from gpuherd.usecases.compact_json import compact
+from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 
@@ -91,7 +93,10 @@ class EventRecorder:
         Its details are the data. It must have its number already, so ask in the transaction that numbers it.
         """
         event = replace(event, instance_id=ACCOUNT)
-        body = _body(event, {"instanceId": None, "reason": event.reason, **event.details})
+        data = AccountEventData.extending(
+            OrphanNotice.of(event.details), instance_id=None, reason=event.reason, sequence=event.sequence
+        )
+        body = compact(AccountEventBody(type=event.type, timestamp=event.at, data=data))
         return self._outbox_entries(
             [self._delivery(event, it.url, body, it.id) for it in self._subscribed_endpoints(event)]
         )
@@ -106,14 +111,16 @@ class EventRecorder:
         own = goes_to_instance_webhook(event, instance)
         if not own and not wanted:
             return []
-        data = describe(instance)
-        if event.type == ORPHAN_DETECTED:
+        data = InstanceEventData.extending(
+            describe(instance),
             # The instance alone would not tell which machine it is about.
-            data["orphan"] = event.details
+            orphan=OrphanNotice.of(event.details) if event.type == ORPHAN_DETECTED else None,
+            sequence=event.sequence,
+        )
         deliveries = [self._delivery(event, url or "", _body(event, data))] if own else []
         if wanted:
             # The query of an address may be a secret between that address and its instance.
-            body = _body(event, {**data, "webhookUrl": url and redact_query(url)})
+            body = _body(event, InstanceEventData.extending(data, webhook_url=url and redact_query(url)))
             deliveries += [self._delivery(event, it.url, body, it.id) for it in wanted]
         return deliveries
 
@@ -135,9 +142,8 @@ class EventRecorder:
         )
 
 
-def _body(event: Event, data: dict[str, Any]) -> bytes:
-    whole = {"type": event.type, "timestamp": iso(event.at), "data": {**data, "sequence": event.sequence}}
-    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
+def _body(event: Event, data: InstanceEventData) -> bytes:
+    return compact(InstanceEventBody(type=event.type, timestamp=event.at, data=data))
 
 
 def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[Operation, ...]]:

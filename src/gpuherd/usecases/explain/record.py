@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from gpuherd.contract.values import usd
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking
-from gpuherd.usecases.describe.instance import usd
 
 # Of each kind; an event is kept for days and read by people.
 OFFERS_MAX = 20

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from gpuherd.contract.values import usd
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import (
@@ -23,7 +24,6 @@ from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.usecases.describe.instance import usd
 from gpuherd.usecases.explain.record import WaitingFor
 
 REGIONS_SHOWN_MAX = 5

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from gpuherd.contract import why as shown
 from gpuherd.domain.instance import events as kinds
+from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
-from gpuherd.domain.instance.health import describe_health
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import JobQuery, Jobs
-from gpuherd.usecases.describe.instance import describe_attempt, describe_failure, iso
+from gpuherd.usecases.describe.instance import describe_failure, describe_health
 from gpuherd.usecases.explain.record import WaitingFor
 from gpuherd.usecases.explain.story import Sentence, story_of
 from gpuherd.usecases.explain.waiting import WaitExplanation, advice_for, explain_waiting
@@ -28,27 +29,27 @@ class ExplainInstance:
     instances: Instances
     jobs: Jobs
 
-    async def __call__(self, it: Instance) -> dict[str, Any]:
+    async def __call__(self, it: Instance) -> shown.Why:
         """Return everything that was considered, tried and waited for, and the story of it."""
         events = await self.instances.events(it.id)
         attempts = await self.instances.attempts(it.id)
         waiting = explain_waiting(it, events, attempts)
         next_try_at = None if waiting is None else await self._next_try_at(it)
-        return {
-            "instanceId": it.id,
-            "name": it.name,
-            "status": it.status.value,
-            "statusReason": it.reason,
-            "usable": it.usable,
-            "lastError": describe_failure(it.last_error),
-            "advice": advice_for(it, waiting),
-            "story": [_describe_sentence(one) for one in story_of(it, events, attempts)],
-            "waits": None if waiting is None else _describe_wait(waiting, it, next_try_at),
-            "phases": phases(events),
-            "considered": considered(events),
-            "attempts": [describe_attempt(one) for one in attempts],
-            "health": None if it.health_check is None else describe_health(it.health_check, it.health),
-        }
+        return shown.Why(
+            instance_id=it.id,
+            name=it.name,
+            status=it.status.value,
+            status_reason=it.reason,
+            usable=it.usable,
+            last_error=describe_failure(it.last_error),
+            advice=advice_for(it, waiting),
+            story=tuple(map(_describe_sentence, story_of(it, events, attempts))),
+            waits=None if waiting is None else _describe_wait(waiting, it, next_try_at),
+            phases=phases(events),
+            considered=considered(events),
+            attempts=tuple(map(describe_attempt, attempts)),
+            health=None if it.health_check is None else describe_health(it.health_check, it.health),
+        )
 
     async def _next_try_at(self, it: Instance) -> datetime | None:
         """Return when the instance's next turn is; None while one is under way."""
@@ -57,32 +58,31 @@ class ExplainInstance:
         return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
 
 
-def phases(events: Sequence[Event]) -> list[dict[str, Any]]:
+def phases(events: Sequence[Event]) -> tuple[shown.StatusPhase, ...]:
     """Return each status with the time that it lasted; None for the last one, which lasts."""
     begun = [it for it in events if it.after]
     ends = [it.at for it in begun[1:]] + [None]
-    return [
-        {
-            "status": it.after,
-            "at": iso(it.at),
-            "seconds": None if end is None else (end - it.at).total_seconds(),
-        }
+    return tuple(
+        shown.StatusPhase(
+            status=it.after, at=it.at, seconds=None if end is None else (end - it.at).total_seconds()
+        )
         for it, end in zip(begun, ends, strict=True)
-    ]
+    )
 
 
-def considered(events: Sequence[Event]) -> list[dict[str, Any]]:
+def considered(events: Sequence[Event]) -> tuple[shown.Considered, ...]:
     """Return each round in which offers were weighed; equal rounds in a row are one, with their number."""
-    rounds: list[dict[str, Any]] = []
+    rounds: list[shown.Considered] = []
     for event in events:
         if not _is_round(event):
             continue
         weighed = _weighed(event)
-        if rounds and all(rounds[-1][key] == weighed[key] for key in ("ranked", "refused")):
-            rounds[-1] |= {"rounds": rounds[-1]["rounds"] + 1, "lastAt": iso(event.at)}
+        last = rounds[-1] if rounds else None
+        if last and (last.ranked, last.refused) == (weighed.ranked, weighed.refused):
+            rounds[-1] = replace(last, rounds=last.rounds + 1, last_at=event.at)
         else:
-            rounds.append({"at": iso(event.at), "rounds": 1, "lastAt": iso(event.at), **weighed})
-    return rounds
+            rounds.append(weighed)
+    return tuple(rounds)
 
 
 def _is_round(event: Event) -> bool:
@@ -90,27 +90,53 @@ def _is_round(event: Event) -> bool:
     return event.type == kinds.PLANNED or waits
 
 
-def _weighed(event: Event) -> dict[str, Any]:
+def _weighed(event: Event) -> shown.Considered:
     ranked, refused = event.details.get("accepted") or [], event.details.get("refused") or []
-    return {
-        "ranked": [{"rank": rank, **offer} for rank, offer in enumerate(ranked, start=1)],
-        "refused": refused,
+    return shown.Considered(
+        at=event.at,
+        rounds=1,
+        last_at=event.at,
+        ranked=tuple(
+            shown.RankedOffer.of({"rank": rank, **offer}) for rank, offer in enumerate(ranked, start=1)
+        ),
+        refused=tuple(map(_rejected, refused)),
         # Of each, only the first are on record.
-        "rankedTotal": event.details.get("acceptedTotal", len(ranked)),
-        "refusedTotal": event.details.get("refusedTotal", len(refused)),
-    }
+        ranked_total=event.details.get("acceptedTotal", len(ranked)),
+        refused_total=event.details.get("refusedTotal", len(refused)),
+    )
 
 
-def _describe_sentence(it: Sentence) -> dict[str, Any]:
-    return {"at": iso(it.at), "text": it.text, "times": it.times, "lastAt": iso(it.last_at)}
+def _rejected(offer: Mapping[str, Any]) -> shown.RejectedOffer | shown.UnpricedOffer:
+    return shown.RejectedOffer.of(offer) if "hourlyPrice" in offer else shown.UnpricedOffer.of(offer)
 
 
-def _describe_wait(it: WaitExplanation, instance: Instance, next_try_at: datetime | None) -> dict[str, Any]:
-    return {
-        "for": it.what,
-        "sentence": it.sentence,
-        "since": iso(it.since),
-        "nextTryAt": iso(next_try_at),
-        "until": iso(it.until),
-        "deadline": iso(instance.deadline),
-    }
+def describe_attempt(it: Attempt) -> shown.Attempt:
+    """Return one create call and what became of it."""
+    return shown.Attempt(
+        n=it.n,
+        tag=it.tag,
+        state=it.state.value,
+        product_id=it.product_id,
+        product_name=it.product_name,
+        region=it.region,
+        gpu_hourly_price=it.gpu_hourly_usd,
+        sent_at=it.sent_at,
+        closed_at=it.closed_at,
+        cloud_instance_id=it.cloud_id,
+        error=shown.AttemptError(code=it.error_code, message=it.error) if it.error_code else None,
+    )
+
+
+def _describe_sentence(it: Sentence) -> shown.Sentence:
+    return shown.Sentence(at=it.at, text=it.text, times=it.times, last_at=it.last_at)
+
+
+def _describe_wait(it: WaitExplanation, instance: Instance, next_try_at: datetime | None) -> shown.Waiting:
+    return shown.Waiting(
+        what=it.what,
+        sentence=it.sentence,
+        since=it.since,
+        next_try_at=next_try_at,
+        until=it.until,
+        deadline=instance.deadline,
+    )

@@ -15,6 +15,13 @@ from typing import Any, TypeVar
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.contract.instance import (
+    ListedInstance,
+    ListedMachine,
+    ListPerformance,
+    ListSources,
+    ListSummary,
+)
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag, plain_name
@@ -30,9 +37,12 @@ from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Instances, LiveInstance
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.cloud.observe import ObserveCloud
-from gpuherd.usecases.describe.instance import compact, describe, iso
+from gpuherd.usecases.compact_json import compact
+from gpuherd.usecases.describe.instance import describe, describe_ports
 
-Entry = dict[str, Any]
+Entry = ListedInstance | ListedMachine
+
+OURS = "ours"
 
 CLOUD_NOT_ASKED = ConsistencyVerdict(Consistency.LOCAL_NEWER, "the cloud could not be asked")
 
@@ -70,34 +80,40 @@ def _machine_of(
     return by_tag.get(live.open_tag) if live.open_tag else None
 
 
-def _local_entry(live: LiveInstance, verdict: ConsistencyVerdict) -> Entry:
+def _local_entry(live: LiveInstance, verdict: ConsistencyVerdict) -> ListedInstance:
     it = live.instance
-    return {
-        **describe(it),
-        "source": "local",
-        "ownership": "ours",
-        "localStatus": it.status.value,
+    return ListedInstance.extending(
+        describe(it),
+        source="local",
+        ownership=OURS,
+        local_status=it.status.value,
         **_verdict(verdict),
-        **_cloud_side(None),
-    }
+        cloud_status=None,
+        cloud_error=None,
+        spot_status=None,
+        spot_reclaim_time=None,
+    )
 
 
-def _merged_entry(live: LiveInstance, machine: Machine) -> Entry:
+def _merged_entry(live: LiveInstance, machine: Machine) -> ListedInstance:
     it = live.instance
-    return {
-        **describe(it),
-        "status": (cloud_status(machine, it.status) or it.status).value,
-        "cloudInstanceId": machine.cloud_id,
-        "novitaInstanceId": machine.cloud_id,
-        "source": "merged",
-        "ownership": "ours",
-        "localStatus": it.status.value,
+    return ListedInstance.extending(
+        describe(it),
+        status=(cloud_status(machine, it.status) or it.status).value,
+        cloud_instance_id=machine.cloud_id,
+        novita_instance_id=machine.cloud_id,
+        source="merged",
+        ownership=OURS,
+        local_status=it.status.value,
         **_verdict(judge_with_machine(it, machine)),
-        **_cloud_side(machine),
-    }
+        cloud_status=machine.raw_status,
+        cloud_error=machine.error or None,
+        spot_status=machine.spot_status or None,
+        spot_reclaim_time=machine.spot_reclaim_at,
+    )
 
 
-def _unclaimed_entry(machine: Machine, installation: str) -> Entry:
+def _unclaimed_entry(machine: Machine, installation: str) -> ListedMachine:
     """Return a machine that belongs to no instance: somebody else's, or one of ours that nobody wants."""
     tag = owner_tag(machine)
     is_ours = tag is not None and tag.installation == installation
@@ -108,47 +124,41 @@ def _unclaimed_entry(machine: Machine, installation: str) -> Entry:
     else:
         verdict = ConsistencyVerdict(Consistency.NOVITA_NEWER, "only the cloud knows of it")
     status = cloud_status(machine)
-    return {
-        "id": None,
-        "instanceId": None,
-        "name": plain_name(machine.name),
-        "status": status.value if status else None,
-        "statusReason": machine.error,
-        "goal": None,
-        "usable": None,
-        "cloudInstanceId": machine.cloud_id,
-        "novitaInstanceId": machine.cloud_id,
-        "productId": machine.product_id or None,
-        "productName": machine.product_name or None,
-        "region": machine.region or None,
-        "gpuNum": machine.gpu_num,
-        "rootfsSize": machine.disk_gb,
-        "billingMode": machine.billing_mode or None,
-        "hourlyPrice": None,
-        "templateId": None,
-        "imageUrl": machine.image_url or None,
-        "portMappings": [{"port": p.port, "endpoint": p.endpoint, "type": p.type} for p in machine.ports],
-        "labels": {},
-        "createdAt": iso(machine.created_at),
-        "source": "novita",
-        "ownership": "ours" if is_ours else "foreign",
-        "localStatus": None,
+    return ListedMachine(
+        id=None,
+        instance_id=None,
+        name=plain_name(machine.name),
+        status=status.value if status else None,
+        status_reason=machine.error,
+        goal=None,
+        usable=None,
+        cloud_instance_id=machine.cloud_id,
+        novita_instance_id=machine.cloud_id,
+        product_id=machine.product_id or None,
+        product_name=machine.product_name or None,
+        region=machine.region or None,
+        gpu_num=machine.gpu_num,
+        rootfs_size=machine.disk_gb,
+        billing_mode=machine.billing_mode or None,
+        hourly_price=None,
+        template_id=None,
+        image_url=machine.image_url or None,
+        port_mappings=describe_ports(machine.ports),
+        labels={},
+        created_at=machine.created_at,
+        source="novita",
+        ownership=OURS if is_ours else "foreign",
+        local_status=None,
         **_verdict(verdict),
-        **_cloud_side(machine),
-    }
+        cloud_status=machine.raw_status,
+        cloud_error=machine.error or None,
+        spot_status=machine.spot_status or None,
+        spot_reclaim_time=machine.spot_reclaim_at,
+    )
 
 
-def _verdict(verdict: ConsistencyVerdict) -> Entry:
-    return {"consistency": verdict.consistency.value, "consistencyReason": verdict.reason}
-
-
-def _cloud_side(machine: Machine | None) -> Entry:
-    return {
-        "cloudStatus": machine.raw_status if machine else None,
-        "cloudError": (machine.error or None) if machine else None,
-        "spotStatus": (machine.spot_status or None) if machine else None,
-        "spotReclaimTime": iso(machine.spot_reclaim_at) if machine else None,
-    }
+def _verdict(verdict: ConsistencyVerdict) -> dict[str, str]:
+    return {"consistency": verdict.consistency.value, "consistency_reason": verdict.reason}
 
 
 log = structlog.get_logger()
@@ -267,30 +277,30 @@ class ListComprehensive:
         sources: Counter[str] = Counter(local=0, novita=0, merged=0)
         parts: list[bytes] = []
         for entry in entries:
-            if entry["source"] == "novita" and not include_novita_only:
+            if entry.source == "novita" and not include_novita_only:
                 continue
-            sources[entry["source"]] += 1
+            sources[entry.source] += 1
             parts.append(compact(entry))
             if len(parts) % ENCODE_BATCH == 0:
                 await self._clock.sleep(0)
-        summary: Entry = {
-            "total": len(parts),
-            "sources": dict(sources),
-            "stale": listing is None,
-            "note": _note(listing),
-            "synced": synced,
-        }
+        summary = ListSummary(
+            total=len(parts),
+            sources=ListSources(**sources),
+            stale=listing is None,
+            note=_note(listing),
+            synced=synced,
+        )
         return b'{"instances":[' + b",".join(parts) + b"]," + compact(summary)[1:-1]
 
     def _performance(self, started_s: float, timing: Timing, *, hit: bool) -> bytes:
         spent = Timing() if hit else timing
-        performance = {
-            "totalRequestTimeMs": _ms(self._clock.monotonic() - started_s),
-            "novitaApiTimeMs": _ms(spent.cloud_s),
-            "localDataTimeMs": _ms(spent.local_s),
-            "mergeProcessingTimeMs": _ms(spent.merge_s),
-            "cacheHit": hit,
-        }
+        performance = ListPerformance(
+            total_request_time_ms=_ms(self._clock.monotonic() - started_s),
+            novita_api_time_ms=_ms(spent.cloud_s),
+            local_data_time_ms=_ms(spent.local_s),
+            merge_processing_time_ms=_ms(spent.merge_s),
+            cache_hit=hit,
+        )
         return b',"performance":' + compact(performance) + b"}"
 
     async def _timed(self, work: Awaitable[T]) -> tuple[T, float]:

@@ -8,7 +8,8 @@ from gpuherd.clock import Clock
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import InstancePage, InstanceQuery, Instances
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.describe.instance import compact, describe
+from gpuherd.usecases.compact_json import compact
+from gpuherd.usecases.describe.instance import describe
 
 CACHED_ENTRIES_MAX = 1000
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuherd.clock import Clock
+from gpuherd.contract.instance import Instance as Details
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.wait_condition import WaitFor, wait_result
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
-from gpuherd.usecases.describe.instance import compact, describe
+from gpuherd.usecases.compact_json import compact
+from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visible
 
@@ -114,4 +116,4 @@ class ReadInstance:
 
 
 def _json(instance: Instance, *, stale: bool) -> bytes:
-    return compact({**describe(instance), "stale": stale})
+    return compact(Details.extending(describe(instance), stale=stale))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpuherd.clock import Ids
+from gpuherd.contract.values import usd
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import is_starting_again
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import Job, NewJob, Priority
-from gpuherd.usecases.describe.instance import usd
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.contract.model import encode
+from gpuherd.contract.values import usd
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.domain.instance.orphan import MachineRecords, Orphan, OrphanVerdict
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
-from gpuherd.usecases.describe.instance import usd
+from gpuherd.usecases.describe.orphan import describe_notice
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 
 log = structlog.get_logger()
@@ -27,7 +28,7 @@ class OrphanEvents:
 
     def detected(self, orphan: Orphan, records: MachineRecords) -> LedgerWrite:
         """Return a new line with the event that tells of it."""
-        reason, details = orphan.finding.reason, _details(orphan)
+        reason, details = orphan.finding.reason, encode(describe_notice(orphan))
         instance = records.bound or records.named
         if instance is not None and orphan.finding.instance_id == instance.id:
             news = NewEvent(events.ORPHAN_DETECTED, reason, details)
@@ -45,13 +46,3 @@ class OrphanEvents:
             instance_id=orphan.finding.instance_id,
             hourly_usd=usd(orphan.hourly_usd),
         )
-
-
-def _details(orphan: Orphan) -> dict[str, Any]:
-    return {
-        "cloudInstanceId": orphan.cloud_id,
-        "verdict": orphan.verdict.value,
-        "hourlyPrice": usd(orphan.hourly_usd),
-        "productName": orphan.machine.product_name or None,
-        "region": orphan.machine.region or None,
-    }

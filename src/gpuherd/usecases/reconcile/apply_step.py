@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.errors import (
     CloudError,
@@ -28,7 +29,6 @@ from gpuherd.domain.instance.lifecycle import is_starting_again, must_release
 from gpuherd.domain.instance.steps import Step
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
-from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails
 from gpuherd.usecases.reconcile.check_health import CheckHealth

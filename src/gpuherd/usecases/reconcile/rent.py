@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
+from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
@@ -37,7 +38,6 @@ from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails, WaitingFor, plan_record, wait_record
 from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.webhook import TestEventBody, TestEventData
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance.events import WEBHOOK_TEST
 from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
-from gpuherd.usecases.describe.instance import iso
+from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 
 
@@ -52,7 +52,8 @@ class SendTestWebhook:
         self, url: str, endpoint_id: str | None, secrets: tuple[Secret, ...] | None
     ) -> WebhookTestResult:
         now, event_id = self.clock.now(), self.ids.new("msg_")
-        data = {"endpointId": endpoint_id, "message": "a test of gpuherd's webhooks; nothing happened"}
-        event = {"type": WEBHOOK_TEST, "timestamp": iso(now), "data": data}
-        body = json.dumps(event, separators=(",", ":")).encode()
+        data = TestEventData(
+            endpoint_id=endpoint_id, message="a test of gpuherd's webhooks; nothing happened"
+        )
+        body = compact(TestEventBody(type=WEBHOOK_TEST, timestamp=now, data=data))
         return WebhookTestResult(event_id, url, await self.sender.send(url, event_id, body, now, secrets))

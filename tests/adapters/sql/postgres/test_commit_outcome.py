@@ -198,8 +198,8 @@ def test_what_the_answers_of_the_server_mean(
 
 def test_over_http_it_is_a_503_that_says_how_to_repeat_it() -> None:
     shown = problem_of(StoreOutcomeUnknown(transactions.UNKNOWN))
-    assert (shown["status"], shown["code"], shown["retryAfter"]) == (503, "STORE_OUTCOME_UNKNOWN", 1)
-    assert "Idempotency-Key" in shown["detail"]
+    assert (shown.status, shown.code, shown.retry_after) == (503, "STORE_OUTCOME_UNKNOWN", 1)
+    assert "Idempotency-Key" in shown.detail
 
 
 @pytest.mark.postgres

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpuherd.contract.model import encode
 from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
 from gpuherd.usecases.describe.key import describe_entry
 from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem
@@ -78,7 +79,7 @@ def serving(entries: list[AuditEntry]) -> Any:
         limit = int(query["limit"])
         after = [it for it in entries if it.n > int(query.get("cursor", 0))]
         more = str(after[limit - 1].n) if len(after) > limit else None
-        shown = [describe_entry(it) for it in after[:limit]]
+        shown = [encode(describe_entry(it)) for it in after[:limit]]
         return Answer({"entries": shown, "total": len(entries), "nextCursor": more})
 
     return answer
@@ -110,7 +111,7 @@ def test_the_first_broken_entry_is_named(cli: Cli, api: FakeApi, n: int) -> None
 
 
 def test_the_log_is_listed(cli: Cli, api: FakeApi) -> None:
-    shown = [describe_entry(it) for it in log(2)]
+    shown = [encode(describe_entry(it)) for it in log(2)]
     api.script({"entries": shown, "total": 2, "nextCursor": None})
     assert json.loads(cli("audit", "ls", "--limit", "2").stdout)["entries"] == shown
     assert (api.seen[0].path, api.seen[0].query) == ("/api/audit", [("limit", "2")])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuherd.contract.model import encode
 from gpuherd.usecases.describe.key import describe_entry
 from tests.entrypoints.cli.commands.test_keys import KEY, log, serving
 from tests.entrypoints.cli.support import FakeApi
@@ -56,7 +57,7 @@ def test_the_verdict_on_the_log_is_a_sentence(api: FakeApi) -> None:
 
 
 def test_the_log_is_a_table(api: FakeApi) -> None:
-    api.script({"entries": [describe_entry(it) for it in log(2)], "total": 2, "nextCursor": None})
+    api.script({"entries": [encode(describe_entry(it)) for it in log(2)], "total": 2, "nextCursor": None})
     with terminal(api.url, "audit", "ls", columns=160) as it:
         assert it.end() == 0
         assert "key.create" in it.text

@@ -17,7 +17,7 @@ from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYE
 from gpuherd.entrypoints.http.json_body import read_body
 from gpuherd.ports.access import StoredReply
 from gpuherd.usecases.access.answer_once import AnswerOnce
-from gpuherd.usecases.describe.instance import compact
+from gpuherd.usecases.compact_json import compact
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # These see to it themselves.

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gpuherd.entrypoints.audit import AUDIT_CURSOR_MAX
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.usecases.describe.key import describe_entry
+from gpuherd.usecases.describe.key import describe_audit
 
 router = APIRouter(prefix="/api/audit", tags=["audit"])
 
@@ -24,6 +24,4 @@ async def list_entries(request: Request) -> Response:
     query.only("limit", "cursor", "order")
     query.done()
     page = await plane_of(request).keys.audit.page(limit, cursor, oldest_first=oldest_first)
-    following = None if page.next_cursor is None else str(page.next_cursor)
-    entries = [describe_entry(it) for it in page.entries]
-    return json_reply({"entries": entries, "total": page.total, "nextCursor": following})
+    return json_reply(describe_audit(page))

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.service import CachesCleaned, CachesCleared
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.json_body import read_optional_object
@@ -29,11 +30,11 @@ async def clear(request: Request) -> Response:
     """Forget everything, or what the cache `cacheName` holds."""
     name = ClearCacheBody.parse(await read_optional_object(request)).cache_name
     await append_audit_record(request, "cache.clear", name or "all")
-    return json_reply({"cleared": plane_of(request).manage_caches.clear(name)})
+    return json_reply(CachesCleared(cleared=tuple(plane_of(request).manage_caches.clear(name))))
 
 
 @router.post("/cleanup")
 async def cleanup(request: Request) -> Response:
     """Forget what is no longer fresh."""
     await append_audit_record(request, "cache.cleanup", "all")
-    return json_reply({"removed": await plane_of(request).manage_caches.cleanup()})
+    return json_reply(CachesCleaned(removed=await plane_of(request).manage_caches.cleanup()))

@@ -10,7 +10,12 @@ from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.offer_ranking import offers_named
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.usecases.describe.catalogue import describe_products, describe_region, describe_template
+from gpuherd.usecases.describe.catalogue import (
+    describe_products,
+    describe_regions,
+    describe_template,
+    describe_templates,
+)
 
 router = APIRouter(prefix="/api", tags=["catalogue"])
 
@@ -23,15 +28,14 @@ async def products(request: Request) -> Response:
     mode = query.choice("billingMode", BillingMode) or BillingMode.SPOT
     query.done()
     offers = await plane_of(request).catalogue.offers(mode)
-    found = describe_products(offers if name is None else offers_named(offers, name), mode)
-    return json_reply({"products": found, "total": len(found)})
+    found = offers if name is None else offers_named(offers, name)
+    return json_reply(describe_products(found, mode))
 
 
 @router.get("/templates")
 async def templates(request: Request) -> Response:
     """List the templates that the Novita key may use."""
-    found = await plane_of(request).catalogue.templates()
-    return json_reply({"templates": [describe_template(it) for it in found], "total": len(found)})
+    return json_reply(describe_templates(await plane_of(request).catalogue.templates()))
 
 
 @router.get("/templates/{template_id}")
@@ -43,5 +47,4 @@ async def template(template_id: str, request: Request) -> Response:
 @router.get("/regions")
 async def regions(request: Request) -> Response:
     """List the regions under all the names that they answer to."""
-    found = await plane_of(request).catalogue.regions()
-    return json_reply({"regions": [describe_region(it) for it in found], "total": len(found)})
+    return json_reply(describe_regions(await plane_of(request).catalogue.regions()))

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.service import Creates
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import json_reply, plane_of
 
@@ -15,11 +16,11 @@ router = APIRouter(prefix="/api/creates", tags=["creates"])
 @router.get("")
 async def show(request: Request) -> Response:
     """Tell whether creates are blocked, and why."""
-    return json_reply({"blocked": await plane_of(request).creates.blocked()})
+    return json_reply(Creates(blocked=await plane_of(request).creates.blocked()))
 
 
 @router.post("/resume")
 async def resume(request: Request) -> Response:
     """Allow creates again, after somebody has looked at why they were blocked."""
     await plane_of(request).creates.resume(acting_caller(request))
-    return json_reply({"blocked": None})
+    return json_reply(Creates(blocked=None))

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.event import EventPage
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.entrypoints.auth.authorization import caller_of
@@ -58,11 +59,11 @@ async def history(request: Request) -> Response:
     else:
         page = await read.before(before, limit, wanted)
     return json_reply(
-        {
-            "events": [describe_logged(it) for it in page.events],
-            "nextCursor": None if page.next_cursor is None else str(page.next_cursor),
-            "lastEventId": str(page.last),
-        }
+        EventPage(
+            events=tuple(map(describe_logged, page.events)),
+            next_cursor=None if page.next_cursor is None else str(page.next_cursor),
+            last_event_id=str(page.last),
+        )
     )
 
 

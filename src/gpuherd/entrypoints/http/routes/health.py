@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.service import (
+    CloudHealth,
+    DatabaseHealth,
+    Dependencies,
+    Health,
+    Liveness,
+    QueueHealth,
+    Readiness,
+    Unhealthy,
+)
 from gpuherd.domain.errors import KeyRefused
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import json_reply, plane_of
@@ -18,12 +27,13 @@ router = APIRouter(tags=["health"])
 
 # A job that is due for longer than this means that the workers do not keep up.
 QUEUE_LAG_MAX_S = 30.0
+UP, DOWN = "up", "down"
 
 
 @router.get("/livez")
 async def live() -> Response:
     """Answer as long as the process can answer at all."""
-    return json_reply({"status": "alive"})
+    return json_reply(Liveness(status="alive"))
 
 
 @router.get("/readyz")
@@ -31,7 +41,7 @@ async def ready(request: Request) -> Response:
     """Tell whether requests can be taken now."""
     plane = plane_of(request)
     is_ready = await plane.health.database_answers() and plane.is_ready()
-    return json_reply({"status": "ready" if is_ready else "not ready"}, status=200 if is_ready else 503)
+    return json_reply(Readiness(status="ready" if is_ready else "not ready"), status=200 if is_ready else 503)
 
 
 @router.get("/health")
@@ -39,28 +49,21 @@ async def health(request: Request) -> Response:
     """Summarise how everything is that gpuherd needs."""
     plane = plane_of(request)
     if not await plane.health.database_answers():
-        down = {"database": {"status": "down"}}
-        return json_reply({"status": "unhealthy", "dependencies": down}, status=503)
+        down = Dependencies(database=DatabaseHealth(status=DOWN))
+        return json_reply(Unhealthy(status="unhealthy", dependencies=down), status=503)
     it = await plane.health()
     blocked, braked = it.creates_blocked, it.collector_braked
-    dependencies = {
-        "novita": _novita(it),
-        "database": {"status": "up"},
-        "queue": {
-            "status": "up" if it.oldest_due_s < QUEUE_LAG_MAX_S else "late",
-            "oldestDueSeconds": round(it.oldest_due_s, 3),
-        },
-    }
-    healthy = not (blocked or braked) and all(it["status"] == "up" for it in dependencies.values())
+    novita, queue = _novita(it), _queue(it)
+    healthy = not (blocked or braked) and novita.status == UP and queue.status == UP
     return json_reply(
-        {
-            "status": "healthy" if healthy else "degraded",
-            "dependencies": dependencies,
-            "createsBlocked": blocked,
-            "collectorBraked": braked,
-            "replicas": _by_role(plane),
-            "timestamp": plane.clock.now().isoformat(),
-        }
+        Health(
+            status="healthy" if healthy else "degraded",
+            dependencies=Dependencies(novita=novita, database=DatabaseHealth(status=UP), queue=queue),
+            creates_blocked=blocked,
+            collector_braked=braked,
+            replicas=_by_role(plane),
+            timestamp=plane.clock.now(),
+        )
     )
 
 
@@ -69,12 +72,19 @@ def _by_role(plane: Plane) -> dict[str, int]:
     return dict(sorted(Counter(it.role for it in plane.replicas()).items()))
 
 
-def _novita(it: ServiceHealth) -> dict[str, Any]:
+def _novita(it: ServiceHealth) -> CloudHealth:
     # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
     is_up = it.breaker == "CLOSED" and it.cloud_error != KeyRefused.code
-    return {
-        "status": "up" if is_up else "down",
-        "breaker": it.breaker,
-        "trouble": it.cloud_error or None,
-        "lastListedAt": None if it.last_listed_at is None else it.last_listed_at.isoformat(),
-    }
+    return CloudHealth(
+        status=UP if is_up else DOWN,
+        breaker=it.breaker,
+        trouble=it.cloud_error or None,
+        last_listed_at=it.last_listed_at,
+    )
+
+
+def _queue(it: ServiceHealth) -> QueueHealth:
+    return QueueHealth(
+        status=UP if it.oldest_due_s < QUEUE_LAG_MAX_S else "late",
+        oldest_due_seconds=round(it.oldest_due_s, 3),
+    )

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.event import EventHistory
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.wait_condition import WaitFor
@@ -18,7 +19,8 @@ from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.ports.instances import InstanceQuery
-from gpuherd.usecases.describe.instance import describe, describe_event
+from gpuherd.usecases.describe.event import describe_event
+from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.instances.read import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
@@ -99,7 +101,7 @@ async def show(id_or_name: str, request: Request) -> Response:
 async def events(id_or_name: str, request: Request) -> Response:
     """Return what happened to an instance, oldest first."""
     found = await plane_of(request).read_history.events(id_or_name, caller_of(request))
-    return json_reply({"events": [describe_event(it) for it in found]})
+    return json_reply(EventHistory(events=tuple(map(describe_event, found))))
 
 
 @router.get("/{id_or_name}/attempts")

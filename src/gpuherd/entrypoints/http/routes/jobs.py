@@ -12,7 +12,7 @@ from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.jobs import JobQuery
-from gpuherd.usecases.describe.instance import describe_job
+from gpuherd.usecases.describe.job import describe_job, describe_job_stats, describe_jobs
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -30,20 +30,14 @@ async def list_jobs(request: Request) -> Response:
         cursor=query.text("cursor"),
     )
     query.done()
-    page = await plane_of(request).read_jobs.page(wanted)
-    return json_reply(
-        {"jobs": [describe_job(it) for it in page.jobs], "total": page.total, "nextCursor": page.next_cursor}
-    )
+    return json_reply(describe_jobs(await plane_of(request).read_jobs.page(wanted)))
 
 
 @router.get("/stats")
 async def stats(request: Request) -> Response:
     """Count the jobs by status and by type."""
     counted = await plane_of(request).read_jobs.stats(caller_of(request).owner)
-    by_status = {status.value.lower(): count for status, count in counted.by_status.items()}
-    return json_reply(
-        {**by_status, "total": sum(by_status.values()), "byType": dict(counted.by_kind)},
-    )
+    return json_reply(describe_job_stats(counted))
 
 
 @router.post("/{job_id}/retry", status_code=202)

@@ -11,7 +11,7 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.keys import KeyBody
 from gpuherd.entrypoints.schemas.openapi import takes
-from gpuherd.usecases.describe.key import describe_key
+from gpuherd.usecases.describe.key import describe_key, describe_keys, describe_new_key
 
 router = APIRouter(prefix="/api/keys", tags=["keys"])
 
@@ -23,7 +23,7 @@ async def add(request: Request) -> Response:
     now = plane.clock.now()
     wanted = KeyBody.parse(await read_object(request), now).to_request()
     made = await plane.keys.manage.add(wanted, acting_caller(request))
-    body = {**describe_key(made.key, now), "key": made.secret.reveal()}
+    body = describe_new_key(made.key, made.secret, now)
     return json_reply(body, status=201, headers={"Location": f"/api/keys/{made.key.id}"})
 
 
@@ -31,9 +31,7 @@ async def add(request: Request) -> Response:
 async def list_keys(request: Request) -> Response:
     """List the keys, oldest first, revoked ones too. The admin key of the settings is not among them."""
     plane = plane_of(request)
-    now = plane.clock.now()
-    found = [describe_key(it, now) for it in await plane.keys.manage.list_all()]
-    return json_reply({"keys": found, "total": len(found)})
+    return json_reply(describe_keys(await plane.keys.manage.list_all(), plane.clock.now()))
 
 
 @router.get("/{key_id}")

@@ -16,7 +16,7 @@ from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.goals import GoalBody, GoalByNameBody, StartBody, StartByNameBody
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.ports.instances import IdempotencyClaim
-from gpuherd.usecases.describe.instance import describe_operation, iso
+from gpuherd.usecases.describe.operation import describe_accepted, describe_operation
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
 
 router = APIRouter(tags=["operations"])
@@ -112,17 +112,7 @@ def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
 def accepted(it: AcceptedGoal) -> Response:
     """Return that the goal is written down, and where to follow it."""
     instance, operation = it.instance, it.operation
-    answer: dict[str, Any] = {
-        "operationId": operation.id,
-        "instanceId": instance.id,
-        "novitaInstanceId": instance.cloud_id,
-        "name": instance.name,
-        "status": instance.status.value,
-        "goal": instance.goal.value,
-        "message": instance.reason,
-        "estimatedReadyTime": iso(instance.estimated_ready_at) if operation.kind == "start" else None,
-    }
     headers = {"Location": f"/api/operations/{operation.id}"}
     if it.replayed:
         headers[REPLAYED_HEADER] = "true"
-    return json_reply(answer, status=202, headers=headers)
+    return json_reply(describe_accepted(operation, instance), status=202, headers=headers)

@@ -15,7 +15,7 @@ from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.others import EmptyBody
 from gpuherd.usecases.describe.instance import describe
-from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan
+from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan, describe_released
 
 router = APIRouter(prefix="/api/orphans", tags=["orphans"])
 
@@ -41,7 +41,7 @@ async def resume(request: Request) -> Response:
     caller, now = acting_caller(request), plane.clock.now()
     audit_record = caller.audit_record("orphan.resume", "collector", now)
     released = await plane.orphans.collect.resume(caller.key_id, audit_record)
-    return json_reply({"braked": None, "released": [describe_orphan(it, now) for it in released]})
+    return json_reply(describe_released(released, now))
 
 
 @router.get("/{cloud_id}")

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.service import Sync
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.replies import json_reply, plane_of
 
@@ -18,10 +19,10 @@ async def sync(request: Request) -> Response:
     await append_audit_record(request, "cloud.sync", "cloud")
     look = await plane_of(request).sync_cloud()
     return json_reply(
-        {
-            "listed": look.record.machines,
-            "complete": look.record.complete,
-            "witness": look.record.witness.value,
-            "changed": look.changed,
-        }
+        Sync(
+            listed=look.record.machines,
+            complete=look.record.complete,
+            witness=look.record.witness.value,
+            changed=look.changed,
+        )
     )

@@ -6,6 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.values import iso
+from gpuherd.contract.webhook import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.audit import append_audit_record
@@ -17,11 +19,12 @@ from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
-from gpuherd.usecases.describe.instance import iso
 from gpuherd.usecases.describe.webhook import (
+    describe_deliveries,
     describe_delivery,
     describe_delivery_fully,
     describe_endpoint,
+    describe_endpoint_with_secret,
     describe_test_result,
 )
 from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
@@ -37,8 +40,9 @@ def _webhooks(request: Request) -> WebhookServices:
 async def list_endpoints(request: Request) -> Response:
     """List the endpoints, oldest first."""
     manage = _webhooks(request).endpoints
-    found = [describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in await manage.list_all()]
-    return json_reply({"endpoints": found, "total": len(found)})
+    listed = await manage.list_all()
+    found = tuple(describe_endpoint(it, secret_known=manage.knows_secret(it)) for it in listed)
+    return json_reply(WebhookEndpoints(endpoints=found, total=len(found)))
 
 
 @router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
@@ -63,7 +67,7 @@ async def show_endpoint(endpoint_id: str, request: Request) -> Response:
 async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
     """Remove an endpoint; what is still on its way there becomes a dead letter."""
     await _webhooks(request).endpoints.remove(endpoint_id, caller=acting_caller(request))
-    return json_reply({"id": endpoint_id, "removed": True})
+    return json_reply(WebhookEndpointRemoved(id=endpoint_id, removed=True))
 
 
 @router.post("/endpoints/{endpoint_id}/rotate")
@@ -94,9 +98,7 @@ async def list_deliveries(request: Request) -> Response:
     )
     query.only("state", "instanceId", "endpointId", "type", "limit", "cursor")
     query.done()
-    page = await _webhooks(request).deliveries(wanted)
-    found = [describe_delivery(it) for it in page.deliveries]
-    return json_reply({"deliveries": found, "total": page.total, "nextCursor": page.next_cursor})
+    return json_reply(describe_deliveries(await _webhooks(request).deliveries(wanted)))
 
 
 @router.get("/deliveries/{delivery_id}")
@@ -125,7 +127,7 @@ async def replay_all(request: Request) -> Response:
         request, "delivery.replay_all", wish.endpoint_id or "all", after=f"since {iso(wish.since)}"
     )
     count = await webhooks.replay.since(wish.since, wish.state, wish.endpoint_id)
-    return json_reply({"count": count}, status=202)
+    return json_reply(ReplayedDeliveries(count=count), status=202)
 
 
 @router.post("/test", openapi_extra=takes(WebhookTestBody))
@@ -147,5 +149,4 @@ def _keyed_reply(
 ) -> Response:
     # No proxy and no browser shall keep a secret.
     headers = {"Cache-Control": "no-store", **(headers or {})}
-    body = {**describe_endpoint(made.endpoint), "secret": made.secret.reveal()}
-    return json_reply(body, status=status, headers=headers)
+    return json_reply(describe_endpoint_with_secret(made), status=status, headers=headers)

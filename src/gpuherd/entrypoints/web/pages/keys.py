@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.values import iso
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
@@ -19,7 +20,6 @@ from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GONE, GOOD
 from gpuherd.usecases.access.manage_keys import IssuedKey
-from gpuherd.usecases.describe.instance import iso
 
 DAYS_MAX = 3650
 LOOKS = {"active": GOOD, "expired": GONE, "revoked": BAD}

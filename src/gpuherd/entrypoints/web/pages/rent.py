@@ -49,7 +49,7 @@ async def rent(request: Request) -> Response:
         return await _form(request, filled, status=400, problems=problems_by_field(error.problems))
     except GpuherdError as error:
         problem = problem_of(error)
-        return await _form(request, filled, status=problem["status"], refusal=error.message)
+        return await _form(request, filled, status=problem.status, refusal=error.message)
     return done(f"/instances/{launched.instance.id}", "rent")
 
 

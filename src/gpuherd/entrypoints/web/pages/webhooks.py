@@ -8,6 +8,7 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpuherd.contract.values import iso
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.net.url_redaction import redact_query, redact_urls
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
@@ -20,7 +21,6 @@ from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
-from gpuherd.usecases.describe.instance import iso
 
 LIMIT = 50
 FILTERS = ("state", "instanceId", "endpointId", "type")

@@ -1,0 +1,70 @@
+"""Who may come in, and who did what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+from gpuherd.contract.model import Model, hidden
+from gpuherd.contract.values import OneOf
+
+Scope = Annotated[str, OneOf(("read", "write", "admin"))]
+KeyStatus = Annotated[str, OneOf(("active", "expired", "revoked"))]
+
+
+class Limits(Model):
+    """How much a key may do; None is no limit."""
+
+    requests_per_minute: int | None
+    max_gpus: int | None
+    max_hourly_usd: Decimal | None
+
+
+class ApiKey(Model, needs=("id",)):
+    """A key, without what would let anybody in."""
+
+    id: str
+    label: str
+    scopes: tuple[Scope, ...]
+    status: KeyStatus
+    limits: Limits
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class ApiKeyWithSecret(ApiKey):
+    """A key that was just made."""
+
+    key: str = hidden()  # the key itself; it is in this reply and in no other
+
+
+class ApiKeys(Model):
+    """All keys, oldest first, revoked ones too."""
+
+    keys: tuple[ApiKey, ...]
+    total: int
+
+
+class AuditEntry(Model):
+    """One entry of the audit log, with everything that its hash was made of."""
+
+    n: int
+    at: datetime
+    actor: str  # the id of a key, or one of gpuherd's own names
+    action: str
+    target: str
+    before: str
+    after: str
+    request_id: str
+    hash: str  # SHA-256 over the hash before it and everything that this entry says
+
+
+class AuditPage(Model):
+    """One page of the audit log."""
+
+    entries: tuple[AuditEntry, ...]
+    total: int  # on all pages
+    next_cursor: str | None  # of the next page; None on the last

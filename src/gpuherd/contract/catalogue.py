@@ -1,0 +1,86 @@
+"""What can be rented, and what can run on it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gpuherd.contract.instance import BillingMode
+from gpuherd.contract.model import Model
+
+
+class Offer(Model, needs=("region",)):
+    """A product in one region. Prices are USD an hour for one GPU."""
+
+    region: str
+    cluster_id: str
+    available: bool
+    stock: str  # in the cloud's own word
+    gpu_hourly_price: Decimal | None  # in the billing mode that was asked for
+    spot_price: Decimal | None
+    on_demand_price: Decimal | None
+
+
+class Product(Model, needs=("product_id", "product_name")):
+    """What can be rented, with the cheapest region first."""
+
+    product_id: str
+    product_name: str
+    billing_mode: BillingMode
+    available: bool
+    gpu_hourly_price: Decimal | None  # the lowest, USD an hour for one GPU
+    cpu_per_gpu: int
+    memory_per_gpu: int  # GB
+    min_rootfs_size: int  # GB
+    max_rootfs_size: int  # GB
+    regions: tuple[Offer, ...]
+
+
+class Products(Model):
+    """All products."""
+
+    products: tuple[Product, ...]
+    total: int
+
+
+class TemplatePort(Model, needs=("port",)):
+    """A port that a template opens."""
+
+    port: int
+    type: str  # http, https or tcp
+
+
+class Template(Model, needs=("id",)):
+    """What runs on a machine. Values of variables and commands stay out: people keep tokens in both."""
+
+    id: str
+    template_id: str  # the same as `id`
+    name: str
+    image_url: str
+    registry_auth_id: str | None
+    ports: tuple[TemplatePort, ...]
+    env_names: tuple[str, ...]
+    channel: str | None
+    problem: str | None  # why no machine can be started from it, if so
+
+
+class Templates(Model):
+    """All templates that the Novita key may use."""
+
+    templates: tuple[Template, ...]
+    total: int
+
+
+class Region(Model, needs=("code",)):
+    """A place, under all the names that it answers to."""
+
+    code: str
+    label: str
+    cluster_id: str
+    gpu_names: tuple[str, ...]
+
+
+class Regions(Model):
+    """All regions."""
+
+    regions: tuple[Region, ...]
+    total: int

@@ -1,0 +1,263 @@
+"""Instances, alone and merged with the cloud's machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from gpuherd.contract.model import Model, hidden, on_wire_as
+from gpuherd.contract.values import OneOf, Url
+
+Status = Annotated[
+    str,
+    OneOf(
+        (
+            *("creating", "starting", "running", "health_checking", "ready", "stopping"),
+            *("exited", "migrating", "deleting", "deleted", "failed"),
+        )
+    ),
+]
+Goal = Annotated[str, OneOf(("running", "stopped", "deleted"))]
+BillingMode = Annotated[str, OneOf(("spot", "onDemand"))]
+Optimize = Annotated[str, OneOf(("region", "price"))]
+OnFailure = Annotated[str, OneOf(("delete", "keep"))]
+HealthStatus = Annotated[str, OneOf(("pending", "in_progress", "passed", "failed"))]
+EndpointStatus = Annotated[str, OneOf(("pending", "healthy", "unhealthy"))]
+HealthCategory = Annotated[
+    str,
+    OneOf(
+        (
+            *("ok", "timeout", "connection_refused", "connection_reset", "dns_failure", "tls_error"),
+            *("client_error", "server_error", "bad_gateway", "redirect", "error_page", "unexpected_status"),
+            *("unexpected_body", "blocked_target", "protocol_error", "unreachable", "no_such_port"),
+        )
+    ),
+]
+Consistency = Annotated[str, OneOf(("consistent", "local-newer", "novita-newer", "conflicted"))]
+Ownership = Annotated[str, OneOf(("ours", "foreign"))]
+
+
+class Failure(Model, needs=("code",)):
+    """What went wrong, for programs (code, details) and for people (message)."""
+
+    code: str
+    message: str
+    at: datetime
+    details: Mapping[str, Any]  # what programs may want to know besides; it depends on the code
+
+
+class PortMapping(Model, needs=("port",)):
+    """A port of the machine, and where the world reaches it."""
+
+    port: int
+    endpoint: str  # a host and port, or a URL
+    type: str  # http, https or tcp
+
+
+class ConnectionDetails(Model):
+    """Ways in. They may hold tokens, so they stay out of every repr."""
+
+    ssh: str | None = hidden()  # the command that logs in
+    jupyter: str | None = hidden()
+    web_terminal: str | None = hidden()
+
+
+class HealthCheckConfig(Model):
+    """A health check as it was ordered, defaults included."""
+
+    target_port: int | None  # None: every port over HTTP, or every port where there is none
+    path: str
+    timeout_ms: int
+    retry_attempts: int  # quick tries within one round, after the first
+    retry_delay_ms: int
+    max_wait_time_ms: int  # after that the check has failed
+    expected_status: tuple[int, ...] | None  # None: any 2xx
+    body_contains: str | None
+
+
+class EndpointHealth(Model):
+    """The last look at one endpoint."""
+
+    port: int
+    endpoint: str | None
+    type: str | None
+    status: EndpointStatus
+    category: HealthCategory | None  # what the look found
+    error: str | None
+    response_time_ms: float | None  # only where a reply or a connection came
+    checked_at: datetime | None
+
+
+class HealthReport(Model, needs=("status",)):
+    """What the health check has found so far."""
+
+    status: HealthStatus
+    config: HealthCheckConfig
+    started_at: datetime | None
+    completed_at: datetime | None
+    endpoints: tuple[EndpointHealth, ...]
+
+
+class CapacityWait(Model):
+    """How long to wait for an offer that fits, if there is none."""
+
+    seconds: int
+
+
+class InstanceRecord(Model, needs=("id", "name", "status")):
+    """A rented GPU machine as gpuherd remembers it. Prices are USD an hour."""
+
+    id: str
+    instance_id: str  # the same as `id`
+    name: str
+    status: Status
+    status_reason: str  # why it has this status, for people
+    goal: Goal  # what the user wants of it
+    usable: bool  # whether it can be used now: it runs, and its health check, if there is one, has passed
+    cloud_instance_id: str | None  # the cloud's id of the machine
+    novita_instance_id: str | None  # the same as `cloudInstanceId`
+    product_id: str | None  # of the offer that was taken
+    product_name: str
+    region: str | None  # where it runs, or the first that was asked for
+    regions: tuple[str, ...]  # as they were asked for, best first
+    gpu_num: int
+    rootfs_size: int  # GB
+    billing_mode: BillingMode
+    hourly_price: Decimal | None  # of the whole instance
+    gpu_hourly_price: Decimal | None  # of one GPU
+    max_hourly_price: Decimal | None  # what the whole instance may cost at most
+    optimize: Optimize  # what matters more: the order of the regions, or the price
+    on_failure: OnFailure  # what becomes of the machine when the create fails
+    wait_for_capacity: CapacityWait | None
+    template_id: str
+    image_url: str | None
+    port_mappings: tuple[PortMapping, ...]
+    connection: ConnectionDetails = on_wire_as("connectionDetails")
+    owner: str  # the id of the key that made it
+    labels: Mapping[str, str]
+    webhook_url: Url | None = hidden()
+    health_check: HealthReport | None
+    operation_id: str | None  # the start, stop or delete that was accepted last
+    created_at: datetime
+    started_at: datetime | None
+    ready_at: datetime | None
+    stopped_at: datetime | None
+    spot_reclaim_at: datetime | None  # when the cloud takes a spot machine back, if it has said so
+    estimated_ready_time: datetime | None
+    last_error: Failure | None
+    source: Annotated[str, OneOf(("local",))]
+
+    @property
+    def ssh(self) -> str | None:
+        """The command that logs in, once there is one."""
+        return self.connection.ssh if self.connection else None
+
+    def endpoint(self, port: int) -> str | None:
+        """Return where a port of the machine is reached, if it is mapped."""
+        return next((it.endpoint for it in self.port_mappings if it.port == port and it.endpoint), None)
+
+
+class Instance(InstanceRecord):
+    """A rented GPU machine, and whether what is known of it may be out of date."""
+
+    stale: bool  # the cloud could not be asked for a while
+
+
+class InstancePage(Model):
+    """One page of instances, newest first."""
+
+    instances: tuple[InstanceRecord, ...]
+    total: int  # on all pages
+    next_cursor: str | None  # of the next page; None on the last
+
+
+class ListedInstance(InstanceRecord, needs=("name", "source")):
+    """An instance, with its machine where the cloud shows one."""
+
+    source: Annotated[str, OneOf(("local", "merged"))]  # merged: with what the cloud shows
+    ownership: Ownership
+    local_status: Status | None  # what gpuherd remembers
+    consistency: Consistency  # which side knows better
+    consistency_reason: str
+    cloud_status: str | None  # in the cloud's own word
+    cloud_error: str | None
+    spot_status: str | None
+    spot_reclaim_time: datetime | None
+
+
+class ListedMachine(Model, needs=("name", "source")):
+    """A machine on the account that no instance has."""
+
+    id: None
+    instance_id: None
+    name: str
+    status: Status | None
+    status_reason: str
+    goal: None
+    usable: None
+    cloud_instance_id: str
+    novita_instance_id: str  # the same as `cloudInstanceId`
+    product_id: str | None
+    product_name: str | None
+    region: str | None
+    gpu_num: int
+    rootfs_size: int  # GB
+    billing_mode: str | None
+    hourly_price: None
+    template_id: None
+    image_url: str | None
+    port_mappings: tuple[PortMapping, ...]
+    labels: Mapping[str, str]
+    created_at: datetime | None
+    source: Annotated[str, OneOf(("novita",))]
+    ownership: Ownership
+    local_status: None
+    consistency: Consistency
+    consistency_reason: str
+    cloud_status: str  # in the cloud's own word
+    cloud_error: str | None
+    spot_status: str | None
+    spot_reclaim_time: datetime | None
+
+
+class ListSources(Model):
+    """How many entries came from where."""
+
+    local: int
+    novita: int
+    merged: int
+
+
+class ListSummary(Model):
+    """What a merged list says besides its entries."""
+
+    total: int
+    sources: ListSources
+    stale: bool  # the cloud could not be asked
+    note: str | None  # for people: why something may be missing
+    synced: bool  # what gpuherd remembers has followed what the cloud shows
+
+
+class ListPerformance(Model):
+    """How long the parts took; 0 for what came from the cache."""
+
+    total_request_time_ms: float
+    novita_api_time_ms: float
+    local_data_time_ms: float
+    merge_processing_time_ms: float
+    cache_hit: bool
+
+
+class ListEntries(Model):
+    """The entries of a merged list."""
+
+    instances: tuple[ListedInstance | ListedMachine, ...]
+
+
+# The fields of the last base come first.
+class Comprehensive(ListSummary, ListEntries, needs=("instances",)):
+    """Everything that gpuherd remembers and everything on the account, merged."""
+
+    performance: ListPerformance

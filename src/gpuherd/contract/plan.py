@@ -1,0 +1,88 @@
+"""Plans: what a create would do, before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any
+
+from gpuherd.contract.instance import BillingMode, CapacityWait, Optimize
+from gpuherd.contract.model import Model
+from gpuherd.contract.values import OneOf
+
+
+class WholeOffer(Model):
+    """An offer as it would be rented: CPUs and memory are of the whole instance."""
+
+    product_id: str
+    product_name: str
+    region: str
+    hourly_price: Decimal | None  # of the whole instance
+    gpu_hourly_price: Decimal | None  # of one GPU
+    available: bool
+    stock: str | None  # in the cloud's own word
+    cpu: int
+    memory: int  # GB
+    min_rootfs_size: int  # GB
+    max_rootfs_size: int  # GB
+
+
+class Rank(Model):
+    """The place in an order."""
+
+    rank: int  # from 1, best first
+
+
+# The fields of the last base come first.
+class PlannedOffer(WholeOffer, Rank, needs=("rank", "product_id", "product_name", "region")):
+    """An offer that would be tried."""
+
+
+class RefusedOffer(WholeOffer, needs=("product_id", "region")):
+    """An offer that would not be tried, and why."""
+
+    reason: str
+
+
+class PlanReason(Model, needs=("code",)):
+    """Why nothing would be rented now."""
+
+    code: str
+    message: str
+    details: Mapping[str, Any]  # it depends on the code
+
+
+class EstimateBasis(Model, needs=("source",)):
+    """What an estimate is made from."""
+
+    source: Annotated[str, OneOf(("history", "first_guess"))]
+    rentals: int  # so many, of the last ones
+
+
+class Plan(Model, needs=("fits", "offers")):
+    """What a create would try, best first."""
+
+    fits: bool
+    reasons: tuple[PlanReason, ...]  # if it does not fit
+    warnings: tuple[str, ...]
+    product_name: str
+    template_id: str
+    template_name: str
+    template_found: bool
+    gpu_num: int
+    rootfs_size: int  # GB
+    billing_mode: BillingMode
+    max_hourly_price: Decimal | None
+    optimize: Optimize
+    regions: tuple[str, ...]
+    wait_for_capacity: CapacityWait | None
+    best_hourly_price: Decimal | None  # of the whole instance
+    estimated_ready_in_seconds: float
+    estimate_basis: EstimateBasis
+    offers: tuple[PlannedOffer, ...]
+    refused: tuple[RefusedOffer, ...]
+
+    @property
+    def best(self) -> PlannedOffer | None:
+        """The offer that would be tried first."""
+        return self.offers[0] if self.offers else None

@@ -1,0 +1,174 @@
+"""Webhooks: who gets them, what became of each, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from gpuherd.contract.instance import InstanceRecord
+from gpuherd.contract.model import Model, hidden
+from gpuherd.contract.orphan import OrphanNotice, Verdict
+from gpuherd.contract.values import LeftOutIfNone, OneOf
+
+# An orphan that no instance has is told in this one too, with other data.
+ORPHAN_DETECTED = "instance.orphan_detected"
+INSTANCE_EVENT_TYPES = (
+    *("instance.created", "instance.starting", "instance.running", "instance.health_checking"),
+    *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
+    *("instance.deleted", "instance.reclaim_notice", ORPHAN_DETECTED),
+)
+TEST = "webhook.test"
+EventType = Annotated[str, OneOf((*INSTANCE_EVENT_TYPES, TEST))]
+DeliveryState = Annotated[str, OneOf(("pending", "delivered", "dead"))]
+
+
+class WebhookEndpoint(Model, needs=("id",)):
+    """A receiver that hears of everything, or of some types."""
+
+    id: str
+    url: str  # without the values of its query
+    label: str | None
+    events: tuple[EventType, ...] | None  # None: all
+    enabled: bool
+    disabled_at: datetime | None
+    disabled_reason: str | None
+    secret_generation: int
+    secret_known: bool  # whether this server can sign with its secret
+    rotated_at: datetime | None
+    previous_secret_signs_until: datetime | None
+    created_at: datetime
+
+
+class WebhookEndpointWithSecret(WebhookEndpoint):
+    """An endpoint with a new secret."""
+
+    secret: str = hidden()  # for the receiver; it is in this reply and in no other
+
+
+class WebhookEndpoints(Model):
+    """All endpoints, oldest first."""
+
+    endpoints: tuple[WebhookEndpoint, ...]
+    total: int
+
+
+class WebhookEndpointRemoved(Model):
+    """An endpoint that is no more."""
+
+    id: str
+    removed: bool
+
+
+class DeliverySummary(Model, needs=("id", "type", "state")):
+    """One event on its way to one receiver."""
+
+    id: str  # the `webhook-id` of the request
+    type: EventType
+    instance_id: str | None  # None where it concerns the account as a whole
+    endpoint_id: str | None  # None: the URL that the instance brought along
+    sequence: int
+    url: str  # without the values of its query
+    state: DeliveryState  # dead: given up, sent again only by hand
+    tries: int
+    replays: int  # how often somebody asked for it again
+    last_status: int | None  # what the receiver answered
+    last_error: str | None
+    created_at: datetime
+    last_tried_at: datetime | None
+    next_try_at: datetime | None
+    delivered_at: datetime | None
+
+
+class DeliveryTry(Model):
+    """One try to deliver."""
+
+    at: datetime
+    status: int | None  # what the receiver answered
+    outcome: str  # `ok`, or the kind of failure
+    duration_ms: float
+
+
+class Delivery(DeliverySummary):
+    """One event on its way to one receiver, with its latest tries and what it says."""
+
+    log: tuple[DeliveryTry, ...]
+    payload: Mapping[str, Any] = hidden()  # the body, without the values of queries of URLs
+
+
+class DeliveryPage(Model):
+    """One page of deliveries, newest first."""
+
+    deliveries: tuple[DeliverySummary, ...]
+    total: int  # on all pages
+    next_cursor: str | None  # of the next page; None on the last
+
+
+class ReplayedDeliveries(Model):
+    """How many deliveries are sent again."""
+
+    count: int
+
+
+class WebhookTest(Model, needs=("id", "accepted")):
+    """How a test went."""
+
+    id: str
+    url: str  # without the values of its query
+    accepted: bool
+    status: int | None  # what the receiver answered
+    outcome: str  # `ok`, or the kind of failure
+    error: str | None
+    duration_ms: float
+
+
+class InstanceEventData(InstanceRecord):
+    """The instance as it was when the event happened."""
+
+    orphan: LeftOutIfNone[OrphanNotice] = None  # of `instance.orphan_detected`
+    sequence: int  # drop what has a lower one than what you have seen of this instance
+
+
+class AccountEventData(Model):
+    """A machine that no instance has."""
+
+    instance_id: None
+    reason: str
+    cloud_instance_id: str
+    verdict: Verdict
+    hourly_price: Decimal | None
+    product_name: str | None
+    region: str | None
+    sequence: int  # counts the events of the account
+
+
+class TestEventData(Model):
+    """Nothing happened."""
+
+    endpoint_id: str | None
+    message: str
+
+
+class InstanceEventBody(Model):
+    """The body of a webhook about an instance."""
+
+    type: Annotated[str, OneOf(INSTANCE_EVENT_TYPES)]
+    timestamp: datetime  # when it happened
+    data: InstanceEventData
+
+
+class AccountEventBody(Model):
+    """The body of a webhook about the account as a whole."""
+
+    type: Annotated[str, OneOf((ORPHAN_DETECTED,))]
+    timestamp: datetime  # when it happened
+    data: AccountEventData
+
+
+class TestEventBody(Model):
+    """The body of a test."""
+
+    type: Annotated[str, OneOf((TEST,))]
+    timestamp: datetime
+    data: TestEventData
