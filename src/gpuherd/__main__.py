@@ -21,7 +21,9 @@ import typer
 
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.data_dir import CannotStart
-from gpuherd.clock import SystemClock
+from gpuherd.client.address import Address
+from gpuherd.client.clock import SystemClock
+from gpuherd.client.errors import BadConfiguration
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.config import Configuration, config_command
@@ -35,9 +37,7 @@ from gpuherd.entrypoints.cli.commands.database import (
     migrate_command,
 )
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult, doctor_command
-from gpuherd.entrypoints.cli.runtime.connection import Connection
-from gpuherd.entrypoints.cli.runtime.problems import BadConfiguration
-from gpuherd.ops.connection import connection_of
+from gpuherd.ops.connection import server_address
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 
 EX_CONFIG = 78
@@ -131,9 +131,9 @@ def copy_database(
     return copying.copy_database(_settings(), source, target, SystemClock(), progress)
 
 
-def connect() -> Connection:
+def connect() -> Address:
     """Return how the CLI reaches its server: as configured, else the one of this user on this machine."""
-    return connection_of(_settings())
+    return server_address(_settings())
 
 
 def examine_all() -> Sequence[CheckResult]:

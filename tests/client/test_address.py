@@ -75,14 +75,14 @@ def test_a_path_before_ours_is_kept() -> None:
     ],
 )
 def test_an_address_that_makes_no_sense_is_refused_without_quoting_it(url: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(BadConfiguration, match="GPUHERD_URL") as caught:
         find_server(url, "k", {})
     assert "canary" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["two words", "a\r\nX-Evil: canary", "schlüssel"])
 def test_a_key_that_no_header_can_hold_is_refused_without_quoting_it(key: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(BadConfiguration, match="GPUHERD_API_KEY") as caught:
         find_server("http://x", key, {})
     assert key not in str(caught.value)
 

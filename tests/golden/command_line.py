@@ -24,7 +24,8 @@ from starlette.types import ASGIApp
 from typer import rich_utils
 
 from gpuherd.__main__ import application
-from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.client.address import address_of
+from gpuherd.entrypoints.cli.render import progress
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 from tests.entrypoints.http.conftest import KEY
 from tests.golden.recording import Recording, with_placeholders
@@ -36,7 +37,7 @@ COLUMNS = 100
 STREAM_SPAN = timedelta(seconds=40)
 STEP = timedelta(seconds=1)
 # Pictures that move by themselves would show how fast this machine is; here they are redrawn with news only.
-REDRAW_S = 0.25
+REFRESH_S = 3600.0
 STREAM = "/api/events"
 REQUEST_ID = ("X-Request-Id", "request-of-the-cli")
 ESCAPE = re.compile(r"\x1b\[\??[0-9;]*[A-Za-z]|.", re.DOTALL)
@@ -97,8 +98,9 @@ class WorldClock:
         return self._herd.clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        if 0 < seconds <= REDRAW_S:
-            await asyncio.get_running_loop().create_future()
+        raise AssertionError("a command does nothing meanwhile: it pauses")
+
+    def pause(self, seconds: float) -> None:
         if self._sleeps_left is not None:
             self._sleeps_left -= 1
             if self._sleeps_left < 0:
@@ -106,7 +108,7 @@ class WorldClock:
                 raise KeyboardInterrupt
         if seconds > 0:
             passing = self._herd.run_for(timedelta(seconds=seconds))
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(passing, self._loop))
+            asyncio.run_coroutine_threadsafe(passing, self._loop).result()
 
 
 class Stream(io.TextIOWrapper):
@@ -147,7 +149,7 @@ class CommandLine:
         """Return what came on stdout. With `terminal` it is written as for people, else as for programs."""
         self._runs += 1
         clock = WorldClock(self._herd, interrupted_after)
-        around = CliContext(lambda: Connection(url or self.url, key), clock, random.Random(self._runs))
+        around = CliContext(lambda: address_of(url or self.url, key), clock, random.Random(self._runs))
         streams = (
             Stream(is_terminal=terminal, typed=typed),
             Stream(is_terminal=terminal),
@@ -213,6 +215,7 @@ def _process(streams: tuple[Stream, Stream, Stream], env: dict[str, str]) -> Ite
             mock.patch.multiple(sys, stdin=stdin, stdout=out, stderr=err),
             # Typer has looked at the environment when it was loaded.
             mock.patch.multiple(rich_utils, FORCE_TERMINAL=None, MAX_WIDTH=None),
+            mock.patch.object(progress, "REFRESH_S", REFRESH_S),
         ):
             time.tzset()
             yield

@@ -106,7 +106,8 @@ class Gpuherd(AccountMethods, SyncResource):
         clock = clock or SystemClock()
         address = url if isinstance(url, Address) else find_server(url, key)
         self.url = address.url
-        self._transport = transport or HttpTransport(address, clock, user_agent)
+        # Sockets know real time only, whatever the clock says.
+        self._transport = transport or HttpTransport(address, SystemClock(), user_agent)
         retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
         caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s, retries)
         executor = _Executor(self._transport, clock)

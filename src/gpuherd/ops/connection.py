@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gpuherd.bootstrap.data_dir import stored_admin_key
-from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.client.address import Address, address_of
 from gpuherd.settings import Settings
 
 
-def connection_of(settings: Settings) -> Connection:
+def server_address(settings: Settings) -> Address:
     """Return where the server is, and the key that opens it, if one is known."""
     key = settings.api_key or settings.admin_key
     if key is None and settings.url is None:
         key = stored_admin_key(settings.data_dir)
-    return Connection(settings.server_url, None if key is None else key.reveal())
+    return address_of(settings.server_url, key)

@@ -7,9 +7,9 @@ import random
 import sys
 import termios
 
-from gpuherd.clock import SystemClock
+from gpuherd.client.address import address_of
+from gpuherd.client.clock import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 
 
 def nothing() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     url, *argv = sys.argv[1:]
     app = build_app(
-        connect=lambda: Connection(url, "key-of-sixteen-or-more"),
+        connect=lambda: address_of(url, "key-of-sixteen-or-more"),
         clock=SystemClock(),
         chance=random.SystemRandom(),
         serve=nothing,

@@ -12,16 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import typer
 from aiohttp import web
 from typer import testing
 from typer.testing import CliRunner, Result
 
-from gpuherd.clock import Clock
+from gpuherd.client import Instance
+from gpuherd.client.address import Address, address_of
+from gpuherd.client.clock import Clock
+from gpuherd.client.waiting import Until, outcome_of
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -74,6 +76,11 @@ def details(status: str = "creating", **more: Any) -> dict[str, Any]:
         "usable": status == "ready",
     }
     return base | more
+
+
+def accepted(**more: Any) -> dict[str, Any]:
+    """The short answer to a create."""
+    return {"id": "inst_1", "instanceId": "inst_1", "name": "train-1", "status": "creating", **more}
 
 
 def operation(kind: str, state: str, *phases: str, **more: Any) -> dict[str, Any]:
@@ -162,8 +169,17 @@ class FakeApi:
             assert request.transport is not None
             request.transport.close()
         raw = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-        headers = {"Content-Type": "application/json", **answer.headers}
+        headers = {"Content-Type": "application/json", **_wait_headers(seen, answer), **answer.headers}
         return web.Response(body=raw, status=answer.status, headers=headers)
+
+
+def _wait_headers(seen: SeenRequest, answer: Answer) -> dict[str, str]:
+    """What the server says of a long poll that has ended without what was waited for."""
+    until = dict(seen.query).get("wait")
+    if until is None or answer.status != 200 or not isinstance(answer.body, dict):
+        return {}
+    is_over = outcome_of(Instance.of(answer.body), cast(Until, until)) is not None
+    return {} if is_over else {"X-Wait-Timed-Out": "true"}
 
 
 def _free_port() -> int:
@@ -188,18 +204,20 @@ class InstantClock:
     def monotonic(self) -> float:
         return 1000.0 + self.passed_s
 
-    async def sleep(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.passed_s += seconds
         self.at_sleep.pop(len(self.slept), lambda: None)()
-        await asyncio.sleep(0)
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("a command does nothing meanwhile: it pauses")
 
 
 def nothing() -> None:
     """Stand in for a command that bootstrap provides."""
 
 
-def app_for(connect: Callable[[], Connection], clock: Clock) -> typer.Typer:
+def app_for(connect: Callable[[], Address], clock: Clock) -> typer.Typer:
     return build_app(
         connect=connect,
         clock=clock,
@@ -217,7 +235,7 @@ testing._get_command = cache(testing._get_command)  # type: ignore[attr-defined]
 @cache
 def shared_app() -> typer.Typer:
     """Return an application for everybody who brings surroundings of his own."""
-    return app_for(lambda: Connection("http://nowhere"), InstantClock())
+    return app_for(lambda: address_of("http://nowhere", None), InstantClock())
 
 
 @dataclass
@@ -229,7 +247,7 @@ class Cli:
     key: str | None = KEY
 
     def __call__(self, *argv: str) -> Result:
-        cli_context = CliContext(lambda: Connection(self.api.url, self.key), self.clock, random.Random(7))
+        cli_context = CliContext(lambda: address_of(self.api.url, self.key), self.clock, random.Random(7))
         return CliRunner().invoke(
             shared_app(), list(argv), catch_exceptions=False, prog_name="gpuherd", obj=cli_context
         )

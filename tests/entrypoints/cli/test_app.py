@@ -10,8 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from gpuherd import __version__
+from gpuherd.client.address import Address
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from gpuherd.entrypoints.cli.runtime.exit_codes import MEANINGS, ExitCode
 from tests.entrypoints.cli.support import Cli, InstantClock, nothing
 
@@ -46,7 +46,7 @@ def test_commands_that_were_handed_in_get_their_own_options_and_no_connection() 
         """Serve."""
         served.append(port)
 
-    def connect() -> Connection:
+    def connect() -> Address:
         raise AssertionError("serving needs no server")
 
     app = build_app(

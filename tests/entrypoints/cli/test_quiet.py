@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from gpuherd.client.address import address_of
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.database import BackupMade, backup_commands
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from tests.entrypoints.cli.support import Cli, FakeApi, InstantClock, app_for, nothing
 
 SERVERS = {"serve", "simulator", "demo"}
@@ -41,8 +41,8 @@ def test_quiet_gives_the_one_word_that_a_script_needs(
 @pytest.mark.parametrize(
     ("argv", "answer", "exit_code"),
     [
-        (("webhooks", "test", "https://example.com"), {"accepted": True}, 0),
-        (("webhooks", "test", "https://example.com"), {"accepted": False}, 1),
+        (("webhooks", "test", "https://example.com"), {"id": "msg_1", "accepted": True}, 0),
+        (("webhooks", "test", "https://example.com"), {"id": "msg_1", "accepted": False}, 1),
         (("audit", "verify"), {"entries": []}, 0),
         (("audit", "verify"), {"entries": [{"n": 2}]}, 1),
     ],
@@ -63,7 +63,7 @@ def test_a_quiet_doctor_and_a_quiet_backup_say_nothing() -> None:
         raise AssertionError("nobody asked for it")
 
     app = build_app(
-        connect=lambda: Connection("http://127.0.0.1:1"),
+        connect=lambda: address_of("http://127.0.0.1:1", None),
         clock=InstantClock(),
         chance=random.Random(1),
         serve=nothing,
@@ -88,7 +88,7 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_command_that_answers_can_do_so_in_json() -> None:
-    app = app_for(lambda: Connection("http://127.0.0.1:1"), InstantClock())
+    app = app_for(lambda: address_of("http://127.0.0.1:1", None), InstantClock())
     for name, command in commands(typer.main.get_command(app)):
         words = {word for parameter in command.params for word in parameter.opts}
         assert ("--json" in words) == (name not in SERVERS), name

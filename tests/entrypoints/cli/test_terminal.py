@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tests.entrypoints.cli.support import DROPPED, Answer, FakeApi, SeenRequest, details, problem
+from tests.entrypoints.cli.support import DROPPED, Answer, FakeApi, SeenRequest, accepted, details, problem
 from tests.entrypoints.cli.terminal import RICH, Terminal, terminal
 
 pytestmark = pytest.mark.processes
@@ -30,7 +30,7 @@ def live(status: str = "creating", **more: Any) -> dict[str, Any]:
     return details(status, **(times | more))
 
 
-ACCEPTED = Answer({"instanceId": "inst_1", "status": "creating"}, 201)
+ACCEPTED = Answer(accepted(), 201)
 
 
 @pytest.fixture
@@ -301,10 +301,10 @@ def test_the_pages_of_an_instance_a_job_and_the_statistics(api: FakeApi) -> None
         assert screen.end() == 0
     assert "payload" in screen.text
     assert_tame(screen)
-    api.script({"pending": 4, "byType": {"send_webhook": 3, "sync": {"pending": 1, "failed": 0}}})
+    api.script({"pending": 4, "total": 4, "byType": {"send_webhook": 3, "monitor_startup": 1}})
     with terminal(api.url, "jobs", "stats") as screen:
         assert screen.end() == 0
-    for words in ("pending       4", "send_webhook  3", "sync          1 pending"):
+    for words in ("pending          4", "send_webhook     3", "monitor_startup  1"):
         assert words in screen.text
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from gpuherd.client.clock import SystemClock
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import Offer
@@ -39,7 +40,7 @@ from gpuherd.entrypoints.web.views.wish_form import (
 )
 from gpuherd.usecases.overview import SystemStatus
 from tests.support.builders import a_running_instance, an_instance
-from tests.support.fake_clock import START, FakeClock
+from tests.support.fake_clock import START
 
 
 def seconds(n: float) -> timedelta:
@@ -400,7 +401,7 @@ def command_line() -> Any:
 
     app = build_app(
         connect=lambda: pytest.fail("nobody is asked"),
-        clock=FakeClock(),
+        clock=SystemClock(),
         chance=random.Random(1),
         serve=nothing,
         simulator=nothing,

@@ -40,15 +40,15 @@ class ApiKey(ApiModel):
 class AuditEntry(ApiModel):
     """Who did what. `hash` is made of all the others and of the hash before."""
 
-    n: int
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    before: str
-    after: str
-    request_id: str
-    hash: str
+    n: int | None = None
+    at: datetime | None = None
+    actor: str = ""
+    action: str = ""
+    target: str = ""
+    before: str = ""
+    after: str = ""
+    request_id: str = ""
+    hash: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,13 @@ class WebhookEndpoint(ApiModel):
     rotated_at: datetime | None = None
     previous_secret_signs_until: datetime | None = None
     created_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookEndpointRemoved(ApiModel):
+    """That an endpoint is gone."""
+
+    id: str
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class Product(ApiModel):
     billing_mode: str | None = None
     available: bool = False
     gpu_hourly_price: Decimal | None = None
+    cpu_per_gpu: int | None = None
+    memory_per_gpu: int | None = None
     regions: tuple[Offer, ...] = ()
 
 
@@ -123,6 +125,7 @@ class Orphan(ApiModel):
     product_name: str | None = None
     region: str | None = None
     gpu_num: int | None = None
+    billing_mode: str | None = None
     hourly_price: Decimal | None = None
     cost_so_far: Decimal | None = None
     age_s: int | None = field(default=None, metadata={"key": "ageSeconds"})

@@ -18,6 +18,7 @@ class Failure(ApiModel):
     code: str
     message: str = ""
     at: datetime | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +40,24 @@ class ConnectionDetails(ApiModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndpointHealth(ApiModel):
+    """The last look at one endpoint."""
+
+    port: int
+    endpoint: str | None = None
+    status: str = ""
+    category: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class HealthReport(ApiModel):
-    """What the health check has found so far; the endpoints are in `raw`."""
+    """What the health check has found so far."""
 
     status: str
     started_at: datetime | None = None
     completed_at: datetime | None = None
+    endpoints: tuple[EndpointHealth, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +189,7 @@ class Job(ApiModel):
     completed_at: datetime | None = None
     next_retry_at: datetime | None = None
     error: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +214,7 @@ class LiveEvent(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventHistory(ApiModel):
+class EventPage(ApiModel):
     """Events that have happened; `last_event_id` is where to go on from."""
 
     events: tuple[LiveEvent, ...]

@@ -70,6 +70,7 @@ class Plan(ApiModel):
     best_hourly_price: Decimal | None = None
     estimated_ready_in_seconds: float | None = None
     estimate_basis: EstimateBasis | None = None
+    wait_for_capacity: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def best(self) -> PlannedOffer | None:

@@ -77,6 +77,7 @@ class Why(ApiModel):
     status: str
     story: tuple[Sentence, ...]
     usable: bool = False
+    status_reason: str | None = None
     waits: Waiting | None = None
     advice: str | None = None
     last_error: Failure | None = None

@@ -16,6 +16,7 @@ from gpuherd.client.models.access import (
     NewKey,
     NewSecret,
     WebhookEndpoint,
+    WebhookEndpointRemoved,
     WebhookTest,
 )
 from gpuherd.client.paging import Items, PageReader, items_of
@@ -109,9 +110,9 @@ class EndpointMethods(Resource):
         return WebhookEndpoint.of((yield from self._caller.change("POST", path)))
 
     @api_method
-    def remove(self, endpoint: str | WebhookEndpoint) -> Effects[None]:
+    def remove(self, endpoint: str | WebhookEndpoint) -> Effects[WebhookEndpointRemoved]:
         """Remove it; what is still on its way there becomes a dead letter."""
-        yield from self._caller.change("DELETE", _endpoint(endpoint))
+        return WebhookEndpointRemoved.of((yield from self._caller.change("DELETE", _endpoint(endpoint))))
 
 
 class DeliveryMethods(Resource):

@@ -18,7 +18,7 @@ from gpuherd.client.models.account import (
     Sync,
     Template,
 )
-from gpuherd.client.models.instance import EventHistory, Instance
+from gpuherd.client.models.instance import EventPage, Instance
 from gpuherd.client.models.plan import Plan
 from gpuherd.client.paging import Items, items_of
 from gpuherd.client.wire import Request, get, path_segment
@@ -114,11 +114,11 @@ class AccountMethods(Resource):
         type: str | None = None,
         since: int | None = None,
         limit: int = PAGE,
-    ) -> Effects[EventHistory]:
+    ) -> Effects[EventPage]:
         """Return the latest events, newest first; with `since`, those after that event, oldest first."""
         wanted = _wanted(instance, type)
         question = get(HISTORY, instance=wanted.instance, type=wanted.type, limit=limit, lastEventId=since)
-        return EventHistory.of((yield from self._caller.call(question)))
+        return EventPage.of((yield from self._caller.call(question)))
 
     @api_method
     def health(self) -> Effects[Health]:

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from gpuherd import __version__
-from gpuherd.clock import Clock, Random
+from gpuherd.client.address import Address
+from gpuherd.client.clock import Clock
+from gpuherd.clock import Random
 from gpuherd.entrypoints.cli.commands import (
     catalogue,
     events,
@@ -25,7 +27,6 @@ from gpuherd.entrypoints.cli.commands.orphans import build_orphans
 from gpuherd.entrypoints.cli.commands.webhooks import build_webhooks
 from gpuherd.entrypoints.cli.runtime import exit_codes
 from gpuherd.entrypoints.cli.runtime.command_group import GpuherdGroup
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from gpuherd.entrypoints.cli.runtime.session import CliContext
 
 Command = Callable[..., None]
@@ -57,7 +58,7 @@ Tables on a terminal, JSON when piped or with --json; errors then are JSON on st
 
 def build_app(
     *,
-    connect: Callable[[], Connection],
+    connect: Callable[[], Address],
     clock: Clock,
     chance: Random,
     serve: Command,

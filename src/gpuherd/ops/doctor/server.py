@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from gpuherd import __version__
 from gpuherd.bootstrap.data_dir import CannotStart
+from gpuherd.client import BadConfiguration
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult
-from gpuherd.entrypoints.cli.runtime.problems import BadConfiguration
-from gpuherd.ops.connection import connection_of
+from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock
 from gpuherd.server.serve import LOOPBACK_HOSTS
@@ -53,11 +53,10 @@ async def check_server(settings: Settings, clock: Clock) -> list[CheckResult]:
 
 def _key(settings: Settings) -> Secret | None:
     try:
-        key = connection_of(settings).api_key
+        return server_address(settings).key
     except (BadConfiguration, CannotStart):
         # The checks of settings and files say what is wrong with it.
         return None
-    return None if key is None else Secret(key)
 
 
 async def _query_server(url: str, key: Secret | None, clock: Clock) -> ServerAnswers:

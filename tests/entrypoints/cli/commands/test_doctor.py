@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner, Result
 
+from gpuherd.client.address import Address
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command, exit_code_of
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from tests.entrypoints.cli.support import InstantClock, nothing
 
 WELL = CheckResult("port", Severity.OK, "it is free", facts={"port": 1})
@@ -21,7 +21,7 @@ BAD_SETTING = CheckResult("settings", Severity.PROBLEM, "PORT: no number", "corr
 
 
 def doctor(findings: Sequence[CheckResult], *options: str) -> Result:
-    def connect() -> Connection:
+    def connect() -> Address:
         raise AssertionError("the doctor finds its own way")
 
     app = build_app(

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuherd.clock import SystemClock
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.config import Configuration, Setting, config_command
-from gpuherd.entrypoints.cli.runtime.connection import Connection
+from gpuherd.client.address import address_of
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command
 
 def nothing(): pass
@@ -30,7 +30,7 @@ settings = [
 ]
 found = Configuration(Path("/x/gpuherd.toml"), False, settings)
 build_app(
-    connect=lambda: Connection("http://127.0.0.1:1"), clock=SystemClock(), chance=random.Random(1),
+    connect=lambda: address_of("http://127.0.0.1:1", None), clock=SystemClock(), chance=random.Random(1),
     serve=nothing, simulator=nothing, demo=nothing,
     more={**doctor_command(lambda: findings), **config_command(lambda: found)},
 )(args=sys.argv[1:], prog_name="gpuherd")

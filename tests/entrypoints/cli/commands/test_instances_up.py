@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, details, problem
+from tests.entrypoints.cli.support import DROPPED, Answer, Cli, FakeApi, accepted, details, problem
 
 UP = ("up", "--gpu", "4090", "--template", "t1", "--name", "train-1")
-ACCEPTED = Answer({"instanceId": "inst_1", "status": "creating"}, 201)
+ACCEPTED = Answer(accepted(), 201)
 READY = details("ready", cloudInstanceId="c1")
 
 
@@ -41,7 +41,7 @@ def test_every_option_reaches_the_server_in_its_own_words(cli: Cli, api: FakeApi
         "gpuNum": 2,
         "rootfsSize": 80,
         "regions": ["CN-HK-01", "AS-SGP-02"],
-        "maxHourlyPrice": 0.4,
+        "maxHourlyPrice": "0.40",
         "billingMode": "onDemand",
         "optimize": "price",
         "labels": {"team": "vision", "note": "a=b"},

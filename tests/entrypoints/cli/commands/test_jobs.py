@@ -27,12 +27,12 @@ def test_the_list_is_what_the_api_says(cli: Cli, api: FakeApi) -> None:
 def test_filters_reach_the_server(cli: Cli, api: FakeApi) -> None:
     api.script({"jobs": [], "total": 0})
     cli("jobs", "--type", "send_webhook", "--status", "failed", "--instance", WHOLE_ID)
-    assert api.seen[0].query == [
-        ("limit", "50"),
-        ("type", "send_webhook"),
-        ("status", "FAILED"),
-        ("instanceId", WHOLE_ID),
-    ]
+    assert dict(api.seen[0].query) == {
+        "limit": "50",
+        "type": "send_webhook",
+        "status": "FAILED",
+        "instanceId": WHOLE_ID,
+    }
 
 
 def test_an_instance_may_be_given_by_name(cli: Cli, api: FakeApi) -> None:

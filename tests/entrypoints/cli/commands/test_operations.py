@@ -167,7 +167,9 @@ def test_an_order_that_somebody_overrules_fails_the_command(cli: Cli, api: FakeA
 
 def test_a_restart_of_the_server_is_waited_out(cli: Cli, api: FakeApi) -> None:
     done = operation("stop", "succeeded", "requested", "exited")
-    api.script(READY, accepted("stopping"), DROPPED, EXITED, problem(503, "STORE_UNAVAILABLE"), EXITED, done)
+    api.script(
+        READY, accepted("stopping"), DROPPED, EXITED, problem(503, "STORE_UNAVAILABLE"), EXITED, done, EXITED
+    )
     assert cli("stop", "train-1", "--wait").exit_code == 0
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpuherd.client import Orphan
 from gpuherd.entrypoints.cli.commands.orphans import _orphan_table
-from gpuherd.entrypoints.cli.render.details import Details
 from tests.entrypoints.cli.support import Cli, FakeApi, details, problem
 
 
@@ -100,7 +100,7 @@ def test_a_refusal_has_its_exit_code(cli: Cli, api: FakeApi) -> None:
 
 
 def test_a_strangers_name_cannot_command_the_terminal() -> None:
-    rows = [Details(orphan(name="\x1b[2Jevil\u202e"))]
+    rows = [Orphan.of(orphan(name="\x1b[2Jevil\u202e"))]
     drawn = _orphan_table(rows, 200)
     cells = [str(cell) for column in drawn.columns for cell in column.cells]
     assert any("evil" in cell for cell in cells)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, problem
+from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, accepted, problem
 from tests.entrypoints.cli.terminal import terminal
 from tests.entrypoints.cli.test_terminal import EVIL, SEEN, assert_tame, live
 
@@ -22,7 +22,7 @@ NOTHING = {
 
 def offer(rank: int, region: str, price: str, **more: Any) -> dict[str, Any]:
     base = {"productName": "RTX 4090 24GB", "available": True, "stock": "high", "cpu": 16, "memory": 96}
-    return {"rank": rank, "region": region, "hourlyPrice": price, **base, **more}
+    return {"rank": rank, "productId": "p1", "region": region, "hourlyPrice": price, **base, **more}
 
 
 def a_plan(**more: Any) -> dict[str, Any]:
@@ -37,7 +37,13 @@ def a_plan(**more: Any) -> dict[str, Any]:
         "estimateBasis": {"source": "history", "rentals": 7},
         "offers": [offer(1, "CN-HK-01", "0.35"), offer(2, "AS-SGP-02", "0.4")],
         "refused": [
-            {"productName": "RTX 4090 24GB", "region": "US-01", "hourlyPrice": "9", "reason": "too dear"}
+            {
+                "productId": "p1",
+                "productName": "RTX 4090 24GB",
+                "region": "US-01",
+                "hourlyPrice": "9",
+                "reason": "too dear",
+            }
         ],
         **more,
     }
@@ -51,7 +57,7 @@ def scripted(plan: Answer | dict[str, Any]) -> Any:
         if seen.path == "/api/plans":
             return plan if isinstance(plan, Answer) else Answer(plan)
         if seen.method == "POST":
-            return Answer({"instanceId": "inst_1", "status": "creating"}, 201)
+            return Answer(accepted(), 201)
         return Answer(live("ready"))
 
     return answer
@@ -73,7 +79,7 @@ def test_a_plan_is_asked_for_with_what_was_said_and_no_name(cli: Cli, api: FakeA
         "templateId": "t1",
         "gpuNum": 2,
         "regions": ["CN-HK-01"],
-        "maxHourlyPrice": 0.5,
+        "maxHourlyPrice": "0.5",
     }
 
 

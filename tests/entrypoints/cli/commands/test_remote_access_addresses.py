@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuherd.client import Instance
 from gpuherd.entrypoints.cli.commands.remote_access import (
     SshTarget,
     is_web_address,
@@ -13,7 +14,6 @@ from gpuherd.entrypoints.cli.commands.remote_access import (
     parse_ssh,
     ssh_target,
 )
-from gpuherd.entrypoints.cli.render.details import Details
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from tests.entrypoints.cli.support import details
 
@@ -97,13 +97,13 @@ def test_what_a_user_adds_comes_after_the_host() -> None:
 def test_what_is_not_ready_says_what_to_do(status: str, advice: str) -> None:
     for way in (ssh_target, lambda it: page_of(it, None)):
         with pytest.raises(CommandError) as refused:
-            way(Details(details(status)))
+            way(Instance.of(details(status)))
         report = refused.value.report
         assert (report.code, report.suggestion) == ("INSTANCE_NOT_READY", advice)
 
 
 def test_ssh_works_while_the_health_check_goes_on_and_a_browser_waits() -> None:
-    checking = Details(details("health_checking", connectionDetails={"ssh": "ssh root@host"}))
+    checking = Instance.of(details("health_checking", connectionDetails={"ssh": "ssh root@host"}))
     assert ssh_target(checking).host == "host"
     with pytest.raises(CommandError):
         page_of(checking, None)
@@ -112,20 +112,20 @@ def test_ssh_works_while_the_health_check_goes_on_and_a_browser_waits() -> None:
 def test_no_ssh_and_an_odd_one_are_told_apart() -> None:
     for words, code in ((None, "NO_WAY_IN"), ("ssh -x root@h", "ODD_SSH_COMMAND")):
         with pytest.raises(CommandError) as refused:
-            ssh_target(Details(details("ready", connectionDetails={"ssh": words})))
+            ssh_target(Instance.of(details("ready", connectionDetails={"ssh": words})))
         assert refused.value.report.code == code
 
 
 def test_jupyter_goes_first_then_the_only_page() -> None:
     ready = details("ready", portMappings=[TCP, HTTP])
-    assert page_of(Details(ready), None) == HTTP["endpoint"]
+    assert page_of(Instance.of(ready), None) == HTTP["endpoint"]
     jupyter = {"jupyter": "https://jupyter.example/?token=x"}
-    assert page_of(Details(ready | {"connectionDetails": jupyter}), None) == jupyter["jupyter"]
+    assert page_of(Instance.of(ready | {"connectionDetails": jupyter}), None) == jupyter["jupyter"]
 
 
 def test_of_several_pages_one_must_be_chosen() -> None:
     other = {"port": 80, "endpoint": "https://x-80.cluster.example", "type": "http"}
-    both = Details(details("ready", portMappings=[HTTP, other]))
+    both = Instance.of(details("ready", portMappings=[HTTP, other]))
     with pytest.raises(CommandError) as refused:
         page_of(both, None)
     assert refused.value.report.suggestion.endswith("gpuherd open train-1 --port 80")
@@ -137,7 +137,7 @@ def test_of_several_pages_one_must_be_chosen() -> None:
 @pytest.mark.parametrize("odd", [None, "x", [None, 1, {"port": "x", "endpoint": "http://x", "type": "http"}]])
 def test_odd_ports_are_no_pages(odd: object) -> None:
     with pytest.raises(CommandError) as refused:
-        page_of(Details(details("ready", portMappings=odd)), None)
+        page_of(Instance.of(details("ready", portMappings=odd)), None)
     assert refused.value.report.code == "NO_WAY_IN"
 
 
@@ -160,7 +160,7 @@ def test_odd_ports_are_no_pages(odd: object) -> None:
 def test_a_browser_is_not_sent_everywhere(address: str) -> None:
     assert not is_web_address(address)
     with pytest.raises(CommandError):
-        page_of(Details(details("ready", portMappings=[HTTP | {"endpoint": address}])), None)
+        page_of(Instance.of(details("ready", portMappings=[HTTP | {"endpoint": address}])), None)
 
 
 def test_a_plain_address_is_fine() -> None:

@@ -150,7 +150,7 @@ def test_tables_for_people(api: FakeApi) -> None:
     with terminal(api.url, "webhooks", "show", "msg_1") as screen:
         assert screen.end() == 0
     assert "tls" in screen.text and "12 ms" in screen.text
-    api.script({"accepted": False, "outcome": "dns", "error": "no such host", "durationMs": 3})
+    api.script({"id": "msg_2", "accepted": False, "outcome": "dns", "error": "no such host", "durationMs": 3})
     with terminal(api.url, "webhooks", "test", "ep_1") as screen:
         assert screen.end() == 1
     assert "not accepted (dns) in 3 ms: no such host" in screen.text

@@ -91,9 +91,8 @@ class TestOnATerminal:
 
     def test_what_has_ended_waits_for_nothing(self, api: FakeApi) -> None:
         now = datetime.now(UTC)
-        api.script(
-            record(now, status="failed", waits=None, statusReason="sold out", advice=None, health=None)
-        )
+        ended = record(now, status="failed", waits=None, statusReason="sold out", advice=None, health=None)
+        api.script(details("failed"), ended)
         with terminal(api.url, "why", "inst_1") as screen:
             assert screen.end() == 0
         text = "\n".join(screen.display)

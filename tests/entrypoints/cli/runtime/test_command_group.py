@@ -9,10 +9,10 @@ import pytest
 from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, problem
 
 PRODUCTS = [
-    {"productName": "H100", "available": True, "gpuHourlyPrice": "10.5"},
-    {"productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.40"},
-    {"productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.35"},
-    {"productName": "sold out", "available": False},
+    {"productId": "p1", "productName": "H100", "available": True, "gpuHourlyPrice": "10.5"},
+    {"productId": "p2", "productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.40"},
+    {"productId": "p3", "productName": "RTX 4090 24GB", "available": True, "gpuHourlyPrice": "0.35"},
+    {"productId": "p4", "productName": "sold out", "available": False},
 ]
 TEMPLATES = [{"id": "106", "name": "broken", "problem": "no image"}, {"id": "101", "name": "Py\x1b[31mTorch"}]
 

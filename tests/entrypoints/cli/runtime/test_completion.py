@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from gpuherd.client.address import address_of
 from gpuherd.entrypoints.cli.runtime.choices import Choice
 from gpuherd.entrypoints.cli.runtime.completion import shell_safe_choices
-from gpuherd.entrypoints.cli.runtime.connection import Connection
 from tests.entrypoints.cli.support import KEY, Answer, FakeApi, InstantClock, app_for, details, problem
 from tests.entrypoints.cli.terminal import DRIVER
 
@@ -32,7 +32,7 @@ def complete(api: FakeApi, words: str, shell: str = "bash") -> str:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_GPUHERD_COMPLETE": f"complete_{shell}",
     }
-    app = app_for(lambda: Connection(api.url, KEY), InstantClock())
+    app = app_for(lambda: address_of(api.url, KEY), InstantClock())
     done = CliRunner().invoke(app, [], env=how, prog_name="gpuherd", catch_exceptions=False)
     assert done.stderr == ""
     return done.stdout

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
 
-from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, first_broken_entry
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import AuditEntry, Gpuherd
+from gpuherd.domain.access import audit
 from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.render.times import parse_time
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
-from gpuherd.entrypoints.cli.runtime.listing import pages, tell
+from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
-
-BASE = "/api/audit"
-PAGE = "100"
 
 
 @dataclass(frozen=True)
@@ -53,17 +49,19 @@ def build_audit() -> typer.Typer:
 
 def list_entries(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most (a page, with --all).")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    limit: PageSize = 50,
+    everything: AllPages = False,
     as_json: JsonOption = False,
 ) -> None:
     """List who did what, newest first."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json)
 
-    async def work(api: ApiClient) -> None:
-        listing = await pages(api, BASE, "entries", [("limit", str(limit))], everything=everything)
+    def work(herd: Gpuherd) -> None:
+        page = page_of(herd.audit.list(page_size=limit), everything=everything)
         now, width = cli.clock.now(), output.out.width
-        tell(output, listing, lambda rows: _table(rows, now, width), "nothing was done yet")
+        print_page(
+            output, "entries", page, lambda rows: _table(rows, now, width), "nothing was done yet", _number
+        )
 
     run(cli, output, work)
 
@@ -75,8 +73,8 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
     """
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        verdict = await _walk(api)
+    def work(herd: Gpuherd) -> None:
+        verdict = _walk(herd)
         if output.silent:
             pass
         elif not output.for_people:
@@ -91,11 +89,12 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
     run(cli, output, work)
 
 
-async def _walk(api: ApiClient) -> ChainVerification:
-    count, last_hash = 0, NO_HASH
-    async for rows in _oldest_first(api):
-        entries = [_entry(row) for row in rows]
-        broken_at = first_broken_entry((it for it in entries if it is not None), count, last_hash)
+def _walk(herd: Gpuherd) -> ChainVerification:
+    count, last_hash = 0, audit.NO_HASH
+    # Page by page: the log may be longer than anybody wants to hold at once.
+    for page in herd.audit.list(order="asc").pages():
+        entries = [_entry(it) for it in page.entries]
+        broken_at = audit.first_broken_entry((it for it in entries if it is not None), count, last_hash)
         if broken_at is None and None in entries:
             # What cannot even be read was not written by us.
             broken_at = count + entries.index(None) + 1
@@ -106,35 +105,26 @@ async def _walk(api: ApiClient) -> ChainVerification:
     return ChainVerification(count, last_hash, None)
 
 
-async def _oldest_first(api: ApiClient) -> AsyncIterator[Sequence[Details]]:
-    """Give the log page by page; it may be longer than anybody wants to hold at once."""
-    cursor: str | None = None
-    while True:
-        at = [("cursor", cursor)] if cursor else []
-        listing = await pages(api, BASE, "entries", [("order", "asc"), ("limit", PAGE), *at])
-        yield [Details(row) for row in listing.rows]
-        if listing.next_cursor is None or listing.next_cursor == cursor:
-            return
-        cursor = listing.next_cursor
-
-
-def _entry(row: Details) -> AuditEntry | None:
-    n, at = row.raw.get("n"), parse_time(row.raw.get("at"))
-    if not isinstance(n, int) or at is None:
+def _entry(it: AuditEntry) -> audit.AuditEntry | None:
+    if it.n is None or it.at is None:
         return None
-    said = (row.text(name) for name in ("actor", "action", "target", "before", "after", "requestId"))
-    return AuditEntry(n, AuditRecord(at, *said), row.text("hash"))
+    said = (it.actor, it.action, it.target, it.before, it.after, it.request_id)
+    return audit.AuditEntry(it.n, audit.AuditRecord(it.at, *said), it.hash)
 
 
-def _table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("N", lambda e: e.text("n"), 5, right=True),
-        Column("AT", lambda e: when(e, "at", now), 2),
-        Column("ACTOR", lambda e: e.text("actor"), 1),
-        Column("ACTION", lambda e: e.text("action"), 0),
-        Column("TARGET", lambda e: e.text("target"), 3, shrinks_to=12),
-        Column("BEFORE", lambda e: e.text("before"), 7, shrinks_to=8),
-        Column("AFTER", lambda e: e.text("after"), 6, shrinks_to=12),
-        Column("REQUEST", lambda e: e.text("requestId"), 8),
+def _number(it: AuditEntry) -> str:
+    return "" if it.n is None else str(it.n)
+
+
+def _table(rows: Sequence[AuditEntry], now: datetime, width: int) -> Table:
+    columns: list[Column[AuditEntry]] = [
+        Column("N", _number, 5, right=True),
+        Column("AT", lambda it: when(it.at, now), 2),
+        Column("ACTOR", lambda it: it.actor, 1),
+        Column("ACTION", lambda it: it.action, 0),
+        Column("TARGET", lambda it: it.target, 3, shrinks_to=12),
+        Column("BEFORE", lambda it: it.before, 7, shrinks_to=8),
+        Column("AFTER", lambda it: it.after, 6, shrinks_to=12),
+        Column("REQUEST", lambda it: it.request_id, 8),
     ]
     return table(columns, rows, width)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.client import Gpuherd, Items, Product, Region, Template
+from gpuherd.client.models.account import Offer
+from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption
+from gpuherd.entrypoints.cli.render.plans import stock_of
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json, Query
 from gpuherd.entrypoints.cli.runtime.options import BILLING_MODES, Billing
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
-Rows = Sequence[Details]
+T = TypeVar("T")
 
 
 def offers(
@@ -30,112 +32,114 @@ def offers(
     quiet: QuietOption = False,
 ) -> None:
     """List what can be rented, where, and for how much; the cheapest region of each GPU first."""
-    query = [("productName", gpu)] if gpu is not None else []
-    query += [("billingMode", BILLING_MODES[billing].value)] if billing else []
+    mode = BILLING_MODES[billing] if billing else None
     nothing = "nothing is sold under this name" if gpu is not None else "nothing is sold now"
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    _list(context, output, "products", query, _offer_table, "productId", nothing)
+    _list(
+        context,
+        output,
+        lambda herd: herd.products(gpu, billing_mode=mode),
+        _offer_table,
+        lambda it: it.product_id,
+        nothing,
+    )
 
 
 def templates(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List what can run on an instance."""
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    _list(context, output, "templates", [], _template_table, "id", "there are no templates")
+    _list(
+        context,
+        output,
+        lambda herd: herd.templates(),
+        _template_table,
+        lambda it: it.id,
+        "there are no templates",
+    )
 
 
 def regions(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List where instances can run."""
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    _list(context, output, "regions", [], _region_table, "code", "there are no regions")
+    _list(
+        context,
+        output,
+        lambda herd: herd.regions(),
+        _region_table,
+        lambda it: it.code,
+        "there are no regions",
+    )
 
 
 def _list(
     context: typer.Context,
     output: Output,
-    what: str,
-    query: Query,
-    draw: Callable[[Rows, int], Table],
-    id_key: str,
+    fetch: Callable[[Gpuherd], Items[T]],
+    draw: Callable[[Sequence[T], int], Table],
+    id_of: Callable[[T], str],
     nothing: str,
 ) -> None:
-    async def work(api: ApiClient) -> None:
-        body = (await api.get(f"/api/{what}", query)).body
-        rows = _rows(body, what)
-        if output.mode is Mode.JSON:
-            output.json(body)
-        elif output.mode is Mode.IDS:
-            output.ids([row.text(id_key) for row in rows])
-        elif not rows:
-            output.note(nothing)
-        else:
-            output.show(draw(rows, output.out.width))
-
-    run(cli_context_of(context), output, work)
+    found = run(cli_context_of(context), output, fetch)
+    if output.mode is Mode.JSON:
+        output.json(found.raw)
+    elif output.mode is Mode.IDS:
+        output.ids([id_of(it) for it in found])
+    elif not found:
+        output.note(nothing)
+    else:
+        output.show(draw(found, output.out.width))
 
 
-def _rows(body: Json, key: str) -> list[Details]:
-    rows = body.get(key)
-    return [Details(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _offer_table(products: Rows, width: int) -> Table:
+def _offer_table(products: Sequence[Product], width: int) -> Table:
     # A line for each region: that is what one chooses from.
-    rows = [
-        Details({**product.raw, **region.raw})
-        for product in products
-        for region in _rows(dict(product.raw), "regions") or [Details({})]
-    ]
-    columns: list[Column[Details]] = [
-        Column("GPU", lambda o: o.text("productName"), 0, shrinks_to=14, style=_offer_style),
-        Column("REGION", lambda o: o.text("region"), 2),
-        Column("PRICE/GPU", lambda o: usd_an_hour(o.raw.get("gpuHourlyPrice")), 1, right=True),
+    rows = [(product, offer) for product in products for offer in product.regions or (None,)]
+    columns: list[Column[tuple[Product, Offer | None]]] = [
+        Column("GPU", lambda it: it[0].product_name, 0, shrinks_to=14, style=_offer_style),
+        Column("REGION", lambda it: it[1].region if it[1] else "", 2),
+        Column("PRICE/GPU", lambda it: usd_an_hour((it[1] or it[0]).gpu_hourly_price), 1, right=True),
         Column("STOCK", _stock, 3, style=_offer_style),
-        Column("CPU", lambda o: o.text("cpuPerGpu"), 5, right=True),
-        Column("MEMORY", lambda o: _gb(o.text("memoryPerGpu")), 4, right=True),
+        Column("CPU", lambda it: _number(it[0].cpu_per_gpu), 5, right=True),
+        Column("MEMORY", lambda it: _gb(it[0].memory_per_gpu), 4, right=True),
     ]
     return table(columns, rows, width)
 
 
-def _stock(offer: Details) -> str:
-    return offer.text("stock") or "yes" if offer.raw.get("available") is True else "sold out"
+def _stock(row: tuple[Product, Offer | None]) -> str:
+    product, offer = row
+    return stock_of(offer.stock if offer else None, available=(offer or product).available)
 
 
-def _offer_style(offer: Details) -> str:
-    return "" if offer.raw.get("available") is True else "dim"
+def _offer_style(row: tuple[Product, Offer | None]) -> str:
+    product, offer = row
+    return "" if (offer or product).available else "dim"
 
 
-def _gb(number: str) -> str:
-    return f"{number} GB" if number not in ("", "0") else ""
+def _number(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
-def _template_table(rows: Rows, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("ID", lambda t: t.text("id"), 0),
-        Column("NAME", lambda t: t.text("name"), 1, shrinks_to=24),
-        Column("PORTS", _ports, 3, shrinks_to=10),
-        Column("IMAGE", lambda t: t.text("imageUrl"), 4, shrinks_to=20),
-        Column("PROBLEM", lambda t: t.text("problem"), 2, shrinks_to=16, style=lambda _: "red"),
+def _gb(number: int | None) -> str:
+    return f"{number} GB" if number else ""
+
+
+def _template_table(rows: Sequence[Template], width: int) -> Table:
+    columns: list[Column[Template]] = [
+        Column("ID", lambda it: it.id, 0),
+        Column("NAME", lambda it: it.name, 1, shrinks_to=24),
+        Column("PORTS", lambda it: ", ".join(f"{one.port}/{one.type}" for one in it.ports), 3, shrinks_to=10),
+        Column("IMAGE", lambda it: it.image_url or "", 4, shrinks_to=20),
+        Column("PROBLEM", lambda it: it.problem or "", 2, shrinks_to=16, style=lambda _: "red"),
     ]
-    if not any(row.text("problem") for row in rows):
+    if not any(it.problem for it in rows):
         columns.pop()
     return table(columns, rows, width)
 
 
-def _ports(template: Details) -> str:
-    ports = _rows(dict(template.raw), "ports")
-    return ", ".join(f"{port.text('port')}/{port.text('type')}" for port in ports)
-
-
-def _region_table(rows: Rows, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("CODE", lambda r: r.text("code"), 0),
-        Column("LABEL", lambda r: r.text("label"), 1),
-        Column("CLUSTER", lambda r: r.text("clusterId"), 3),
-        Column("GPUS", _gpus, 2, shrinks_to=20),
+def _region_table(rows: Sequence[Region], width: int) -> Table:
+    columns: list[Column[Region]] = [
+        Column("CODE", lambda it: it.code, 0),
+        Column("LABEL", lambda it: it.label or "", 1),
+        Column("CLUSTER", lambda it: it.cluster_id or "", 3),
+        Column("GPUS", lambda it: ", ".join(it.gpu_names), 2, shrinks_to=20),
     ]
     return table(columns, rows, width)
-
-
-def _gpus(region: Details) -> str:
-    names = region.raw.get("gpuNames")
-    return ", ".join(map(str, names)) if isinstance(names, list) else ""

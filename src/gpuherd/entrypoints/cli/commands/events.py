@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
 
+from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError, LiveEvent
 from gpuherd.entrypoints.cli.render.events import event_line
-from gpuherd.entrypoints.cli.render.output import JsonOption, Output, as_json
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
-from gpuherd.entrypoints.cli.runtime.event_following import follow_events
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, as_json, safe
+from gpuherd.entrypoints.cli.runtime.errors import detail_of
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.runtime.find import find_id
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
-HISTORY = "/api/events/history"
 # The API's word for what belongs to no instance.
 ACCOUNT = "account"
 PAGE = 100
 BEFORE_FOLLOWING = 10
-
-Words = list[tuple[str, str]]
 
 
 def events(
@@ -43,16 +39,14 @@ def events(
     """Show what happened, oldest first. For programs: one JSON object a line."""
     cli, output = cli_context_of(context), Output.for_command(as_json=json_lines)
 
-    async def work(api: ApiClient) -> None:
-        wanted: Words = [] if kind is None else [("type", kind)]
-        if name is not None:
-            wanted.append(("instance", name if name == ACCOUNT else await find_id(api, name)))
+    def work(herd: Gpuherd) -> None:
+        instance = name if name is None or name == ACCOUNT else find_id(herd, name)
         if since is None:
-            last = await _latest(api, output, wanted, limit or (BEFORE_FOLLOWING if follow else 50))
+            last = _latest(herd, output, instance, kind, limit or (BEFORE_FOLLOWING if follow else 50))
         else:
-            last = await _since(api, output, wanted, str(since))
+            last = _since(herd, output, instance, kind, since)
         if follow:
-            await follow_events(api, cli.clock, output, wanted, last, partial(_show, output))
+            _follow(herd, output, instance, kind, last)
 
     try:
         run(cli, output, work)
@@ -63,36 +57,46 @@ def events(
         raise
 
 
-async def _latest(api: ApiClient, output: Output, wanted: Words, limit: int) -> str:
+def _latest(herd: Gpuherd, output: Output, instance: str | None, kind: str | None, limit: int) -> int:
     """Show the latest events; return where to go on."""
-    body = (await api.get(HISTORY, [*wanted, ("limit", str(limit))])).body
-    found = _listed(body)
-    for event in reversed(found):
+    history = herd.history(instance, type=kind, limit=limit)
+    for event in reversed(history.events):
         _show(output, event)
-    if not found and output.for_people:
+    if not history.events and output.for_people:
         output.note("nothing has happened yet")
-    return str(body.get("lastEventId", "0"))
+    return int(history.last_event_id)
 
 
-async def _since(api: ApiClient, output: Output, wanted: Words, last: str) -> str:
+def _since(herd: Gpuherd, output: Output, instance: str | None, kind: str | None, last: int) -> int:
     """Show everything after an event, page by page; return where to go on."""
     while True:
-        body = (await api.get(HISTORY, [*wanted, ("limit", str(PAGE)), ("lastEventId", last)])).body
-        found, reached = _listed(body), str(body.get("lastEventId", last))
-        for event in found:
+        history = herd.history(instance, type=kind, since=last, limit=PAGE)
+        reached = int(history.last_event_id)
+        for event in history.events:
             _show(output, event)
-        if not found or reached == last:
+        if not history.events or reached == last:
             return reached
         last = reached
 
 
-def _listed(body: Json) -> list[Json]:
-    found = body.get("events")
-    return [it for it in found if isinstance(it, dict)] if isinstance(found, list) else []
+def _follow(herd: Gpuherd, output: Output, instance: str | None, kind: str | None, last: int) -> None:
+    """Show events behind `last` as they come, for ever."""
+
+    def on_break(trouble: GpuherdError) -> None:
+        assert isinstance(trouble, ConnectionFailed | ApiError), "nothing else is waited out"
+        where = f"cannot reach {trouble.url}: " if isinstance(trouble, ConnectionFailed) else ""
+        output.note(f"{safe(where + detail_of(trouble))}; trying again (Ctrl-C ends)", "yellow")
+
+    def on_resume() -> None:
+        output.note("connected again; nothing was missed", "dim")
+
+    following = herd.events(instance, type=kind, since=last, on_break=on_break, on_resume=on_resume)
+    for event in following:
+        _show(output, event)
 
 
-def _show(output: Output, event: Json) -> None:
+def _show(output: Output, event: LiveEvent) -> None:
     if output.for_people:
         output.out.print(event_line(event), soft_wrap=True)
     else:
-        typer.echo(as_json(event, indent=None))
+        typer.echo(as_json(event.raw, indent=None))

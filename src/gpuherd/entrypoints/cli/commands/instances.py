@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.commands.plan import confirm_plan, is_interactive
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
+from gpuherd.client.clock import Clock
+from gpuherd.client.waiting import Until
+from gpuherd.clock import Random
+from gpuherd.entrypoints.cli.commands.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.instances import instance_page, instance_table
+from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
+from gpuherd.entrypoints.cli.render.progress import Watcher
+from gpuherd.entrypoints.cli.render.stages import Observation
+from gpuherd.entrypoints.cli.runtime.confirm import is_interactive
+from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, detail_of
 from gpuherd.entrypoints.cli.runtime.find import find
-from gpuherd.entrypoints.cli.runtime.follow import Watcher, attended
-from gpuherd.entrypoints.cli.runtime.launch import Launch, launch, new_key, new_name
-from gpuherd.entrypoints.cli.runtime.listing import pages, tell
 from gpuherd.entrypoints.cli.runtime.options import (
     BILLING_MODES,
     TIMEOUT_S,
+    AllPages,
     BillingOption,
     Disk,
     Gpu,
@@ -34,6 +39,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     NameOrId,
     OnFailureOption,
     OptimizeOption,
+    PageSize,
     Regions,
     TemplateId,
     Timeout,
@@ -43,7 +49,11 @@ from gpuherd.entrypoints.cli.runtime.options import (
     labels_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
-from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter, print_accepted
+from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter
+from gpuherd.entrypoints.durations import remaining_time
+
+# A create without an answer is repeated once a second.
+RETRY_INTERVAL_S = 1.0
 
 
 def up(
@@ -74,48 +84,122 @@ def up(
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    wish = Launch(
-        name=name if name is not None else new_name(gpu, cli.chance),
-        product_name=gpu,
-        template_id=template,
-        gpu_num=gpu_num,
-        disk_gb=disk,
-        regions=region or (),
-        hourly_usd_max=max_price,
-        billing_mode=BILLING_MODES[billing] if billing else None,
-        optimize=optimize,
-        labels=labels_of(label),
-        webhook_url=webhook_url,
-        on_failure=on_failure,
-        health_check=health_check_of(health_port, health_path, health_timeout),
-        capacity_wait_s=wait_for_capacity,
-    )
-    if not yes and is_interactive(output):
-        confirm_plan(cli, output, wish)
-    key = idempotency_key or new_key(cli.chance)
+    name = name if name is not None else new_name(gpu, cli.chance)
+    wish: Wish = {
+        "gpu_num": gpu_num,
+        "rootfs_size": disk,
+        "regions": region or None,
+        "max_hourly_price": max_price,
+        "billing_mode": BILLING_MODES[billing] if billing else None,
+        "optimize": optimize,
+        "labels": labels_of(label) or None,
+        "webhook_url": webhook_url,
+        "on_failure": on_failure,
+        "health_check": health_check_of(health_port, health_path, health_timeout),
+        "wait_for_capacity_s": wait_for_capacity,
+    }
+    if not yes and output.for_people and is_interactive():
+        confirm_plan(cli, output, name, gpu, template, wish)
+    key = idempotency_key or f"cli-{cli.chance.getrandbits(128):032x}"
+    create = Create(name, gpu, template, wish, key)
     waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
-    async def work(api: ApiClient) -> None:
-        async def begin(watcher: Watcher) -> Details:
-            return await launch(
-                api, wish, key=key, clock=cli.clock, deadline=waiter.deadline, watcher=watcher
-            )
+    def work(herd: Gpuherd) -> None:
+        def begin(watcher: Watcher) -> Observation:
+            return Observation(create.send(herd, cli.clock, waiter.deadline, watcher))
 
         if no_wait:
-            print_accepted(output, await waiter.begin_only(begin), cli.clock)
+            _print_accepted(output, waiter.begin_only(begin).instance, cli.clock)
         else:
-            await waiter.wait_to_end(api, begin)
+            waiter.wait_to_end(herd, begin)
 
     run(cli, output, work, interrupt_message=waiter.interrupt_message)
 
 
+@dataclass(frozen=True)
+class Create:
+    """What is asked for once, however often the network makes us say it."""
+
+    name: str
+    product_name: str
+    template_id: str
+    wish: Wish
+    key: str
+
+    def send(self, herd: Gpuherd, clock: Clock, deadline: float, watcher: Watcher) -> Instance:
+        """Rent; say it again under the same key when the answer was lost: that never rents twice."""
+        lost: ConnectionFailed | None = None
+        while True:
+            try:
+                return self._send_once(herd)
+            except ConnectionFailed as trouble:
+                # Never sent, and nothing sent before: surely nothing happened, and waiting would only annoy.
+                if not (trouble.sent or lost):
+                    raise
+                lost = trouble
+            except ApiError as problem:
+                # "Not now" to the second question says nothing about the first one.
+                if lost is None or not problem.is_temporary:
+                    raise
+            if clock.monotonic() + RETRY_INTERVAL_S >= deadline:
+                advice = f"repeat the same command with --idempotency-key {self.key}: it never rents twice"
+                raise NotAcknowledged(advice, lost) from lost
+            watcher.unreachable(detail_of(lost))
+            clock.pause(RETRY_INTERVAL_S)
+
+    def _send_once(self, herd: Gpuherd) -> Instance:
+        made = herd.instances.create(
+            self.name, self.product_name, self.template_id, idempotency_key=self.key, **self.wish
+        )
+        # The answer is short; what it leaves out, we know from having asked.
+        asked = {
+            "name": self.name,
+            "productName": self.product_name,
+            "gpuNum": self.wish.get("gpu_num"),
+            "billingMode": self.wish.get("billing_mode"),
+        }
+        return Instance.of({**{key: it for key, it in asked.items() if it is not None}, **made.raw})
+
+
+def new_name(product_name: str, chance: Random) -> str:
+    """Return a name for somebody who did not care to give one: `rtx-4090-3f2a`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", product_name.casefold()).strip("-")[:40].strip("-")
+    return f"{slug or 'gpu'}-{chance.getrandbits(16):04x}"
+
+
+def _print_accepted(output: Output, instance: Instance, clock: Clock) -> None:
+    """Tell about a create that nobody waits for."""
+    if not output.for_people:
+        output.answer(instance.raw, instance.id)
+        return
+    estimate = instance.estimated_ready_time
+    left = f", {remaining_time(estimate, clock.now())}" if estimate else ""
+    output.out.print(f"{safe(instance.name)} is accepted as {safe(instance.id)}{left}", soft_wrap=True)
+    output.note(f"follow it with: {command('wait', instance)}")
+
+
+InstanceStatus = Literal[
+    "creating",
+    "starting",
+    "running",
+    "health_checking",
+    "ready",
+    "stopping",
+    "exited",
+    "migrating",
+    "deleting",
+    "deleted",
+    "failed",
+]
+
+
 def ls(
     context: typer.Context,
-    status: Annotated[Status | None, typer.Option(help="Only those that are so.")] = None,
+    status: Annotated[InstanceStatus | None, typer.Option(help="Only those that are so.")] = None,
     label: Labels = None,
     name: Annotated[str | None, typer.Option(help="Only those that are called so.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most (a page, with --all).")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    limit: PageSize = 50,
+    everything: AllPages = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -125,14 +209,22 @@ def ls(
     if label and len(label) > 1:
         # The API would silently use one of them.
         raise typer.BadParameter("a list can be filtered by one label only", param_hint="--label")
-    query = [("limit", str(limit)), *(("label", f"{key}={value}") for key, value in labels_of(label).items())]
-    query += [(key, value) for key, value in (("status", status), ("name", name)) if value is not None]
-    filtered = len(query) > 1
-    nothing = "no instance is like that" if filtered else "no instances yet; rent one with: gpuherd up"
+    pair = next(iter(labels_of(label).items()), None)
+    is_filtered = any(it is not None for it in (status, name, pair))
+    nothing = "no instance is like that" if is_filtered else "no instances yet; rent one with: gpuherd up"
 
-    async def work(api: ApiClient) -> None:
-        listing = await pages(api, "/api/instances", "instances", query, everything=everything)
-        tell(output, listing, lambda rows: instance_table(rows, cli.clock.now(), output.out.width), nothing)
+    def work(herd: Gpuherd) -> None:
+        found = herd.instances.list(status=status, name=name, label=pair, page_size=limit)
+        page = page_of(found, everything=everything)
+        now, width = cli.clock.now(), output.out.width
+        print_page(
+            output,
+            "instances",
+            page,
+            lambda rows: instance_table(rows, now, width),
+            nothing,
+            lambda it: it.id,
+        )
 
     run(cli, output, work)
 
@@ -144,22 +236,19 @@ def show(
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        details = await find(api, name_or_id)
-        if output.for_people:
-            output.show(instance_page(details, cli.clock.now()))
-        else:
-            output.answer(details.raw, details.id)
-
-    run(cli, output, work)
+    instance = run(cli, output, lambda herd: find(herd, name_or_id))
+    if output.for_people:
+        output.show(instance_page(instance, cli.clock.now()))
+    else:
+        output.answer(instance.raw, instance.id)
 
 
 def wait(
     context: typer.Context,
     name_or_id: NameOrId,
-    what: Annotated[
-        WaitFor, typer.Option("--for", help="Until it can be used, has stopped, or is gone.")
-    ] = WaitFor.READY,
+    until: Annotated[
+        Until, typer.Option("--for", help="Until it can be used, has stopped, or is gone.")
+    ] = "ready",
     timeout: Timeout = TIMEOUT_S,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -167,13 +256,10 @@ def wait(
     """Follow an instance until it can be used, or has stopped, or is gone. Ctrl-C detaches."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    waiter = InstanceWaiter(output, cli.clock, timeout, what=what)
+    waiter = InstanceWaiter(output, cli.clock, timeout, until=until)
 
-    async def work(api: ApiClient) -> None:
-        async def begin(_: Watcher) -> Details:
-            return await attended(api, await find(api, name_or_id), what)
-
-        await waiter.wait_to_end(api, begin)
+    def work(herd: Gpuherd) -> None:
+        waiter.wait_to_end(herd, lambda _: Observation(find(herd, name_or_id)))
 
     run(cli, output, work, interrupt_message=waiter.interrupt_message)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
 
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import Gpuherd, Job
 from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption
 from gpuherd.entrypoints.cli.render.output import as_json as json_of
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
 from gpuherd.entrypoints.cli.runtime.find import find_id
-from gpuherd.entrypoints.cli.runtime.listing import pages, tell
+from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
-from gpuherd.jobs.job import JobStatus
 
 
 def build_jobs() -> typer.Typer:
@@ -37,13 +35,14 @@ def list_jobs(
         str | None, typer.Option("--type", help="Only these: create_instance, send_webhook…")
     ] = None,
     status: Annotated[
-        JobStatus | None, typer.Option(case_sensitive=False, help="Only those that are so.")
+        Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED"] | None,
+        typer.Option(case_sensitive=False, help="Only those that are so."),
     ] = None,
     instance: Annotated[
         str | None, typer.Option(metavar="NAME_OR_ID", help="Only those of this instance.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most (a page, with --all).")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    limit: PageSize = 50,
+    everything: AllPages = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -53,14 +52,14 @@ def list_jobs(
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        query = [("limit", str(limit))]
-        query += [(key, value) for key, value in (("type", kind), ("status", status)) if value is not None]
-        if instance is not None:
-            query.append(("instanceId", await find_id(api, instance)))
-        listing = await pages(api, "/api/jobs", "jobs", query, everything=everything)
-        nothing = "no jobs" if len(query) == 1 else "no job is like that"
-        tell(output, listing, lambda rows: _job_table(rows, cli.clock.now(), output.out.width), nothing)
+    def work(herd: Gpuherd) -> None:
+        instance_id = None if instance is None else find_id(herd, instance)
+        found = herd.jobs.list(type=kind, status=status, instance=instance_id, page_size=limit)
+        page = page_of(found, everything=everything)
+        is_filtered = any(it is not None for it in (kind, status, instance))
+        now, width = cli.clock.now(), output.out.width
+        nothing = "no job is like that" if is_filtered else "no jobs"
+        print_page(output, "jobs", page, lambda rows: _job_table(rows, now, width), nothing, lambda it: it.id)
 
     run(cli, output, work)
 
@@ -75,14 +74,11 @@ def show_job(
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        job = Details((await api.get(f"/api/jobs/{quote(job_id, safe='')}")).body)
-        if output.for_people:
-            output.show(_job_page(job, cli.clock.now()))
-        else:
-            output.answer(job.raw, job.id)
-
-    run(cli, output, work)
+    job = run(cli, output, lambda herd: herd.jobs.get(job_id))
+    if output.for_people:
+        output.show(_job_page(job, cli.clock.now()))
+    else:
+        output.answer(job.raw, job.id)
 
 
 def show_stats(context: typer.Context, as_json: JsonOption = False) -> None:
@@ -90,63 +86,50 @@ def show_stats(context: typer.Context, as_json: JsonOption = False) -> None:
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json)
 
-    async def work(api: ApiClient) -> None:
-        stats = (await api.get("/api/jobs/stats")).body
-        if not output.for_people:
-            output.json(stats)
-            return
-        counts = [(key, value) for key, value in stats.items() if not isinstance(value, dict)]
-        kinds = [(key, _counted(value)) for key, value in Details(stats).mapping("byType").items()]
-        output.show(pairs([(key, str(value)) for key, value in (*counts, *kinds)]))
-
-    run(cli, output, work)
+    stats = run(cli, output, lambda herd: herd.jobs.stats())
+    if not output.for_people:
+        output.json(stats.raw)
+        return
+    # In the server's order, also what is newer than this client.
+    counts = [(key, value) for key, value in stats.raw.items() if isinstance(value, int)]
+    output.show(pairs([(key, str(value)) for key, value in (*counts, *stats.by_type.items())]))
 
 
-def _counted(value: object) -> str:
-    """Read a count, or counts by status."""
-    if isinstance(value, dict):
-        return ", ".join(f"{number} {status}" for status, number in value.items() if number)
-    return str(value)
-
-
-def _style(job: Details) -> str:
+def _style(job: Job) -> str:
     return {"COMPLETED": "green", "FAILED": "red", "PROCESSING": "cyan"}.get(job.status, "yellow")
 
 
-def _attempts(job: Details) -> str:
-    return "/".join(filter(None, (job.text("attempts"), job.text("maxAttempts"))))
+def _attempts(job: Job) -> str:
+    return "/".join(str(it) for it in (job.attempts, job.max_attempts) if it is not None)
 
 
-def _job_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("ID", lambda j: j.id, 4),
-        Column("TYPE", lambda j: j.text("type"), 0, shrinks_to=12),
-        Column("STATUS", lambda j: j.status, 1, style=_style),
+def _job_table(rows: Sequence[Job], now: datetime, width: int) -> Table:
+    columns: list[Column[Job]] = [
+        Column("ID", lambda it: it.id, 4),
+        Column("TYPE", lambda it: it.type, 0, shrinks_to=12),
+        Column("STATUS", lambda it: it.status, 1, style=_style),
         Column("TRIES", _attempts, 3, right=True),
-        Column("CREATED", lambda j: when(j, "createdAt", now), 5),
-        Column("NEXT", lambda j: when(j, "nextRetryAt", now), 6),
-        Column("INSTANCE", lambda j: j.text("instanceId"), 7),
-        Column("ERROR", lambda j: j.text("error"), 2, shrinks_to=16),
+        Column("CREATED", lambda it: when(it.created_at, now), 5),
+        Column("NEXT", lambda it: when(it.next_retry_at, now), 6),
+        Column("INSTANCE", lambda it: it.instance_id or "", 7),
+        Column("ERROR", lambda it: it.error or "", 2, shrinks_to=16),
     ]
     return table(columns, rows, width)
 
 
-def _job_page(job: Details, now: datetime) -> Table:
-    moments = ("createdAt", "processedAt", "completedAt", "nextRetryAt")
-    return pairs(
-        [
-            (name, value)
-            for name, value in (
-                ("id", job.id),
-                ("type", job.text("type")),
-                ("status", job.status),
-                ("priority", job.text("priority")),
-                ("tries", _attempts(job)),
-                ("instance", job.text("instanceId")),
-                *((key.removesuffix("At"), when(job, key, now)) for key in moments),
-                ("error", job.text("error")),
-                ("payload", json_of(job.mapping("payload"), indent=None) if job.mapping("payload") else ""),
-            )
-            if value
-        ]
+def _job_page(job: Job, now: datetime) -> Table:
+    lines = (
+        ("id", job.id),
+        ("type", job.type),
+        ("status", job.status),
+        ("priority", job.priority or ""),
+        ("tries", _attempts(job)),
+        ("instance", job.instance_id or ""),
+        ("created", when(job.created_at, now)),
+        ("processed", when(job.processed_at, now)),
+        ("completed", when(job.completed_at, now)),
+        ("nextRetry", when(job.next_retry_at, now)),
+        ("error", job.error or ""),
+        ("payload", json_of(job.payload, indent=None) if job.payload else ""),
     )
+    return pairs([(name, value) for name, value in lines if value])

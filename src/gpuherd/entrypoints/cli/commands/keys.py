@@ -5,25 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 from rich.table import Table
 
-from gpuherd.domain.access.api_key import Scope
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import ApiKey, Gpuherd
+from gpuherd.client.resources.access import Scope
 from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
-from gpuherd.entrypoints.cli.runtime.listing import Listing, tell
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
-BASE = "/api/keys"
 _TERM = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "red"}
+
+
+class KeyScope(StrEnum):
+    """What a key may do; each includes those before it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+SCOPES: dict[KeyScope, Scope] = {KeyScope.READ: "read", KeyScope.WRITE: "write", KeyScope.ADMIN: "admin"}
 
 
 def _term(words: str) -> timedelta:
@@ -45,7 +54,8 @@ def build_keys() -> typer.Typer:
 def create_key(
     context: typer.Context,
     scope: Annotated[
-        list[Scope], typer.Option("--scope", case_sensitive=False, help="What it may do: read, write, admin.")
+        list[KeyScope],
+        typer.Option("--scope", case_sensitive=False, help="What it may do: read, write, admin."),
     ],
     expires: Annotated[
         timedelta | None, typer.Option(parser=_term, metavar="TERM", help="For how long: 12h, 30d, 8w.")
@@ -61,37 +71,40 @@ def create_key(
 ) -> None:
     """Make a key. It is shown now and never again; with -q only the key is."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    limits = {"maxGpus": max_gpus, "maxHourlyUsd": max_usd_per_hour, "requestsPerMinute": rpm}
-    limits = {name: value for name, value in limits.items() if value is not None}
-    said = {
-        "scopes": [it.value for it in scope],
-        "label": label,
-        "expiresAt": None if expires is None else (cli.clock.now() + expires).isoformat(),
-        "limits": limits or None,
-    }
-    body = {name: value for name, value in said.items() if value is not None}
-
-    async def work(api: ApiClient) -> None:
-        made = Details((await api.post(BASE, body)).body)
-        if not output.for_people:
-            output.answer(made.raw, made.text("key"))
-            return
-        output.show(_page(made, cli.clock.now()))
-        output.note("Keep the key now: it is stored nowhere, and shown never again.")
-
-    run(cli, output, work)
+    made = run(
+        cli,
+        output,
+        lambda herd: herd.keys.create(
+            [SCOPES[it] for it in scope],
+            label=label,
+            expires_at=None if expires is None else cli.clock.now() + expires,
+            requests_per_minute=rpm,
+            max_gpus=max_gpus,
+            max_hourly_usd=max_usd_per_hour,
+        ),
+    )
+    secret = made.secret.reveal()
+    if not output.for_people:
+        output.answer({**made.key.raw, "key": secret}, secret)
+        return
+    output.show(_page(made.key, secret, cli.clock.now()))
+    output.note("Keep the key now: it is stored nowhere, and shown never again.")
 
 
 def list_keys(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List the keys, without what would let anybody in."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        body = (await api.get(BASE)).body
-        rows = body.get("keys")
-        listing = Listing("keys", rows if isinstance(rows, list) else [], body.get("total"), None)
-        now, width = cli.clock.now(), output.out.width
-        tell(output, listing, lambda found: _table(found, now, width), "no keys but the admin key")
+    def work(herd: Gpuherd) -> None:
+        page, now, width = whole(herd.keys.list()), cli.clock.now(), output.out.width
+        print_page(
+            output,
+            "keys",
+            page,
+            lambda found: _table(found, now, width),
+            "no keys but the admin key",
+            lambda it: it.id,
+        )
 
     run(cli, output, work)
 
@@ -105,49 +118,47 @@ def revoke_key(
     """Revoke a key, at once. What it has rented goes on."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        body = (await api.delete(f"{BASE}/{quote(key_id, safe='')}")).body
-        if output.for_people:
-            output.note(f"revoked {safe(key_id)}")
-        else:
-            output.answer(body, key_id)
-
-    run(cli, output, work)
+    revoked = run(cli, output, lambda herd: herd.keys.revoke(key_id))
+    if output.for_people:
+        output.note(f"revoked {safe(key_id)}")
+    else:
+        output.answer(revoked.raw, key_id)
 
 
-def _scopes(key: Details) -> str:
-    value = key.raw.get("scopes")
-    return ", ".join(map(str, value)) if isinstance(value, list) else ""
-
-
-def _limits(key: Details) -> str:
-    limits = Details(key.mapping("limits"))
-    gpus, usd, rate = (limits.text(name) for name in ("maxGpus", "maxHourlyUsd", "requestsPerMinute"))
-    said = (gpus and f"{gpus} GPUs", usd and f"${usd}/h", rate and f"{rate}/min")
+def _limits(key: ApiKey) -> str:
+    it = key.limits
+    if it is None:
+        return ""
+    gpus, usd, rate = it.max_gpus, it.max_hourly_usd, it.requests_per_minute
+    said = (
+        "" if gpus is None else f"{gpus} GPUs",
+        "" if usd is None else f"${usd}/h",
+        "" if rate is None else f"{rate}/min",
+    )
     return ", ".join(filter(None, said))
 
 
-def _table(rows: Sequence[Details], now: datetime, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("ID", lambda k: k.id, 0),
-        Column("LABEL", lambda k: k.text("label"), 3, shrinks_to=8),
-        Column("SCOPES", _scopes, 1),
-        Column("STATUS", lambda k: k.status, 2, style=lambda k: _STYLES.get(k.status, "")),
+def _table(rows: Sequence[ApiKey], now: datetime, width: int) -> Table:
+    columns: list[Column[ApiKey]] = [
+        Column("ID", lambda it: it.id, 0),
+        Column("LABEL", lambda it: it.label or "", 3, shrinks_to=8),
+        Column("SCOPES", lambda it: ", ".join(it.scopes), 1),
+        Column("STATUS", lambda it: it.status, 2, style=lambda it: _STYLES.get(it.status, "")),
         Column("LIMITS", _limits, 4),
-        Column("USED", lambda k: when(k, "lastUsedAt", now), 5),
-        Column("EXPIRES", lambda k: when(k, "expiresAt", now), 6),
-        Column("CREATED", lambda k: when(k, "createdAt", now), 7),
+        Column("USED", lambda it: when(it.last_used_at, now), 5),
+        Column("EXPIRES", lambda it: when(it.expires_at, now), 6),
+        Column("CREATED", lambda it: when(it.created_at, now), 7),
     ]
     return table(columns, rows, width)
 
 
-def _page(key: Details, now: datetime) -> Table:
+def _page(key: ApiKey, secret: str, now: datetime) -> Table:
     lines = (
-        ("key", key.text("key")),
+        ("key", secret),
         ("id", key.id),
-        ("label", key.text("label")),
-        ("scopes", _scopes(key)),
+        ("label", key.label or ""),
+        ("scopes", ", ".join(key.scopes)),
         ("limits", _limits(key)),
-        ("expires", when(key, "expiresAt", now)),
+        ("expires", when(key.expires_at, now)),
     )
     return pairs([(name, value) for name, value in lines if value])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.clock import Clock
-from gpuherd.domain.instance.operation import OperationPhase, OperationState
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.render.details import Details
-from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.client import Accepted, ConnectionFailed, Gpuherd, Instance, Operation
+from gpuherd.client.clock import Clock
+from gpuherd.client.waiting import Until
+from gpuherd.entrypoints.cli.render.instances import facts_of, when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
-from gpuherd.entrypoints.cli.render.stages import estimate
-from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Reply
+from gpuherd.entrypoints.cli.render.progress import Watcher
+from gpuherd.entrypoints.cli.render.stages import Observation, estimate
+from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
 from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, wait_command
 from gpuherd.entrypoints.cli.runtime.find import find
-from gpuherd.entrypoints.cli.runtime.follow import Watcher, instance_path
 from gpuherd.entrypoints.cli.runtime.options import (
     TIMEOUT_S,
     HealthPath,
@@ -31,48 +27,16 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WebhookUrl,
     health_check_of,
 )
-from gpuherd.entrypoints.cli.runtime.problems import CannotConnect, not_ours
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter
 
-
-async def ordered(found: Details, order: Awaitable[Reply], clock: Clock) -> Details:
-    """Return the server's answer to `order` about what was found, with the operation that it began."""
-    try:
-        reply = await order
-    except CannotConnect as trouble:
-        if not trouble.sent:
-            raise
-        advice = f"see how it is with: {command('show', found)}; to say it again does no harm"
-        raise NotAcknowledged(advice, trouble) from trouble
-    operation_id = Details(reply.body).text("operationId")
-    if not operation_id:
-        raise not_ours(reply.status)
-    requested = {"phase": OperationPhase.REQUESTED.value, "at": clock.now().isoformat()}
-    operation = {"operationId": operation_id, "status": OperationState.RUNNING, "phases": [requested]}
-    return Details(reply.body, operation)
-
-
-def merged_with_answer(found: Details, answer: Details) -> Details:
-    """Return what was found as it is after the order: the answer to that is short."""
-    return replace(answer, raw={**found.raw, **answer.raw, "statusReason": answer.raw.get("message")})
-
-
-def print_ordered(output: Output, details: Details, what: WaitFor, clock: Clock) -> None:
-    """Tell about an order that nobody waits for."""
-    if not output.for_people:
-        output.answer(details.raw, details.id)
-        return
-    left = estimate(details, what, clock)
-    words = f"{safe(details.name)} is {safe(details.status)}" + (f", {left}" if left else "")
-    output.out.print(words, soft_wrap=True)
-    output.note(f"follow it with: {wait_command(details, what)}")
-
-
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to the end. Ctrl-C detaches.")]
 
-# Ask the server for the change, about the instance with this path.
-Order = Callable[[ApiClient, str], Awaitable[Reply]]
+# Finds the instance, and asks the server for the change.
+Seek = Callable[[Gpuherd], Instance]
+Order = Callable[[Gpuherd, Instance], Accepted]
+Verb = Literal["start", "stop", "delete"]
+UNTIL: dict[Verb, Until] = {"start": "ready", "stop": "exited", "delete": "deleted"}
 
 
 def start(
@@ -88,16 +52,15 @@ def start(
     quiet: QuietOption = False,
 ) -> None:
     """Start an instance that has exited. A health check that is given replaces the one it has."""
-    health_check = health_check_of(health_port, health_path, health_timeout)
-    said = {"healthCheck": health_check, "webhookUrl": webhook_url}
-    body = {key: value for key, value in said.items() if value is not None}
+    check = health_check_of(health_port, health_path, health_timeout)
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
     _carry_out(
         cli,
         output,
-        lambda api: find(api, name_or_id),
-        lambda api, path: api.post(f"{path}/start", body),
-        InstanceWaiter(output, cli.clock, timeout, ordered=True, unanswered=_unanswered(name_or_id)),
+        "start",
+        lambda herd: find(herd, name_or_id),
+        lambda herd, it: herd.instances.start(it, health_check=check, webhook_url=webhook_url),
+        _waiter(cli, output, timeout, "start", name_or_id),
         wait=wait,
     )
 
@@ -112,13 +75,13 @@ def stop(
 ) -> None:
     """Stop an instance. Its data stays, its GPU does not."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    unanswered = _unanswered(name_or_id)
     _carry_out(
         cli,
         output,
-        lambda api: find(api, name_or_id),
-        lambda api, path: api.post(f"{path}/stop", {}),
-        InstanceWaiter(output, cli.clock, timeout, what=WaitFor.EXITED, ordered=True, unanswered=unanswered),
+        "stop",
+        lambda herd: find(herd, name_or_id),
+        lambda herd, it: herd.instances.stop(it),
+        _waiter(cli, output, timeout, "stop", name_or_id),
         wait=wait,
     )
 
@@ -134,35 +97,38 @@ def rm(
 ) -> None:
     """Delete an instance with its machine and its data, whatever state it is in."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    if not yes and not _is_interactive():
-        raise typer.BadParameter("nobody can be asked here; say --yes if it shall go", param_hint="--yes")
-    found: list[Details] = []
-
-    async def look(api: ApiClient) -> None:
-        found.append(await find(api, name_or_id))
-
-    async def known(_: ApiClient) -> Details:
-        return found[0]
-
-    run(cli, output, look)
     if not yes:
-        _ask(cli, output, found[0])
-    unanswered = _unanswered(name_or_id)
+        require_terminal()
+    found = run(cli, output, lambda herd: find(herd, name_or_id))
+    if not yes:
+        _ask(cli, output, found)
     _carry_out(
         cli,
         output,
+        "delete",
         # By the id of what was shown: meanwhile the name may have become another one's.
-        known,
-        lambda api, path: api.delete(path),
-        InstanceWaiter(output, cli.clock, timeout, what=WaitFor.DELETED, ordered=True, unanswered=unanswered),
+        lambda _: found,
+        lambda herd, it: herd.instances.delete(it),
+        _waiter(cli, output, timeout, "delete", name_or_id),
         wait=wait,
+    )
+
+
+def _waiter(cli: CliContext, output: Output, timeout_s: float, verb: Verb, name_or_id: str) -> InstanceWaiter:
+    unanswered = (
+        "interrupted before the server answered; it may have been accepted: "
+        f"look with gpuherd show {safe(name_or_id)}"
+    )
+    return InstanceWaiter(
+        output, cli.clock, timeout_s, until=UNTIL[verb], ordered=True, unanswered=unanswered
     )
 
 
 def _carry_out(
     cli: CliContext,
     output: Output,
-    seek: Callable[[ApiClient], Awaitable[Details]],
+    verb: Verb,
+    seek: Seek,
     order: Order,
     waiter: InstanceWaiter,
     *,
@@ -170,35 +136,63 @@ def _carry_out(
 ) -> None:
     """Find the instance, give the order, and follow it or say how to."""
 
-    async def work(api: ApiClient) -> None:
-        async def begin(_: Watcher) -> Details:
-            found = await seek(api)
-            answer = await ordered(found, order(api, instance_path(found.id)), cli.clock)
-            return merged_with_answer(found, answer) if wait else answer
+    def work(herd: Gpuherd) -> None:
+        accepted: list[Accepted] = []
+
+        def begin(_: Watcher) -> Observation:
+            found = seek(herd)
+            accepted.append(_ordered(found, lambda: order(herd, found)))
+            return _after(found, accepted[0], verb, cli.clock)
 
         if wait:
-            await waiter.wait_to_end(api, begin)
+            waiter.wait_to_end(herd, begin)
         else:
-            print_ordered(output, await waiter.begin_only(begin), waiter.what, cli.clock)
+            seen = waiter.begin_only(begin)
+            _print_ordered(output, accepted[0], seen, waiter.until, cli.clock)
 
     run(cli, output, work, interrupt_message=waiter.interrupt_message)
 
 
-def _is_interactive() -> bool:
-    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+def _ordered(found: Instance, order: Callable[[], Accepted]) -> Accepted:
+    """Return the server's answer to `order` about what was found."""
+    try:
+        return order()
+    except ConnectionFailed as trouble:
+        if not trouble.sent:
+            raise
+        advice = f"see how it is with: {command('show', found)}; to say it again does no harm"
+        raise NotAcknowledged(advice, trouble) from trouble
 
 
-def _ask(cli: CliContext, output: Output, details: Details) -> None:
+def _after(found: Instance, accepted: Accepted, verb: Verb, clock: Clock) -> Observation:
+    """Return what was found as it is after the order, with the operation that has begun."""
+    instance = Instance.of({**found.raw, **accepted.raw, "statusReason": accepted.message})
+    operation = {
+        "operationId": accepted.operation_id,
+        "instanceId": found.id,
+        "type": verb,
+        "status": "running",
+        "phases": [{"phase": "requested", "at": clock.now().isoformat()}],
+    }
+    return Observation(instance, Operation.of(operation))
+
+
+def _print_ordered(output: Output, accepted: Accepted, seen: Observation, until: Until, clock: Clock) -> None:
+    """Tell about an order that nobody waits for."""
+    if not output.for_people:
+        output.answer(accepted.raw, seen.instance.id)
+        return
+    left = estimate(seen, until, clock) if accepted.estimated_ready_time else ""
+    words = f"{safe(seen.instance.name)} is {safe(seen.instance.status)}" + (f", {left}" if left else "")
+    output.out.print(words, soft_wrap=True)
+    output.note(f"follow it with: {wait_command(seen.instance, until)}")
+
+
+def _ask(cli: CliContext, output: Output, it: Instance) -> None:
     """Show what will be lost and what it costs, and go on only with a yes."""
-    created = when(details, "createdAt", cli.clock.now())
-    facts = [details.status, *details.facts, f"created {created}" if created else ""]
-    output.note(f"{safe(details.name)}  {safe(details.id)}", "bold")
+    created = when(it.created_at, cli.clock.now())
+    rented = facts_of(it, it.gpu_num, it.billing_mode)
+    facts = [it.status, *rented, f"created {created}" if created else ""]
+    output.note(f"{safe(it.name)}  {safe(it.id)}", "bold")
     output.note(" · ".join(safe(fact) for fact in facts if fact))
     confirm_or_exit(output, "Delete it with all its data?", "nothing was deleted")
-
-
-def _unanswered(name_or_id: str) -> str:
-    return (
-        "interrupted before the server answered; it may have been accepted: "
-        f"look with gpuherd show {safe(name_or_id)}"
-    )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import ApiError, Gpuherd, Plan, Wish
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
-from gpuherd.entrypoints.cli.render.plans import entries, full_plan, short_plan
+from gpuherd.entrypoints.cli.render.plans import full_plan, short_plan
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
-from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES, of_problem
-from gpuherd.entrypoints.cli.runtime.launch import Launch
+from gpuherd.entrypoints.cli.runtime.errors import CommandError, ErrorReport, detail_of, problem_report
+from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES
 from gpuherd.entrypoints.cli.runtime.options import (
     BILLING_MODES,
     BillingOption,
@@ -34,12 +31,8 @@ from gpuherd.entrypoints.cli.runtime.options import (
     health_check_of,
     labels_of,
 )
-from gpuherd.entrypoints.cli.runtime.problems import ApiProblem
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 
-PATH = "/api/plans"
-# The server waits for the cloud's catalogue, unlike in a create.
-PLAN_TIMEOUT_S = 60.0
 # What a server says that is too old to have plans.
 NO_PLANS = frozenset({"NOT_FOUND", "METHOD_NOT_ALLOWED"})
 # HTTP's word for what cannot be done now; the code says more.
@@ -68,93 +61,66 @@ def plan(
 ) -> None:
     """Show what `up` would rent, in which order and for how much. Nothing is rented."""
     output = Output.for_command(as_json=as_json)
-    wish = Launch(
-        name=name,
-        product_name=gpu,
-        template_id=template,
-        gpu_num=gpu_num,
-        disk_gb=disk,
-        regions=region or (),
-        hourly_usd_max=max_price,
-        billing_mode=BILLING_MODES[billing] if billing else None,
-        optimize=optimize,
-        labels=labels_of(label),
-        webhook_url=webhook_url,
-        on_failure=on_failure,
-        health_check=health_check_of(health_port, health_path, health_timeout),
-        capacity_wait_s=wait_for_capacity,
-    )
-    found: list[Details] = []
-
-    async def work(api: ApiClient) -> None:
-        found.append(await _planned(api, wish))
-
-    run(cli_context_of(context), output, work)
-    (planned,) = found
+    wish: Wish = {
+        "gpu_num": gpu_num,
+        "rootfs_size": disk,
+        "regions": region or None,
+        "max_hourly_price": max_price,
+        "billing_mode": BILLING_MODES[billing] if billing else None,
+        "optimize": optimize,
+        "labels": labels_of(label) or None,
+        "webhook_url": webhook_url,
+        "on_failure": on_failure,
+        "health_check": health_check_of(health_port, health_path, health_timeout),
+        "wait_for_capacity_s": wait_for_capacity,
+    }
+    planned = run(cli_context_of(context), output, lambda herd: herd.plan(gpu, template, name=name, **wish))
     if output.for_people:
         output.show(*full_plan(planned, output.out.width))
     else:
         output.json(planned.raw)
     if (why_not := _obstacle(planned)) is not None:
-        raise typer.Exit(int(of_problem(why_not.code, why_not.status)))
+        raise typer.Exit(int(why_not.exit_code))
 
 
-def is_interactive(output: Output) -> bool:
-    """Tell whether a question would be read and answered by a person."""
-    return output.for_people and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-
-
-def confirm_plan(cli: CliContext, output: Output, wish: Launch) -> None:
+def confirm_plan(cli: CliContext, output: Output, name: str, gpu: str, template: str, wish: Wish) -> None:
     """Show what would be rented, and return only if that is wanted; what cannot be is refused at once."""
-    found: list[Details] = []
 
-    async def look(api: ApiClient) -> None:
+    def look(herd: Gpuherd) -> Plan | None:
         try:
-            planned = await _planned(api, wish)
-        except ApiProblem as problem:
-            if not (problem.temporary or problem.code in NO_PLANS):
+            planned = herd.plan(gpu, template, name=name, **wish)
+        except ApiError as problem:
+            if not (problem.is_temporary or problem.code in NO_PLANS):
                 raise
             # The server may accept it all the same, and wait for the cloud.
-            output.note(f"no plan can be made now: {safe(problem.detail)}", "yellow")
-            return
+            output.note(f"no plan can be made now: {safe(detail_of(problem))}", "yellow")
+            return None
         why_not = _obstacle(planned)
         if why_not is not None and not _only_waits(planned):
-            raise why_not
-        found.append(planned)
+            raise CommandError.of(why_not)
+        return planned
 
-    run(cli, output, look)
-    for planned in found:
+    planned = run(cli, output, look)
+    if planned is not None:
         output.show(*short_plan(planned))
-    confirm_or_exit(output, _question(found), "nothing was rented")
+    confirm_or_exit(output, _question(planned), "nothing was rented")
 
 
-def _question(found: list[Details]) -> str:
-    if not found:
+def _question(planned: Plan | None) -> str:
+    if planned is None:
         return "Order it all the same?"
-    return "Rent it?" if found[0].raw.get("fits") is True else "Order it, and wait for an offer?"
+    return "Rent it?" if planned.fits else "Order it, and wait for an offer?"
 
 
-async def _planned(api: ApiClient, wish: Launch) -> Details:
-    return Details((await api.post(PATH, wish.body(), timeout_s=PLAN_TIMEOUT_S)).body)
-
-
-def _obstacle(planned: Details) -> ApiProblem | None:
+def _obstacle(planned: Plan) -> ErrorReport | None:
     """Return what a create would be refused with, or None if it fits."""
-    reasons = entries(planned, "reasons")
-    if planned.raw.get("fits") is True or not reasons:
+    if planned.fits or not planned.reasons:
         return None
-    first = reasons[0]
-    details = first.mapping("details")
-    return ApiProblem(
-        first.text("code"),
-        "it cannot be rented",
-        first.text("message"),
-        status=CONFLICT_STATUS,
-        details=details,
-    )
+    first = planned.reasons[0]
+    return problem_report(first.code, "it cannot be rented", first.message, CONFLICT_STATUS, first.details)
 
 
-def _only_waits(planned: Details) -> bool:
+def _only_waits(planned: Plan) -> bool:
     """Tell whether a create would be accepted, and wait for an offer."""
-    codes = {reason.text("code") for reason in entries(planned, "reasons")}
-    return bool(planned.mapping("waitForCapacity")) and codes <= NO_CAPACITY_CODES
+    codes = {reason.code for reason in planned.reasons}
+    return planned.wait_for_capacity is not None and codes <= NO_CAPACITY_CODES

@@ -18,10 +18,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gpuherd.domain.instance.instance import Status
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import Instance
+from gpuherd.client.waiting import outcome_of
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, command, run_or_exit
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.runtime.find import find
@@ -51,20 +50,20 @@ class SshTarget:
         return ["ssh", "-p", str(self.port), f"{self.user}@{self.host}", *more]
 
 
-def ssh_target(details: Details) -> SshTarget:
+def ssh_target(instance: Instance) -> SshTarget:
     """Return where the instance's ssh is."""
-    _refuse_unready(details, also=Status.HEALTH_CHECKING)
-    words = details.mapping("connectionDetails").get("ssh")
+    _refuse_unready(instance, also="health_checking")
+    words = instance.ssh
     if not words:
-        raise _not_reachable(details, f"{details.name} offers no ssh; its template opens no port for it")
+        raise _not_reachable(instance, f"{instance.name} offers no ssh; its template opens no port for it")
     try:
-        return parse_ssh(str(words))
+        return parse_ssh(words)
     except ValueError as error:
         raise CommandError(
             ExitCode.FAILED,
             "ODD_SSH_COMMAND",
-            f"the cloud gives an ssh command for {details.name} that is not obeyed: {error}",
-            suggestion=f"look at it with: {command('show', details)}",
+            f"the cloud gives an ssh command for {instance.name} that is not obeyed: {error}",
+            suggestion=f"look at it with: {command('show', instance)}",
         ) from error
 
 
@@ -89,50 +88,48 @@ def parse_ssh(words: str) -> SshTarget:
     return SshTarget(user, host, int(port))
 
 
-def page_of(details: Details, port: int | None) -> str:
+def page_of(instance: Instance, port: int | None) -> str:
     """Return the address of Jupyter, or of the one HTTP port, or of the port that was asked for."""
-    _refuse_unready(details)
-    pages = _http_pages(details)
+    _refuse_unready(instance)
+    pages = _http_pages(instance)
     if port is not None:
         if port not in pages:
-            raise _not_reachable(details, f"{details.name} has no HTTP on port {port}{_port_list(pages)}")
-        return _checked(details, pages[port])
-    if jupyter := details.mapping("connectionDetails").get("jupyter"):
-        return _checked(details, str(jupyter))
+            raise _not_reachable(instance, f"{instance.name} has no HTTP on port {port}{_port_list(pages)}")
+        return _checked(instance, pages[port])
+    if instance.connection and instance.connection.jupyter:
+        return _checked(instance, instance.connection.jupyter)
     if not pages:
-        raise _not_reachable(details, f"{details.name} has nothing that a browser could show")
+        raise _not_reachable(instance, f"{instance.name} has nothing that a browser could show")
     if len(pages) > 1:
         raise CommandError(
             ExitCode.USAGE,
             "SEVERAL_PORTS",
-            f"{details.name} has several pages{_port_list(pages)}",
-            suggestion=f"choose one: {command('open', details)} --port {min(pages)}",
+            f"{instance.name} has several pages{_port_list(pages)}",
+            suggestion=f"choose one: {command('open', instance)} --port {min(pages)}",
         )
-    return _checked(details, next(iter(pages.values())))
+    return _checked(instance, next(iter(pages.values())))
 
 
-def _http_pages(details: Details) -> dict[int, str]:
-    mappings = details.raw.get("portMappings")
-    found = {}
-    for one in mappings if isinstance(mappings, list) else []:
-        mapping = Details(one if isinstance(one, dict) else {})
-        port, page = mapping.text("port"), mapping.text("endpoint")
-        if mapping.text("type").lower() in ("http", "https") and _NUMBER.fullmatch(port) and page:
-            found[int(port)] = page
-    return found
+def _http_pages(instance: Instance) -> dict[int, str]:
+    return {
+        it.port: it.endpoint
+        for it in instance.port_mappings
+        if it.type.lower() in ("http", "https") and 1 <= it.port <= PORT_MAX and it.endpoint
+    }
 
 
 def _port_list(pages: dict[int, str]) -> str:
     return f"; it has {', '.join(str(port) for port in sorted(pages))}" if pages else ""
 
 
-def _checked(details: Details, address: str) -> str:
+def _checked(instance: Instance, address: str) -> str:
     if not is_web_address(address):
         raise CommandError(
             ExitCode.FAILED,
             "ODD_ADDRESS",
-            f"the cloud gives an address for {details.name} that is not opened: it is no plain http or https",
-            suggestion=f"look at it with: {command('show', details)}",
+            f"the cloud gives an address for {instance.name} that is not opened: "
+            "it is no plain http or https",
+            suggestion=f"look at it with: {command('show', instance)}",
         )
     return address
 
@@ -157,26 +154,27 @@ def _is_host(host: str) -> bool:
     return _HOST.fullmatch(host) is not None
 
 
-def _refuse_unready(details: Details, also: Status | None = None) -> None:
-    if details.usable or (also is not None and details.status == also):
+def _refuse_unready(instance: Instance, also: str | None = None) -> None:
+    if instance.usable or instance.status == also:
         return
     # Waiting helps only where somebody is working on it.
-    verb = "wait" if not details.over else "start" if details.status == Status.EXITED else "why"
+    is_over = outcome_of(instance, "ready") is False
+    verb = "wait" if not is_over else "start" if instance.status == "exited" else "why"
     yet = " yet" if verb == "wait" else ""
     raise CommandError(
         ExitCode.CONFLICT,
         "INSTANCE_NOT_READY",
-        f"{details.name} cannot be used{yet}: it is {details.status}",
-        suggestion=command(verb, details),
+        f"{instance.name} cannot be used{yet}: it is {instance.status}",
+        suggestion=command(verb, instance),
     )
 
 
-def _not_reachable(details: Details, message: str) -> CommandError:
+def _not_reachable(instance: Instance, message: str) -> CommandError:
     return CommandError(
         ExitCode.NOT_FOUND,
         "NO_WAY_IN",
         message,
-        suggestion=f"see its ways in with: {command('show', details)}",
+        suggestion=f"see its ways in with: {command('show', instance)}",
     )
 
 
@@ -192,16 +190,16 @@ def ssh(
 ) -> None:
     """Log in to an instance, or run a command there. The exit code is that of ssh."""
     output = Output.for_command(as_json=as_json)
-    details = _found(context, output, name_or_id)
-    target = run_or_exit(output, lambda: ssh_target(details))
+    instance = _found(context, output, name_or_id)
+    target = run_or_exit(output, lambda: ssh_target(instance))
     argv = target.command(arguments or ())
     if as_json:
         output.json({"user": target.user, "host": target.host, "port": target.port, "command": argv})
     elif only_print:
         typer.echo(safe(shlex.join(argv)))
     else:
-        if details.status == Status.HEALTH_CHECKING:
-            output.note(f"{safe(details.name)} runs, but its health check is not over yet", "yellow")
+        if instance.status == "health_checking":
+            output.note(f"{safe(instance.name)} runs, but its health check is not over yet", "yellow")
         run_or_exit(output, lambda: _exec(argv))
 
 
@@ -216,8 +214,8 @@ def open_page(
 ) -> None:
     """Open the Jupyter of an instance, or its page on an HTTP port, in the browser."""
     output = Output.for_command(as_json=as_json)
-    details = _found(context, output, name_or_id)
-    page = run_or_exit(output, lambda: page_of(details, port))
+    instance = _found(context, output, name_or_id)
+    page = run_or_exit(output, lambda: page_of(instance, port))
     if as_json:
         output.json({"url": page})
     elif only_print:
@@ -227,14 +225,8 @@ def open_page(
         output.note(f"opened {page}")
 
 
-def _found(context: typer.Context, output: Output, name_or_id: str) -> Details:
-    found: list[Details] = []
-
-    async def work(api: ApiClient) -> None:
-        found.append(await find(api, name_or_id))
-
-    run(cli_context_of(context), output, work)
-    return found[0]
+def _found(context: typer.Context, output: Output, name_or_id: str) -> Instance:
+    return run(cli_context_of(context), output, lambda herd: find(herd, name_or_id))
 
 
 def _exec(argv: list[str]) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Annotated
-from urllib.parse import quote
+from datetime import timedelta
+from typing import Annotated, Literal
 
 import typer
 
+from gpuherd.client import Delivery, Gpuherd, NewSecret, WebhookEndpoint
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.webhooks.endpoint import ID_PREFIX
 from gpuherd.domain.webhooks.signing import Signer
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.entrypoints.cli.render.lists import page_of, print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption, SilentOption, safe
 from gpuherd.entrypoints.cli.render.webhooks import (
     delivery_page,
@@ -22,13 +20,12 @@ from gpuherd.entrypoints.cli.render.webhooks import (
     endpoint_table,
     tried_line,
 )
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Json
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.entrypoints.cli.runtime.find import find_id
-from gpuherd.entrypoints.cli.runtime.listing import Listing, pages, tell
-from gpuherd.entrypoints.cli.runtime.options import Since
-from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
-from gpuherd.ports.webhooks import DeliveryFilter
+from gpuherd.entrypoints.cli.runtime.options import AllPages, PageSize, Since
+from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
+
+ENDPOINT_PREFIX = "ep_"
 
 
 def listen(
@@ -51,7 +48,7 @@ def listen(
     output = Output.for_command(as_json=as_json)
     receiver = WebhookReceiver(output, cli_context_of(context).clock, _usable(secret))
     try:
-        asyncio.run(receiver.run(port))
+        receiver.run(port)
     except OSError as error:
         output.note(f"port {port} cannot be used: {safe(error.strerror)}", "red")
         raise typer.Exit(int(ExitCode.FAILED)) from error
@@ -68,10 +65,6 @@ def _usable(secret: str | None) -> Secret | None:
         raise typer.BadParameter(str(error), param_hint="--secret") from error
     return Secret(secret)
 
-
-BASE = "/api/webhooks"
-# The receiver has 15 s to answer a test.
-TEST_TIMEOUT_S = 40.0
 
 EndpointId = Annotated[str, typer.Argument(metavar="ID", help="Which endpoint (ep_…).")]
 
@@ -99,12 +92,16 @@ def list_endpoints(context: typer.Context, as_json: JsonOption = False, quiet: Q
     """List the endpoints."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        body = (await api.get(f"{BASE}/endpoints")).body
-        rows = body.get("endpoints")
-        listing = Listing("endpoints", rows if isinstance(rows, list) else [], body.get("total"), None)
-        now, width = cli.clock.now(), output.out.width
-        tell(output, listing, lambda found: endpoint_table(found, now, width), "no endpoints")
+    def work(herd: Gpuherd) -> None:
+        page, now, width = whole(herd.webhooks.endpoints.list()), cli.clock.now(), output.out.width
+        print_page(
+            output,
+            "endpoints",
+            page,
+            lambda found: endpoint_table(found, now, width),
+            "no endpoints",
+            lambda it: it.id,
+        )
 
     run(cli, output, work)
 
@@ -120,16 +117,18 @@ def add_endpoint(
     quiet: QuietOption = False,
 ) -> None:
     """Add an endpoint. Its secret is shown now and never again; with -q only the secret is."""
-    said = {"url": url, "events": events or None, "label": label}
-    body = {key: value for key, value in said.items() if value is not None}
-    _show_secret(context, f"{BASE}/endpoints", body, as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    _print_secret(
+        cli, output, lambda herd: herd.webhooks.endpoints.add(url, events=events or None, label=label)
+    )
 
 
 def rotate_secret(
     context: typer.Context, endpoint_id: EndpointId, as_json: JsonOption = False, quiet: QuietOption = False
 ) -> None:
     """Give an endpoint a new secret; for 24 hours the old one signs too. With -q only the secret is shown."""
-    _show_secret(context, f"{_endpoint_path(endpoint_id)}/rotate", {}, as_json=as_json, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    _print_secret(cli, output, lambda herd: herd.webhooks.endpoints.rotate(endpoint_id))
 
 
 def remove_endpoint(
@@ -138,14 +137,11 @@ def remove_endpoint(
     """Remove an endpoint; what is still on its way there is given up."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        body = (await api.delete(_endpoint_path(endpoint_id))).body
-        if output.for_people:
-            output.note(f"removed {safe(endpoint_id)}")
-        else:
-            output.answer(body, endpoint_id)
-
-    run(cli, output, work)
+    removed = run(cli, output, lambda herd: herd.webhooks.endpoints.remove(endpoint_id))
+    if output.for_people:
+        output.note(f"removed {safe(endpoint_id)}")
+    else:
+        output.answer(removed.raw, endpoint_id)
 
 
 def enable_endpoint(
@@ -154,38 +150,42 @@ def enable_endpoint(
     """Switch an endpoint on again that was disabled."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        _present(output, (await api.post(f"{_endpoint_path(endpoint_id)}/enable", {})).body, cli.clock.now)
-
-    run(cli, output, work)
+    _print(cli, output, run(cli, output, lambda herd: herd.webhooks.endpoints.enable(endpoint_id)))
 
 
 def list_deliveries(
     context: typer.Context,
     state: Annotated[
-        DeliveryFilter | None, typer.Option(case_sensitive=False, help="Only those that stand so.")
+        Literal["pending", "delivered", "failed", "dead"] | None,
+        typer.Option(case_sensitive=False, help="Only those that stand so."),
     ] = None,
     instance: Annotated[
         str | None, typer.Option(metavar="NAME_OR_ID", help="Only those of this instance.")
     ] = None,
     endpoint: Annotated[str | None, typer.Option(metavar="ID", help="Only those to this endpoint.")] = None,
     kind: Annotated[str | None, typer.Option("--type", help="Only these: instance.ready…")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many at most (a page, with --all).")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="All pages.")] = False,
+    limit: PageSize = 50,
+    everything: AllPages = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """List what was sent, or could not be."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        said = {"state": state, "endpointId": endpoint, "type": kind}
-        query = [("limit", str(limit)), *((key, value) for key, value in said.items() if value is not None)]
-        if instance is not None:
-            query.append(("instanceId", await find_id(api, instance)))
-        listing = await pages(api, f"{BASE}/deliveries", "deliveries", query, everything=everything)
-        now, width = cli.clock.now(), output.out.width
-        tell(output, listing, lambda found: delivery_table(found, now, width), "no deliveries")
+    def work(herd: Gpuherd) -> None:
+        instance_id = None if instance is None else find_id(herd, instance)
+        found = herd.webhooks.deliveries.list(
+            state=state, instance=instance_id, endpoint=endpoint, type=kind, page_size=limit
+        )
+        page, now, width = page_of(found, everything=everything), cli.clock.now(), output.out.width
+        print_page(
+            output,
+            "deliveries",
+            page,
+            lambda rows: delivery_table(rows, now, width),
+            "no deliveries",
+            lambda it: it.id,
+        )
 
     run(cli, output, work)
 
@@ -198,11 +198,11 @@ def show(
     """Show everything about one endpoint, or one delivery with its tries."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json)
 
-    async def work(api: ApiClient) -> None:
-        path = _endpoint_path(which) if which.startswith(ID_PREFIX) else _delivery_path(which)
-        _present(output, (await api.get(path)).body, cli.clock.now)
+    def work(herd: Gpuherd) -> WebhookEndpoint | Delivery:
+        is_endpoint = which.startswith(ENDPOINT_PREFIX)
+        return herd.webhooks.endpoints.get(which) if is_endpoint else herd.webhooks.deliveries.get(which)
 
-    run(cli, output, work)
+    _print(cli, output, run(cli, output, work))
 
 
 def replay(
@@ -220,21 +220,19 @@ def replay(
         raise typer.BadParameter("give the ID of one delivery, or --since")
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json)
 
-    async def work(api: ApiClient) -> None:
-        if delivery_id is not None:
-            _present(
-                output, (await api.post(f"{_delivery_path(delivery_id)}/replay", {})).body, cli.clock.now
-            )
-            return
-        moment = cli.clock.now() - timedelta(seconds=since or 0)
-        body: Json = {"since": moment.isoformat(), "state": "dead" if dead else "failed"}
-        reply = (await api.post(f"{BASE}/replay", body | ({"endpointId": endpoint} if endpoint else {}))).body
-        if output.for_people:
-            output.note(f"{safe(reply.get('count'))} on their way again")
-        else:
-            output.json(reply)
-
-    run(cli, output, work)
+    if delivery_id is not None:
+        _print(cli, output, run(cli, output, lambda herd: herd.webhooks.deliveries.replay(delivery_id)))
+        return
+    moment = cli.clock.now() - timedelta(seconds=since or 0)
+    count = run(
+        cli,
+        output,
+        lambda herd: herd.webhooks.replay(moment, state="dead" if dead else "failed", endpoint=endpoint),
+    )
+    if output.for_people:
+        output.note(f"{count} on their way again")
+    else:
+        output.json({"count": count})
 
 
 def test(
@@ -246,47 +244,35 @@ def test(
     """Send one signed test event now; exit code 1 if it is not accepted."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
-    async def work(api: ApiClient) -> None:
-        key = "endpointId" if target.startswith(ID_PREFIX) else "url"
-        tried = Details((await api.post(f"{BASE}/test", {key: target}, timeout_s=TEST_TIMEOUT_S)).body)
-        if output.for_people:
-            output.show(tried_line(tried))
-        elif not output.silent:
-            output.json(dict(tried.raw))
-        if tried.raw.get("accepted") is not True:
-            raise typer.Exit(int(ExitCode.FAILED))
-
-    run(cli, output, work)
+    is_endpoint = target.startswith(ENDPOINT_PREFIX)
+    wanted = {"endpoint": target} if is_endpoint else {"url": target}
+    tried = run(cli, output, lambda herd: herd.webhooks.test(**wanted))
+    if output.for_people:
+        output.show(tried_line(tried))
+    elif not output.silent:
+        output.json(tried.raw)
+    if not tried.accepted:
+        raise typer.Exit(int(ExitCode.FAILED))
 
 
-def _show_secret(context: typer.Context, path: str, body: Json, *, as_json: bool, quiet: bool) -> None:
-    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-
-    async def work(api: ApiClient) -> None:
-        made = (await api.post(path, body)).body
-        if output.mode is Mode.IDS:
-            output.ids([Details(made).text("secret")])
-            return
-        _present(output, made, cli.clock.now)
-        if output.for_people:
-            output.note("keep the secret now: it is never shown again", "yellow")
-
-    run(cli, output, work)
+def _print_secret(cli: CliContext, output: Output, make: Callable[[Gpuherd], NewSecret]) -> None:
+    made = run(cli, output, make)
+    secret = made.secret.reveal()
+    if output.mode is Mode.IDS:
+        output.ids([secret])
+    elif output.for_people:
+        output.show(endpoint_page(made.endpoint, cli.clock.now(), secret))
+        output.note("keep the secret now: it is never shown again", "yellow")
+    else:
+        output.json({**made.endpoint.raw, "secret": secret})
 
 
-def _present(output: Output, body: Json, now: Callable[[], datetime]) -> None:
+def _print(cli: CliContext, output: Output, it: WebhookEndpoint | Delivery) -> None:
     """Print an endpoint or a delivery."""
-    details = Details(body)
+    now = cli.clock.now()
     if not output.for_people:
-        output.answer(body, details.id)
-        return
-    draw = endpoint_page if details.id.startswith(ID_PREFIX) else delivery_page
-    output.show(draw(details, now()))
-
-
-def _endpoint_path(endpoint_id: str) -> str:
-    return f"{BASE}/endpoints/{quote(endpoint_id, safe='')}"
-
-
-def _delivery_path(delivery_id: str) -> str:
-    return f"{BASE}/deliveries/{quote(delivery_id, safe='')}"
+        output.answer(it.raw, it.id)
+    elif isinstance(it, WebhookEndpoint):
+        output.show(endpoint_page(it, now))
+    else:
+        output.show(delivery_page(it, now))

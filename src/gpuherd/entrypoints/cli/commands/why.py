@@ -11,17 +11,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import Sentence, Waiting, Why
 from gpuherd.entrypoints.cli.render.instances import status_style
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe, shown
-from gpuherd.entrypoints.cli.render.plans import entries
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.render.times import format_duration, relative_time
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
 from gpuherd.entrypoints.cli.runtime.find import find_id
-from gpuherd.entrypoints.cli.runtime.follow import instance_path
 from gpuherd.entrypoints.cli.runtime.options import NameOrId
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.durations import format_duration, relative_time
 
 
 def why(context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = False) -> None:
@@ -29,22 +26,17 @@ def why(context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = Fals
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json)
 
-    async def work(api: ApiClient) -> None:
-        path = instance_path(await find_id(api, name_or_id))
-        record = Details((await api.get(f"{path}/attempts")).body)
-        if output.for_people:
-            output.show(*_page(record, cli.clock.now(), output.out.width))
-        else:
-            output.json(record.raw)
-
-    run(cli, output, work)
+    record = run(cli, output, lambda herd: herd.instances.why(find_id(herd, name_or_id)))
+    if output.for_people:
+        output.show(*_page(record, cli.clock.now(), output.out.width))
+    else:
+        output.json(record.raw)
 
 
-def _page(record: Details, now: datetime, width: int) -> Iterator[RenderableType]:
-    yield shown(record.name, "bold").append(f"  {safe(record.text('instanceId'))}", "dim")
-    story = _story_sentences(record)
-    if story:
-        yield _story_table(story, now, width)
+def _page(record: Why, now: datetime, width: int) -> Iterator[RenderableType]:
+    yield shown(record.name, "bold").append(f"  {safe(record.instance_id)}", "dim")
+    if record.story:
+        yield _story_table(_story_sentences(record), now, width)
     yield Text()
     yield pairs([(name, value) for name, value in _facts(record, now) if value])
 
@@ -58,18 +50,16 @@ class _StorySentence:
     took_s: float | None
 
 
-def _story_sentences(record: Details) -> list[_StorySentence]:
-    story = [(it, at) for it in entries(record, "story") if (at := it.time("at")) is not None]
-    following = [at for _, at in story[1:]] + [None]
+def _story_sentences(record: Why) -> list[_StorySentence]:
+    following = [it.at for it in record.story[1:]] + [None]
     return [
-        _StorySentence(at, _words(it), None if after is None else (after - at).total_seconds())
-        for (it, at), after in zip(story, following, strict=True)
+        _StorySentence(it.at, _words(it), None if after is None else (after - it.at).total_seconds())
+        for it, after in zip(record.story, following, strict=True)
     ]
 
 
-def _words(it: Details) -> str:
-    times = it.text("times")
-    return f"{it.text('text')} ({times} times)" if times not in ("", "1") else it.text("text")
+def _words(it: Sentence) -> str:
+    return it.text if it.times == 1 else f"{it.text} ({it.times} times)"
 
 
 def _story_table(story: list[_StorySentence], now: datetime, width: int) -> Table:
@@ -85,45 +75,41 @@ def _took(it: _StorySentence) -> str:
     return format_duration(it.took_s) if it.took_s is not None and it.took_s >= 1 else ""
 
 
-def _facts(record: Details, now: datetime) -> Iterator[tuple[str, Text | str]]:
-    waits = Details(record.mapping("waits"))
-    yield "status", Text(safe(record.status), status_style(record))
+def _facts(record: Why, now: datetime) -> Iterator[tuple[str, Text | str]]:
+    waits = record.waits
+    yield "status", Text(safe(record.status), status_style(record.status, usable=record.usable))
     yield "phases", ", ".join(_phases(record, now))
-    if waits.raw:
-        yield "waits for", waits.text("for")
-        yield "because", waits.text("sentence")
+    if waits is not None:
+        yield "waits for", waits.what
+        yield "because", waits.sentence
         yield "since", _lasting_since(waits, now)
-        yield "next try", _when(waits, "nextTryAt", now) or "now"
-        yield "given up", _when(waits, "until", now) or "never: it is tried until it is done"
+        yield "next try", _when(waits.next_try_at, now) or "now"
+        yield "given up", _when(waits.until, now) or "never: it is tried until it is done"
     elif not record.usable:
-        yield "because", record.text("statusReason")
+        yield "because", record.status_reason or ""
     yield "health", _health(record)
-    yield "you can", record.text("advice")
+    yield "you can", record.advice or ""
 
 
-def _phases(record: Details, now: datetime) -> Iterator[str]:
-    for it in entries(record, "phases"):
-        seconds, at = it.raw.get("seconds"), it.time("at")
-        if seconds is None and at is not None and record.mapping("waits"):
-            seconds = (now - at).total_seconds()
-        yield f"{it.status} {format_duration(seconds)}" if isinstance(seconds, int | float) else it.status
+def _phases(record: Why, now: datetime) -> Iterator[str]:
+    for it in record.phases:
+        seconds = it.seconds
+        if seconds is None and it.at is not None and record.waits is not None:
+            seconds = (now - it.at).total_seconds()
+        yield it.status if seconds is None else f"{it.status} {format_duration(seconds)}"
 
 
-def _lasting_since(waits: Details, now: datetime) -> str:
-    since = waits.time("since")
-    return "" if since is None else format_duration((now - since).total_seconds())
+def _lasting_since(waits: Waiting, now: datetime) -> str:
+    return "" if waits.since is None else format_duration((now - waits.since).total_seconds())
 
 
-def _when(waits: Details, key: str, now: datetime) -> str:
-    moment = waits.time(key)
+def _when(moment: datetime | None, now: datetime) -> str:
     return "" if moment is None else relative_time(moment, now).removeprefix("just ")
 
 
-def _health(record: Details) -> str:
-    health = Details(record.mapping("health"))
-    wrong = [
-        f"port {it.text('port')}: {it.text('error')}"
-        for it in entries(health, "endpoints")
-        if it.text("error")
-    ]
-    return "; ".join([health.status, *wrong] if health.status else [])
+def _health(record: Why) -> str:
+    health = record.health
+    if health is None:
+        return ""
+    wrong = [f"port {it.port}: {it.error}" for it in health.endpoints if it.error]
+    return "; ".join([health.status, *wrong])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from gpuherd.client import LiveEvent
 from gpuherd.entrypoints.cli.render.output import safe
-from gpuherd.entrypoints.cli.render.times import parse_time
-from gpuherd.entrypoints.cli.runtime.connection import Json
 
 STYLES = {
     "instance.ready": "green",
@@ -18,15 +17,13 @@ STYLES = {
 NAME_MAX, WHAT_WIDTH = 24, 16
 
 
-def event_line(event: Json) -> Text:
+def event_line(event: LiveEvent) -> Text:
     """Return id, time, name, what happened, and why. Nothing in it is obeyed by a terminal."""
-    kind = str(event.get("type", "?"))
-    at = parse_time(event.get("at"))
-    line = Text(f"{safe(event.get('id', '?')):>6}  ", style="dim")
+    line = Text(f"{event.id:>6}  ", style="dim")
     # In local time.
-    line.append(f"{at.astimezone():%Y-%m-%d %H:%M:%S}" if at else "-" * 19, style="default")
-    line.append(f"  {_short(safe(event.get('name') or '(account)')):<{NAME_MAX}}", style="bold")
-    line.append(f"  {safe(_what(kind)):<{WHAT_WIDTH}}", style=STYLES.get(kind, "cyan"))
+    line.append(f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}", style="default")
+    line.append(f"  {_short(safe(event.name or '(account)')):<{NAME_MAX}}", style="bold")
+    line.append(f"  {safe(_what(event.type)):<{WHAT_WIDTH}}", style=STYLES.get(event.type, "cyan"))
     if why := _why(event):
         line.append(f"  {safe(why)}", style="default")
     line.rstrip()
@@ -37,12 +34,11 @@ def _what(kind: str) -> str:
     return kind.removeprefix("instance.").replace("_", " ")
 
 
-def _why(event: Json) -> str:
+def _why(event: LiveEvent) -> str:
     """Return the reason, or from where to where it went."""
-    if reason := event.get("reason"):
-        return str(reason)
-    before, after = event.get("before"), event.get("after")
-    return f"{before} -> {after}" if before and after else ""
+    if event.reason:
+        return event.reason
+    return f"{event.before} -> {event.after}" if event.before and event.after else ""
 
 
 def _short(name: str) -> str:

@@ -1,98 +1,129 @@
-"""What people see of instances: the list and the page of one."""
+"""What people see of instances: the list, the page of one, and what was rented in a few words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
 
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.domain.instance.instance import Status
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import Instance
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
-from gpuherd.entrypoints.cli.render.times import relative_time
+from gpuherd.entrypoints.durations import relative_time
 
 
-def status_style(details: Details) -> str:
+class Rentable(Protocol):
+    """What was, or could be, rented."""
+
+    @property
+    def product_name(self) -> str | None: ...
+    @property
+    def region(self) -> str | None: ...
+    @property
+    def hourly_price(self) -> Decimal | None: ...
+
+
+def status_style(status: str, *, usable: bool) -> str:
     """Green works, red needs a person, yellow is on its way."""
-    if details.usable:
+    if usable:
         return "green"
-    if details.status == Status.FAILED:
+    if status == "failed":
         return "red"
-    return "dim" if details.status in (Status.EXITED, Status.DELETED) else "yellow"
+    return "dim" if status in ("exited", "deleted") else "yellow"
 
 
-def instance_table(rows: Sequence[Details], now: datetime, width: int) -> Table:
+def instance_table(rows: Sequence[Instance], now: datetime, width: int) -> Table:
     """Build the table of instances."""
-    columns: list[Column[Details]] = [
-        Column("NAME", lambda d: d.name, 0, shrinks_to=16),
-        Column("STATUS", lambda d: d.status, 1, style=status_style),
+    columns: list[Column[Instance]] = [
+        Column("NAME", lambda it: it.name, 0, shrinks_to=16),
+        Column("STATUS", lambda it: it.status, 1, style=_style),
         Column("GPU", _gpu, 4, shrinks_to=14),
-        Column("REGION", lambda d: d.text("region"), 3),
-        Column("PRICE", lambda d: d.price, 2, right=True),
-        Column("CREATED", lambda d: when(d, "createdAt", now), 5),
-        Column("ID", lambda d: d.id, 6),
+        Column("REGION", lambda it: it.region or "", 3),
+        Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 2, right=True),
+        Column("CREATED", lambda it: when(it.created_at, now), 5),
+        Column("ID", lambda it: it.id, 6),
     ]
     return table(columns, rows, width)
 
 
-def instance_page(details: Details, now: datetime) -> Table:
+def instance_page(it: Instance, now: datetime) -> Table:
     """Build the page of one instance, without empty fields."""
-    status = Text(safe(details.status), status_style(details))
     lines: list[tuple[str, Text | str]] = [
-        ("name", details.name),
-        ("id", details.id),
-        ("status", status),
-        ("reason", details.text("statusReason")),
-        ("gpu", _gpu(details)),
-        ("region", details.text("region")),
-        ("price", " ".join(filter(None, (details.price, details.text("billingMode"))))),
-        ("disk", f"{details.text('rootfsSize')} GB" if details.text("rootfsSize") else ""),
-        ("template", details.text("templateId")),
-        ("image", details.text("imageUrl")),
-        ("cloud id", details.text("cloudInstanceId", "novitaInstanceId")),
-        *((name, when(details, key, now)) for name, key in _MOMENTS),
-        ("health", Details(details.mapping("healthCheck")).text("status")),
-        *endpoint_lines(details),
-        ("labels", ", ".join(f"{key}={value}" for key, value in details.mapping("labels").items())),
-        ("webhook", details.text("webhookUrl")),
-        ("last error", _last_error(details)),
-        (
-            "note",
-            "the cloud could not be asked: last known state" if details.raw.get("stale") is True else "",
-        ),
+        ("name", it.name),
+        ("id", it.id),
+        ("status", Text(safe(it.status), _style(it))),
+        ("reason", it.status_reason or ""),
+        ("gpu", _gpu(it)),
+        ("region", it.region or ""),
+        ("price", " ".join(filter(None, (usd_an_hour(it.hourly_price), it.billing_mode)))),
+        ("disk", f"{it.rootfs_size} GB" if it.rootfs_size else ""),
+        ("template", it.template_id or ""),
+        ("image", it.image_url or ""),
+        ("cloud id", it.cloud_instance_id or ""),
+        ("created", when(it.created_at, now)),
+        ("started", when(it.started_at, now)),
+        ("ready", when(it.ready_at, now)),
+        ("stopped", when(it.stopped_at, now)),
+        ("health", it.health_check.status if it.health_check else ""),
+        *endpoint_lines(it),
+        ("labels", ", ".join(f"{key}={value}" for key, value in it.labels.items())),
+        ("webhook", it.webhook_url or ""),
+        ("last error", _last_error(it)),
+        ("note", "the cloud could not be asked: last known state" if it.stale else ""),
     ]
     return pairs([(name, value) for name, value in lines if value])
 
 
-def endpoint_lines(details: Details) -> list[tuple[str, Text | str]]:
+def endpoint_lines(it: Instance) -> list[tuple[str, Text | str]]:
     """Return the ways in, for `pairs`."""
-    return [(_WAYS.get(name, name), where) for name, where in details.endpoints]
+    named = it.connection
+    ways = (
+        []
+        if named is None
+        else [("ssh", named.ssh), ("jupyter", named.jupyter), ("terminal", named.web_terminal)]
+    )
+    ports = [(f"port {mapping.port}", mapping.endpoint) for mapping in it.port_mappings]
+    return [(name, where) for name, where in (*ways, *ports) if where]
 
 
-def when(details: Details, key: str, now: datetime) -> str:
+def facts_of(it: Rentable, gpu_num: int | None, billing_mode: str | None) -> list[str]:
+    """Return what was, or will be, rented: product, region, price."""
+    count = f"{gpu_num} × " if gpu_num not in (None, 1) else ""
+    price = " ".join(filter(None, (usd_an_hour(it.hourly_price), _BILLING.get(billing_mode or "", ""))))
+    facts = (count + it.product_name if it.product_name else "", it.region, price)
+    return [fact for fact in facts if fact]
+
+
+def when(moment: datetime | None, now: datetime) -> str:
     """Say when it was, or nothing if it was not yet."""
-    moment = details.time(key)
     return relative_time(moment, now) if moment else ""
 
 
-_WAYS = {"webTerminal": "terminal"}
-_MOMENTS = (
-    ("created", "createdAt"),
-    ("started", "startedAt"),
-    ("ready", "readyAt"),
-    ("stopped", "stoppedAt"),
-)
+def usd_an_hour(amount: Decimal | None) -> str:
+    """Say a price as people do, or nothing if it is none."""
+    if amount is None:
+        return ""
+    cents = amount.quantize(Decimal("0.01"))
+    # Prices go down to a thousandth of a cent: show cents at least, and never round money away.
+    return f"${cents if cents == amount else amount.normalize():f}/h"
 
 
-def _gpu(details: Details) -> str:
-    number = details.text("gpuNum")
-    product = details.text("productName")
-    return f"{number} × {product}" if number not in ("", "1") and product else product
+_BILLING = {"spot": "spot", "onDemand": "on-demand"}
 
 
-def _last_error(details: Details) -> str:
-    error = Details(details.last_error)
-    return ": ".join(filter(None, (error.text("code"), error.text("message"))))
+def _style(it: Instance) -> str:
+    return status_style(it.status, usable=it.usable)
+
+
+def _gpu(it: Instance) -> str:
+    product = it.product_name or ""
+    return f"{it.gpu_num} × {product}" if it.gpu_num not in (None, 1) and product else product
+
+
+def _last_error(it: Instance) -> str:
+    error = it.last_error
+    return ": ".join(filter(None, (error.code, error.message))) if error else ""

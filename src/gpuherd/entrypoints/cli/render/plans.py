@@ -8,76 +8,61 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
+from gpuherd.client import Plan, PlannedOffer, RefusedOffer
+from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, foldable, table
-from gpuherd.entrypoints.cli.render.times import rough_duration
+from gpuherd.entrypoints.durations import rough_duration
 
 NEXT_MAX = 3
 
-Rows = Sequence[Details]
 
-
-def entries(plan: Details, key: str) -> list[Details]:
-    """Return a list out of a plan; what is no entry is passed over."""
-    rows = plan.raw.get(key)
-    return [Details(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def full_plan(plan: Details, width: int) -> Iterator[RenderableType]:
+def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
     """Return everything: what would be tried, what would not and why, and what to know."""
-    offers, refused = entries(plan, "offers"), entries(plan, "refused")
-    if offers:
-        yield _offer_table(offers, plan, width)
-    if refused:
-        if offers:
+    if plan.offers:
+        yield _offer_table(plan, width)
+    if plan.refused:
+        if plan.offers:
             yield Text()
-        yield _refused_table(refused, width)
+        yield _refused_table(plan.refused, width)
     yield Text()
-    if plan.raw.get("fits") is True:
+    if plan.fits:
         yield foldable(f"{_best(plan)}, {_ready(plan)}")
     else:
-        yield from (_line(f"{it.text('message')} ({it.text('code')})", "red") for it in _reasons(plan))
+        yield from (_line(f"{it.message} ({it.code})", "red") for it in plan.reasons)
     yield from _warnings(plan)
 
 
-def short_plan(plan: Details) -> Iterator[RenderableType]:
+def short_plan(plan: Plan) -> Iterator[RenderableType]:
     """Return the best offer, when it would be ready, and what comes next if it is gone."""
-    offers = entries(plan, "offers")
-    if offers:
+    if plan.offers:
         yield _line(_best(plan), "bold")
         yield _line(_ready(plan))
     else:
-        yield from (_line(it.text("message")) for it in _reasons(plan))
-    if offers[1:]:
-        following = [f"{it.text('region')} {it.price}" for it in offers[1 : 1 + NEXT_MAX]]
-        left = len(offers) - 1 - len(following)
+        yield from (_line(it.message) for it in plan.reasons)
+    if plan.offers[1:]:
+        following = [f"{it.region} {usd_an_hour(it.hourly_price)}" for it in plan.offers[1 : 1 + NEXT_MAX]]
+        left = len(plan.offers) - 1 - len(following)
         yield _line(f"if that is gone: {', '.join(following)}" + (f" and {left} more" if left else ""), "dim")
     yield from _warnings(plan)
 
 
-def _best(plan: Details) -> str:
-    offers = entries(plan, "offers")
-    asked = {key: plan.raw.get(key) for key in ("gpuNum", "billingMode")}
-    return " · ".join(Details({**offers[0].raw, **asked}).facts) if offers else ""
+def _best(plan: Plan) -> str:
+    best = plan.best
+    return " · ".join(facts_of(best, plan.gpu_num, plan.billing_mode)) if best else ""
 
 
-def _ready(plan: Details) -> str:
-    seconds = plan.raw.get("estimatedReadyInSeconds")
-    if not isinstance(seconds, int | float):
+def _ready(plan: Plan) -> str:
+    seconds = plan.estimated_ready_in_seconds
+    if seconds is None:
         return "nobody knows when it would be ready"
-    rentals = Details(plan.mapping("estimateBasis")).text("rentals")
-    basis = f"{rentals} earlier rentals" if rentals not in ("", "0") else "a first guess"
+    rentals = plan.estimate_basis.rentals if plan.estimate_basis else 0
+    basis = f"{rentals} earlier rentals" if rentals else "a first guess"
     return f"ready in about {rough_duration(seconds)} ({basis})"
 
 
-def _reasons(plan: Details) -> Rows:
-    return entries(plan, "reasons")
-
-
-def _warnings(plan: Details) -> Iterator[Text]:
-    warnings = plan.raw.get("warnings")
-    for words in warnings if isinstance(warnings, list) else []:
+def _warnings(plan: Plan) -> Iterator[Text]:
+    for words in plan.warnings:
         yield _line(f"note: {words}", "yellow")
 
 
@@ -87,35 +72,36 @@ def _line(words: str, style: str = "") -> Text:
     return text
 
 
-def _offer_table(offers: Rows, plan: Details, width: int) -> Table:
-    seconds = plan.raw.get("estimatedReadyInSeconds")
-    ready = f"~{rough_duration(seconds)}" if isinstance(seconds, int | float) else ""
-    columns: list[Column[Details]] = [
-        Column("#", lambda it: it.text("rank"), 0, right=True),
-        Column("GPU", lambda it: it.text("productName"), 3, shrinks_to=10),
-        Column("REGION", lambda it: it.text("region"), 1),
-        Column("PRICE", lambda it: it.price, 2, right=True),
-        Column("STOCK", _stock, 4),
+def _offer_table(plan: Plan, width: int) -> Table:
+    seconds = plan.estimated_ready_in_seconds
+    ready = "" if seconds is None else f"~{rough_duration(seconds)}"
+    columns: list[Column[PlannedOffer]] = [
+        Column("#", lambda it: str(it.rank), 0, right=True),
+        Column("GPU", lambda it: it.product_name, 3, shrinks_to=10),
+        Column("REGION", lambda it: it.region, 1),
+        Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 2, right=True),
+        Column("STOCK", lambda it: stock_of(it.stock, available=it.available), 4),
         Column("READY IN", lambda _: ready, 5, right=True),
-        Column("CPU", lambda it: it.text("cpu"), 7, right=True),
-        Column("MEMORY", lambda it: f"{it.text('memory')} GB", 6, right=True),
+        Column("CPU", lambda it: "" if it.cpu is None else str(it.cpu), 7, right=True),
+        Column("MEMORY", lambda it: "" if it.memory is None else f"{it.memory} GB", 6, right=True),
     ]
-    return table(columns, offers, width)
+    return table(columns, plan.offers, width)
 
 
-def _stock(offer: Details) -> str:
-    return offer.text("stock") or "yes" if offer.raw.get("available") is True else "sold out"
+def stock_of(stock: str | None, *, available: bool) -> str:
+    """Say whether it can be had, in the cloud's own word where it has one."""
+    return (stock or "yes") if available else "sold out"
 
 
-def _refused_table(refused: Rows, width: int) -> Table:
-    columns: list[Column[Details]] = [
-        Column("NOT TRIED", lambda it: it.text("productName"), 3, shrinks_to=10, style=_dim),
-        Column("REGION", lambda it: it.text("region"), 1, style=_dim),
-        Column("PRICE", lambda it: usd_an_hour(it.raw.get("hourlyPrice")), 2, right=True, style=_dim),
-        Column("WHY NOT", lambda it: it.text("reason"), 0, shrinks_to=16, wraps=True, style=_dim),
+def _refused_table(refused: Sequence[RefusedOffer], width: int) -> Table:
+    columns: list[Column[RefusedOffer]] = [
+        Column("NOT TRIED", lambda it: it.product_name or "", 3, shrinks_to=10, style=_dim),
+        Column("REGION", lambda it: it.region, 1, style=_dim),
+        Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 2, right=True, style=_dim),
+        Column("WHY NOT", lambda it: it.reason, 0, shrinks_to=16, wraps=True, style=_dim),
     ]
     return table(columns, refused, width)
 
 
-def _dim(_: Details) -> str:
+def _dim(_: RefusedOffer) -> str:
     return "dim"

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import TypeAlias
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpuherd.clock import Clock
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client.clock import Clock
+from gpuherd.client.waiting import Until
 from gpuherd.entrypoints.cli.render.output import Mode, Output, safe, shown
-from gpuherd.entrypoints.cli.render.stages import ProgressModel, StageState, estimate, progress_model_for
+from gpuherd.entrypoints.cli.render.stages import (
+    Observation,
+    ProgressModel,
+    StageState,
+    estimate,
+    progress_model_for,
+)
 from gpuherd.entrypoints.cli.render.tables import foldable
-from gpuherd.entrypoints.cli.render.times import format_duration
+from gpuherd.entrypoints.durations import format_duration
 
+# How long a picture of the spinner lasts, and how often the whole is drawn anew.
+FRAME_S = 0.25
 REFRESH_S = 0.25
 REASON_LINES = 3
 UNREACHABLE = "server not reachable, retrying"
@@ -35,10 +42,22 @@ _MARKS = {
 }
 
 
+class Watcher(Protocol):
+    """Is told about every observation while an instance is followed."""
+
+    def observe(self, seen: Observation) -> None:
+        """The server said this."""
+        ...
+
+    def unreachable(self, reason: str) -> None:
+        """The server said nothing, or that it cannot say anything now."""
+        ...
+
+
 class SilentWatcher:
     """Watches without a word."""
 
-    def observe(self, details: Details) -> None:
+    def observe(self, seen: Observation) -> None:
         pass
 
     def unreachable(self, reason: str) -> None:
@@ -48,23 +67,22 @@ class SilentWatcher:
 class PlainLines:
     """One line on stderr for each change."""
 
-    def __init__(self, output: Output, clock: Clock, what: WaitFor, model: ProgressModel) -> None:
+    def __init__(self, output: Output, clock: Clock, until: Until, model: ProgressModel) -> None:
         self._output = output
         self._clock = clock
-        self._what = what
+        self._until = until
         self._model = model
         self._last = ""
 
-    def observe(self, details: Details) -> None:
-        fresh = self._model.observe(details)
+    def observe(self, seen: Observation) -> None:
+        fresh = self._model.observe(seen)
         for elapsed_s, label in fresh[:-1]:
             self._say(label, elapsed_s)
-        stale = STALE if details.raw.get("stale") is True else ""
-        label = self._model.label(details)
-        words = (label, " · ".join(details.facts), details.text("statusReason"), stale)
+        it = seen.instance
+        words = (self._model.label(seen), " · ".join(seen.facts), it.status_reason, STALE if it.stale else "")
         line = "  ".join(word for word in words if word)
         elapsed_s = fresh[-1][0] if fresh else self._model.total_s()
-        self._say(line, elapsed_s, estimate(details, self._what, self._clock))
+        self._say(line, elapsed_s, estimate(seen, self._until, self._clock))
 
     def unreachable(self, reason: str) -> None:
         self._say(_outage(reason), self._model.total_s())
@@ -81,12 +99,12 @@ class PlainLines:
 class LiveView:
     """One line a stage or phase, redrawn in place, with times that run."""
 
-    def __init__(self, output: Output, clock: Clock, what: WaitFor, model: ProgressModel) -> None:
+    def __init__(self, output: Output, clock: Clock, until: Until, model: ProgressModel) -> None:
         self._output = output
         self._clock = clock
-        self._what = what
+        self._until = until
         self._model = model
-        self._details = Details({})
+        self._seen: Observation | None = None
         self._outage: str | None = None
         self._live = Live(
             console=output.out,
@@ -96,51 +114,45 @@ class LiveView:
             get_renderable=self._draw,
         )
 
-    def observe(self, details: Details) -> None:
-        self._details = details
+    def observe(self, seen: Observation) -> None:
+        self._model.observe(seen)
+        self._seen = seen
         self._outage = None
-        self._model.observe(details)
         self._live.refresh()
 
     def unreachable(self, reason: str) -> None:
         self._outage = reason
         self._live.refresh()
 
-    @asynccontextmanager
-    async def moving(self) -> AsyncIterator[None]:
+    @contextmanager
+    def moving(self) -> Iterator[None]:
         """Keep the picture on the screen and its times running."""
+        ended = threading.Event()
+        ticking = threading.Thread(target=self._tick, args=(ended,), daemon=True)
         with self._live:
-            ticking = asyncio.create_task(self._tick())
+            ticking.start()
             try:
                 yield
             finally:
                 # What was never accepted leaves no picture behind: the error says it all.
-                self._live.transient = not self._details.id
-                ticking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await ticking
+                self._live.transient = self._seen is None
+                ended.set()
+                ticking.join()
 
-    async def _tick(self) -> None:
-        while True:
-            await self._clock.sleep(REFRESH_S)
+    def _tick(self, ended: threading.Event) -> None:
+        while not ended.wait(REFRESH_S):
             self._live.refresh()
 
     def _draw(self) -> Group:
-        details = self._details
-        parts: list[Table | Text] = []
-        if details.id:
-            title = shown(details.name, "bold")
-            parts.append(
-                title if details.name == details.id else title.append(f"  {safe(details.id)}", "dim")
-            )
-        if details.facts:
-            parts.append(shown(" · ".join(details.facts)))
+        seen = self._seen
+        parts: list[Table | Text] = [] if seen is None else list(_heading(seen))
         parts.append(self._stages())
-        if reason := details.text("statusReason"):
-            parts.append(self._reason(reason, "red" if details.reached(self._what) is False else "dim"))
+        if seen is not None and seen.instance.status_reason:
+            is_over = seen.outcome(self._until) is False
+            parts.append(self._reason(seen.instance.status_reason, "red" if is_over else "dim"))
         if self._outage is not None:
             parts.append(shown(_outage(self._outage), "yellow"))
-        elif details.raw.get("stale") is True:
+        elif seen is not None and seen.instance.stale:
             parts.append(shown(STALE, "yellow"))
         return Group(*parts)
 
@@ -157,7 +169,7 @@ class LiveView:
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-        for line in self._model.lines(self._details):
+        for line in self._model.lines(self._seen):
             mark, style = self._mark(line.mark)
             took = "" if line.took_s is None else format_duration(line.took_s)
             grid.add_row(Text(mark, style), shown(line.label, style), took, line.remark)
@@ -167,28 +179,33 @@ class LiveView:
         unicode = self._output.unicode
         if mark is StageState.UNDER_WAY:
             frames = _SPINNER if unicode else _ASCII_SPINNER
-            return frames[int(self._clock.monotonic() / REFRESH_S) % len(frames)], "cyan"
+            return frames[int(self._clock.monotonic() / FRAME_S) % len(frames)], "cyan"
         full, ascii_, style = _MARKS[mark]
         return full if unicode else ascii_, style
 
 
-AnyWatcher: TypeAlias = SilentWatcher | PlainLines | LiveView
-
-
-@asynccontextmanager
-async def watcher_for(
-    output: Output, clock: Clock, what: WaitFor = WaitFor.READY, *, ordered: bool = False
-) -> AsyncIterator[AnyWatcher]:
+@contextmanager
+def watcher_for(
+    output: Output, clock: Clock, until: Until = "ready", *, ordered: bool = False
+) -> Iterator[Watcher]:
     """Watch in the way that suits where the output goes; `ordered`: an operation is being followed."""
-    model = progress_model_for(what, clock, ordered=ordered)
+    model = progress_model_for(until, clock, ordered=ordered)
     if output.mode is Mode.IDS:
         yield SilentWatcher()
     elif output.for_people and output.out.is_interactive:
-        view = LiveView(output, clock, what, model)
-        async with view.moving():
+        view = LiveView(output, clock, until, model)
+        with view.moving():
             yield view
     else:
-        yield PlainLines(output, clock, what, model)
+        yield PlainLines(output, clock, until, model)
+
+
+def _heading(seen: Observation) -> Iterator[Text]:
+    it = seen.instance
+    title = shown(it.name, "bold")
+    yield title if it.name == it.id else title.append(f"  {safe(it.id)}", "dim")
+    if seen.facts:
+        yield shown(" · ".join(seen.facts))
 
 
 def _outage(reason: str) -> str:

@@ -11,12 +11,28 @@ from datetime import datetime
 from enum import Enum, IntEnum, auto
 from typing import Protocol
 
-from gpuherd.clock import Clock
-from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.operation import OperationPhase
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.render.details import Details
-from gpuherd.entrypoints.cli.render.times import format_duration, parse_time, remaining_time
+from gpuherd.client import Instance, Operation
+from gpuherd.client.clock import Clock
+from gpuherd.client.waiting import Until, outcome_of
+from gpuherd.entrypoints.cli.render.instances import facts_of
+from gpuherd.entrypoints.durations import format_duration, remaining_time
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the server said last: the instance, and the operation that is followed, if one is."""
+
+    instance: Instance
+    operation: Operation | None = None
+
+    def outcome(self, until: Until) -> bool | None:
+        """Tell whether it has come to `until`; False: not without a new order, None: not yet."""
+        return outcome_of(self.instance, until, self.operation)
+
+    @property
+    def facts(self) -> list[str]:
+        """Return what was rented."""
+        return facts_of(self.instance, self.instance.gpu_num, self.instance.billing_mode)
 
 
 class RentalStage(IntEnum):
@@ -37,26 +53,36 @@ STAGE_LABELS = {
     RentalStage.READY: "ready",
 }
 
-# The server's own stamp for the begin of a stage beats the moment at which we happened to look.
-_STAMPS = {RentalStage.RENTING: "createdAt", RentalStage.RUNNING: "startedAt", RentalStage.READY: "readyAt"}
 
-
-def stage_of(details: Details) -> RentalStage:
+def stage_of(instance: Instance) -> RentalStage:
     """Return the stage that is under way, or that it had come to when it ended."""
-    if details.usable:
+    if instance.usable:
         return RentalStage.READY
-    rented = bool(details.text("cloudInstanceId", "novitaInstanceId"))
-    match details.status:
-        case Status.CREATING:
-            return RentalStage.STARTING if rented else RentalStage.RENTING
-        case Status.RUNNING | Status.HEALTH_CHECKING:
+    is_rented = bool(instance.cloud_instance_id)
+    match instance.status:
+        case "creating":
+            return RentalStage.STARTING if is_rented else RentalStage.RENTING
+        case "running" | "health_checking":
             return RentalStage.RUNNING
-        case Status.FAILED if details.text("startedAt"):
+        case "failed" if instance.started_at:
             return RentalStage.RUNNING
-        case Status.FAILED if not rented:
+        case "failed" if not is_rented:
             return RentalStage.RENTING
         case _:
             return RentalStage.STARTING
+
+
+def _stamp(instance: Instance, stage: RentalStage) -> datetime | None:
+    """Return the server's own time for the begin of a stage: it beats the moment at which we looked."""
+    match stage:
+        case RentalStage.RENTING:
+            return instance.created_at
+        case RentalStage.RUNNING:
+            return instance.started_at
+        case RentalStage.READY:
+            return instance.ready_at
+        case _:
+            return None
 
 
 @dataclass
@@ -73,20 +99,20 @@ class StageTimeline:
     def __post_init__(self) -> None:
         self.begun.setdefault(RentalStage.ACCEPTED, self.begun_at)
 
-    def observe(self, details: Details, *, monotonic: float, now: datetime) -> None:
+    def observe(self, instance: Instance, *, monotonic: float, now: datetime) -> None:
         """Take note of what the server says now."""
-        stage = stage_of(details)
+        stage = stage_of(instance)
         if self.stamps_count is None:
-            self.stamps_count = details.usable or not details.text("readyAt")
+            self.stamps_count = instance.usable or not instance.ready_at
         for passed in range(RentalStage.RENTING, stage + 1):
-            stamp = details.time(_STAMPS.get(RentalStage(passed), "")) if self.stamps_count else None
+            stamp = _stamp(instance, RentalStage(passed)) if self.stamps_count else None
             if passed in self.begun or (stamp is None and passed != stage):
                 continue
             at = monotonic if stamp is None else monotonic - (now - stamp).total_seconds()
             # Their clock and ours may differ: no stage begins in the future or before the one before it.
             self.begun[RentalStage(passed)] = min(monotonic, max(at, self._latest()))
         self.stage = stage
-        if details.usable or details.over:
+        if outcome_of(instance, "ready") is not None:
             self.ended_at = self.ended_at or monotonic
 
     def took(self, stage: RentalStage, *, monotonic: float) -> float | None:
@@ -134,15 +160,15 @@ class ProgressLine:
 class ProgressModel(Protocol):
     """Remembers what was observed, and when."""
 
-    def observe(self, details: Details) -> list[tuple[float, str]]:
+    def observe(self, seen: Observation) -> list[tuple[float, str]]:
         """Take note; return what began since the last look, if known: seconds since the very begin, label."""
         ...
 
-    def label(self, details: Details) -> str:
+    def label(self, seen: Observation) -> str:
         """Say what is under way."""
         ...
 
-    def lines(self, details: Details) -> list[ProgressLine]:
+    def lines(self, seen: Observation | None) -> list[ProgressLine]:
         """Return the whole story so far."""
         ...
 
@@ -151,9 +177,9 @@ class ProgressModel(Protocol):
         ...
 
 
-def progress_model_for(what: WaitFor, clock: Clock, *, ordered: bool) -> ProgressModel:
+def progress_model_for(until: Until, clock: Clock, *, ordered: bool) -> ProgressModel:
     """Return the story that suits: `ordered` means that an operation is being followed."""
-    return RentalProgress(clock) if what is WaitFor.READY and not ordered else OperationProgress(clock, what)
+    return RentalProgress(clock) if until == "ready" and not ordered else OperationProgress(clock, until)
 
 
 class RentalProgress:
@@ -163,20 +189,20 @@ class RentalProgress:
         self._clock = clock
         self._timeline = StageTimeline(clock.monotonic())
 
-    def observe(self, details: Details) -> list[tuple[float, str]]:
-        self._timeline.observe(details, monotonic=self._clock.monotonic(), now=self._clock.now())
+    def observe(self, seen: Observation) -> list[tuple[float, str]]:
+        self._timeline.observe(seen.instance, monotonic=self._clock.monotonic(), now=self._clock.now())
         return []
 
-    def label(self, details: Details) -> str:
-        return self._label(self._timeline.stage, details)
+    def label(self, seen: Observation) -> str:
+        return self._label(self._timeline.stage, seen)
 
-    def lines(self, details: Details) -> list[ProgressLine]:
-        return [self._line(stage, details) for stage in RentalStage]
+    def lines(self, seen: Observation | None) -> list[ProgressLine]:
+        return [self._line(stage, seen) for stage in RentalStage]
 
     def total_s(self) -> float:
         return self._timeline.total(monotonic=self._clock.monotonic())
 
-    def _line(self, stage: RentalStage, details: Details) -> ProgressLine:
+    def _line(self, stage: RentalStage, seen: Observation | None) -> ProgressLine:
         current = self._timeline.stage
         took_s = self._timeline.took(stage, monotonic=self._clock.monotonic())
         if stage is RentalStage.READY:
@@ -185,51 +211,58 @@ class RentalProgress:
             return ProgressLine(
                 StageState.DONE if stage < current else StageState.AHEAD, STAGE_LABELS[stage], took_s
             )
-        label = self._label(stage, details)
-        if details.usable:
+        if seen is None:
+            return ProgressLine(StageState.UNDER_WAY, STAGE_LABELS[stage], took_s)
+        label = self._label(stage, seen)
+        if seen.instance.usable:
             return ProgressLine(StageState.DONE, label, took_s, f"in {format_duration(self.total_s())}")
-        mark = StageState.FAILED if details.over else StageState.UNDER_WAY
-        return ProgressLine(mark, label, took_s, estimate(details, WaitFor.READY, self._clock))
+        is_over = seen.outcome("ready") is False
+        mark = StageState.FAILED if is_over else StageState.UNDER_WAY
+        return ProgressLine(mark, label, took_s, estimate(seen, "ready", self._clock))
 
-    def _label(self, stage: RentalStage, details: Details) -> str:
+    def _label(self, stage: RentalStage, seen: Observation) -> str:
         """Say the stage, and the status too where it says more."""
-        if details.over or (details.status and details.status not in ("creating", STAGE_LABELS[stage])):
-            return STAGE_LABELS[stage] if details.usable else f"{STAGE_LABELS[stage]} ({details.status})"
-        return STAGE_LABELS[stage]
+        instance, label = seen.instance, STAGE_LABELS[stage]
+        if instance.usable or (seen.outcome("ready") is None and instance.status in ("creating", label)):
+            return label
+        return f"{label} ({instance.status})"
 
 
 class OperationProgress:
     """The phases of an operation with the server's own times; without one, the statuses that we saw."""
 
-    def __init__(self, clock: Clock, what: WaitFor) -> None:
+    def __init__(self, clock: Clock, until: Until) -> None:
         self._clock = clock
-        self._what = what
+        self._until = until
         self._begun: list[tuple[str, datetime]] = []
         self._reported = 0
         self._ended = False
 
-    def observe(self, details: Details) -> list[tuple[float, str]]:
-        if details.operation:
-            self._begun = _phases(details) or self._begun
-        elif details.status and (not self._begun or self._begun[-1][0] != details.status):
-            self._begun.append((details.status, self._clock.now()))
-        self._ended = details.reached(self._what) is not None
+    def observe(self, seen: Observation) -> list[tuple[float, str]]:
+        status = seen.instance.status
+        if seen.operation is not None:
+            self._begun = _phases(seen.operation) or self._begun
+        elif not self._begun or self._begun[-1][0] != status:
+            self._begun.append((status, self._clock.now()))
+        self._ended = seen.outcome(self._until) is not None
         fresh = self._begun[self._reported :]
         self._reported = len(self._begun)
         return [(_seconds(self._begun[0][1], at), label) for label, at in fresh]
 
-    def label(self, details: Details) -> str:
-        return self._begun[-1][0] if self._begun else details.status
+    def label(self, seen: Observation) -> str:
+        return self._begun[-1][0] if self._begun else seen.instance.status
 
-    def lines(self, details: Details) -> list[ProgressLine]:
-        reached = details.reached(self._what)
+    def lines(self, seen: Observation | None) -> list[ProgressLine]:
+        if seen is None:
+            return []
+        reached = seen.outcome(self._until)
         lines = [
             ProgressLine(StageState.DONE, label, _seconds(at, after))
             for (label, at), (_, after) in zip(self._begun, self._begun[1:], strict=False)
         ]
         for label, at in self._begun[-1:]:
             if reached is None:
-                remark = estimate(details, self._what, self._clock)
+                remark = estimate(seen, self._until, self._clock)
                 lines.append(
                     ProgressLine(StageState.UNDER_WAY, label, _seconds(at, self._clock.now()), remark)
                 )
@@ -246,19 +279,16 @@ class OperationProgress:
         return _seconds(self._begun[0][1], self._begun[-1][1] if self._ended else self._clock.now())
 
 
-def estimate(details: Details, what: WaitFor, clock: Clock) -> str:
+def estimate(seen: Observation, until: Until, clock: Clock) -> str:
     """Say how much longer it may take, where the server has an idea of it."""
-    expected = details.time("estimatedReadyTime")
-    if expected is None or what is not WaitFor.READY or details.reached(what) is not None:
+    expected = seen.instance.estimated_ready_time
+    if expected is None or until != "ready" or seen.outcome(until) is not None:
         return ""
     return remaining_time(expected, clock.now())
 
 
-def _phases(details: Details) -> list[tuple[str, datetime]]:
-    told = details.operation.get("phases")
-    phases = [it for it in told if isinstance(it, dict)] if isinstance(told, list) else []
-    timed = [(str(it.get("phase", "?")), parse_time(it.get("at"))) for it in phases]
-    return [(_PHASE_LABELS.get(phase, phase), at) for phase, at in timed if at is not None]
+def _phases(operation: Operation) -> list[tuple[str, datetime]]:
+    return [(_PHASE_LABELS.get(it.phase, it.phase), it.at) for it in operation.phases if it.at is not None]
 
 
 def _seconds(begin: datetime, end: datetime) -> float:
@@ -266,7 +296,4 @@ def _seconds(begin: datetime, end: datetime) -> float:
     return max(0.0, (end - begin).total_seconds())
 
 
-_PHASE_LABELS: dict[str, str] = {
-    OperationPhase.HEALTH_CHECK_STARTED: "health check",
-    OperationPhase.HEALTH_CHECK_COMPLETED: "healthy",
-}
+_PHASE_LABELS = {"healthCheckStarted": "health check", "healthCheckCompleted": "healthy"}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
-from gpuherd.domain.instance.instance import ID_PREFIX, Status
-from gpuherd.entrypoints.cli.render.details import Details, usd_an_hour
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, connected
+from gpuherd.client import Gpuherd
+from gpuherd.entrypoints.cli.render.instances import usd_an_hour
+from gpuherd.entrypoints.cli.runtime.find import ID_PREFIX
 from gpuherd.entrypoints.cli.runtime.session import CliContext
-
-LIMIT = 100
 
 
 @dataclass(frozen=True)
@@ -24,51 +22,46 @@ class Choice:
     about: str
 
 
-Lookup = Callable[[ApiClient], Awaitable[list[Choice]]]
+Lookup = Callable[[Gpuherd], list[Choice]]
 
 
 def fetch_choices(cli: CliContext, lookup: Lookup, timeout_s: float) -> list[Choice]:
     """Return the choices; none if the server cannot be asked, and not a word about it."""
-
-    async def within() -> list[Choice]:
-        async with asyncio.timeout(timeout_s), connected(cli.connect()) as api:
-            return await lookup(api)
-
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            return asyncio.run(within())
+        with contextlib.redirect_stderr(io.StringIO()), cli.client(timeout_s) as herd:
+            return lookup(herd)
     # Whatever it is, the next command that needs the server says it better.
     except (Exception, SystemExit):
         return []
 
 
-async def instances(api: ApiClient) -> list[Choice]:
+def instances(herd: Gpuherd) -> list[Choice]:
     """By name if only one has it, and by id."""
-    found = [it for it in await _rows(api, "instances", f"?limit={LIMIT}") if it.status in _NOT_DELETED]
-    names = [it.text("name") for it in found]
-    return [
-        Choice((it.text("name"), it.id) if names.count(it.text("name")) == 1 else (it.id,), it.status)
-        for it in found
-    ]
+    found = [it for it in herd.instances.list().page().entries if it.status != "deleted"]
+    names = [it.name for it in found]
+    return [Choice((it.name, it.id) if names.count(it.name) == 1 else (it.id,), it.status) for it in found]
 
 
-async def templates(api: ApiClient) -> list[Choice]:
+def templates(herd: Gpuherd) -> list[Choice]:
     """Those that work, the oldest first: they are the ones that everybody has."""
-    found = sorted(await _rows(api, "templates"), key=lambda it: (len(it.id), it.id))
-    return [Choice((it.id,), it.text("name")) for it in found if not it.text("problem")]
+    found = sorted(herd.templates(), key=lambda it: (len(it.id), it.id))
+    return [Choice((it.id,), it.name) for it in found if not it.problem]
 
 
-async def gpus(api: ApiClient) -> list[Choice]:
+def gpus(herd: Gpuherd) -> list[Choice]:
     """Those that can be had now, with the price of one, the cheapest first."""
-    found = [it for it in await _rows(api, "products") if it.raw.get("available") is True]
-    found.sort(key=lambda it: (len(_price(it).partition(".")[0]), _price(it)), reverse=True)
-    # One name may be sold in several builds; the last one written down is the cheapest.
-    cheapest = {it.text("productName"): _price(it) for it in found}
-    return [Choice((name,), f"from {price}") for name, price in reversed(cheapest.items())]
+    cheapest: dict[str, Decimal] = {}
+    for it in herd.products():
+        # One name may be sold in several builds.
+        if it.available and it.gpu_hourly_price is not None:
+            price = cheapest.get(it.product_name, it.gpu_hourly_price)
+            cheapest[it.product_name] = min(price, it.gpu_hourly_price)
+    found = sorted(cheapest.items(), key=lambda pair: pair[1])
+    return [Choice((name,), f"from {usd_an_hour(price)}") for name, price in found]
 
 
-async def regions(api: ApiClient) -> list[Choice]:
-    return [Choice((it.text("code"),), it.text("label")) for it in await _rows(api, "regions")]
+def regions(herd: Gpuherd) -> list[Choice]:
+    return [Choice((it.code,), it.label or "") for it in herd.regions()]
 
 
 def fitting(choices: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
@@ -80,15 +73,3 @@ def fitting(choices: Sequence[Choice], beginning: str) -> list[tuple[str, str]]:
 def _best(choice: Choice, beginning: str) -> str:
     # Input that begins like an id is completed to an id.
     return choice.words[-1] if beginning.startswith(ID_PREFIX) else choice.words[0]
-
-
-def _price(product: Details) -> str:
-    return usd_an_hour(product.raw.get("gpuHourlyPrice"))
-
-
-async def _rows(api: ApiClient, what: str, query: str = "") -> list[Details]:
-    rows = (await api.get(f"/api/{what}{query}")).body.get(what)
-    return [Details(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-_NOT_DELETED = frozenset(Status) - {Status.DELETED}

@@ -6,53 +6,44 @@ What happened, why, what to do now, on stderr as text or as one line of JSON, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import typer
 from rich.text import Text
 
-from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.operation import OperationKind, OperationState
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import (
+    ApiError,
+    BadConfiguration,
+    ConnectionFailed,
+    GpuherdError,
+    Instance,
+    InstanceFailed,
+    Operation,
+    UnexpectedReply,
+    WaitTimedOut,
+)
 from gpuherd.entrypoints.cli.render.output import Mode, Output, as_json, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
-from gpuherd.entrypoints.cli.render.times import format_duration
 from gpuherd.entrypoints.cli.runtime.exit_codes import (
     NO_CAPACITY_CODES,
     UNEXPECTED_REPLY,
     ExitCode,
     of_problem,
 )
-from gpuherd.entrypoints.cli.runtime.problems import ApiProblem, BadConfiguration, CannotConnect
+from gpuherd.entrypoints.durations import format_duration
+
+# The server answered with a document of its own; what else answers is not gpuherd.
+NOT_GPUHERD = "this is not an answer of gpuherd"
 
 
-class NotReached(Exception):
-    """The instance will not come to where it was waited for, or its operation failed."""
-
-    def __init__(self, details: Details) -> None:
-        super().__init__(details.status)
-        self.details = details
-
-
-class TimedOut(Exception):
-    """Our patience ended, the work did not."""
-
-    def __init__(self, details: Details, what: WaitFor, *, reachable: bool) -> None:
-        super().__init__(details.status)
-        self.details = details
-        self.what = what
-        self.reachable = reachable
-
-
-class NotAcknowledged(Exception):
+class NotAcknowledged(GpuherdError):
     """An order was sent and no answer came back: it may have been accepted. `advice` is what to do."""
 
-    def __init__(self, advice: str, cause: CannotConnect) -> None:
+    def __init__(self, advice: str, cause: ConnectionFailed) -> None:
         super().__init__(str(cause))
         self.advice = advice
-        self.cause = cause
+        self.reason = cause.reason
 
 
 @dataclass(frozen=True)
@@ -87,9 +78,6 @@ class ErrorReport:
         return {"error": told | {"exitCode": int(self.exit_code)}}
 
 
-AnyCommandFailure = ApiProblem | CannotConnect | BadConfiguration | NotReached | TimedOut | NotAcknowledged
-COMMAND_FAILURES = (ApiProblem, CannotConnect, BadConfiguration, NotReached, TimedOut, NotAcknowledged)
-
 _RELAX_WISH_ADVICE = (
     "allow more: another --region, a higher --max-price, --billing on-demand, or fewer --gpu-num"
 )
@@ -115,14 +103,18 @@ _SUGGESTIONS_BY_STATUS = {
 }
 
 
-def error_report_of(failure: AnyCommandFailure) -> ErrorReport:
+def error_report_of(failure: GpuherdError | CommandError) -> ErrorReport:
     """Say what a person needs to know about `failure`."""
     match failure:
-        case ApiProblem():
-            return _of_problem(failure)
-        case NotReached():
-            return _of_ended(failure.details)
-        case CannotConnect():
+        case CommandError():
+            return failure.report
+        case ApiError():
+            return _of_api_error(failure)
+        case UnexpectedReply():
+            return problem_report(UNEXPECTED_REPLY, NOT_GPUHERD, str(failure), failure.status)
+        case InstanceFailed():
+            return _of_ended(failure.instance, failure.operation)
+        case ConnectionFailed():
             return ErrorReport(
                 ExitCode.UNREACHABLE,
                 "SERVER_UNREACHABLE",
@@ -135,7 +127,7 @@ def error_report_of(failure: AnyCommandFailure) -> ErrorReport:
                 ExitCode.CONFIGURATION,
                 "BAD_CONFIGURATION",
                 "the configuration is wrong",
-                "; ".join(failure.problems),
+                str(failure),
                 "correct the environment or gpuherd.toml",
             )
         case NotAcknowledged():
@@ -143,97 +135,118 @@ def error_report_of(failure: AnyCommandFailure) -> ErrorReport:
                 ExitCode.UNREACHABLE,
                 "OUTCOME_UNKNOWN",
                 "the server did not answer; the request may have been accepted",
-                failure.cause.reason,
+                failure.reason,
                 failure.advice,
             )
-        case TimedOut():
+        case WaitTimedOut(instance=instance, until=until):
             return ErrorReport(
                 ExitCode.TIMEOUT,
                 "WAIT_TIMED_OUT",
-                f"not {failure.what} in time",
-                f"it is {failure.details.status}" if failure.reachable else "the server was not reachable",
-                f"it is still being worked on; go on with: {wait_command(failure.details, failure.what)}",
+                f"not {until} in time",
+                f"it is {instance.status}" if failure.is_reachable else "the server was not reachable",
+                f"it is still being worked on; go on with: {wait_command(instance, until)}",
             )
+        case _:
+            return ErrorReport(ExitCode.FAILED, "FAILED", str(failure))
 
 
-def command(verb: str, details: Details) -> str:
+def command(verb: str, instance: Instance) -> str:
     """Return the command about this instance, good for pasting into a shell."""
-    name = details.name
+    name = instance.name
     # Anything that a shell or our own parser could read differently: the id is always plain.
     plain = name.replace("-", "").replace("_", "").replace(".", "").isalnum() and name.isascii()
-    return f"gpuherd {verb} {name if plain and name[0].isalnum() else details.id}"
+    return f"gpuherd {verb} {name if plain and name[0].isalnum() else instance.id}"
 
 
-def wait_command(details: Details, what: WaitFor) -> str:
+def wait_command(instance: Instance, until: str) -> str:
     """Return the command that goes on waiting."""
-    if what is WaitFor.READY:
-        return command("wait", details)
+    if until == "ready":
+        return command("wait", instance)
     # What is deleted gives its name away: only the id is sure to be found.
-    base = f"gpuherd wait {details.id}" if what is WaitFor.DELETED else command("wait", details)
-    return f"{base} --for {what}"
+    base = f"gpuherd wait {instance.id}" if until == "deleted" else command("wait", instance)
+    return f"{base} --for {until}"
 
 
-def _of_problem(problem: ApiProblem) -> ErrorReport:
-    exit_code = of_problem(problem.code, problem.status)
-    if exit_code is ExitCode.NO_CAPACITY:
-        suggestion = _RELAX_WISH_ADVICE
-    elif problem.retry_after is not None and problem.temporary:
-        suggestion = f"try again in {format_duration(problem.retry_after)}"
-    else:
-        suggestion = _SUGGESTIONS.get(problem.code) or _SUGGESTIONS_BY_STATUS.get(problem.status, "")
+def problem_report(
+    code: str, title: str, detail: str, status: int, details: Mapping[str, Any] | None = None
+) -> ErrorReport:
+    """Say what a person needs to know about an answer of the API that is a no."""
+    exit_code = of_problem(code, status)
+    is_capacity = exit_code is ExitCode.NO_CAPACITY
     return ErrorReport(
         exit_code,
-        problem.code,
+        code,
         # HTTP knows only "conflict" for it.
-        "no capacity" if exit_code is ExitCode.NO_CAPACITY else problem.title,
-        problem.detail,
-        suggestion,
-        problem.status,
-        problem.errors,
-        problem.details,
-        problem.retry_after,
-        problem.request_id,
+        "no capacity" if is_capacity else title,
+        detail,
+        _RELAX_WISH_ADVICE
+        if is_capacity
+        else _SUGGESTIONS.get(code) or _SUGGESTIONS_BY_STATUS.get(status, ""),
+        status,
+        details=details or {},
     )
 
 
-def _of_ended(details: Details) -> ErrorReport:
-    operation = Details(details.operation)
-    error = Details(operation.mapping("error") or details.last_error)
-    code = error.text("code") or f"INSTANCE_{details.status.upper()}"
-    title = f"{details.name} is {details.status}"
-    if operation.status == OperationState.SUPERSEDED:
-        error, code = Details({}), "OPERATION_SUPERSEDED"
-    elif _rests(details):
+def _of_api_error(error: ApiError) -> ErrorReport:
+    report = problem_report(
+        error.code, error.title or NOT_GPUHERD, detail_of(error), error.status, error.details
+    )
+    can_wait = error.retry_after_s is not None and error.is_temporary
+    if can_wait and report.exit_code is not ExitCode.NO_CAPACITY:
+        report = replace(report, suggestion=f"try again in {format_duration(error.retry_after_s or 0)}")
+    return replace(
+        report,
+        errors=[asdict(it) for it in error.errors],
+        retry_after=error.retry_after_s,
+        request_id=error.request_id,
+    )
+
+
+def detail_of(error: ConnectionFailed | ApiError) -> str:
+    """Say in a few words why the server did not do what it was asked for."""
+    if isinstance(error, ConnectionFailed):
+        return error.reason
+    # Without a title it is no document of gpuherd.
+    return error.detail if error.title else f"the server answered with HTTP {error.status}"
+
+
+def _of_ended(instance: Instance, operation: Operation | None) -> ErrorReport:
+    error = (operation.error if operation else None) or instance.last_error
+    code = error.code if error else f"INSTANCE_{instance.status.upper()}"
+    title = f"{instance.name} is {instance.status}"
+    if operation is not None and operation.status == "superseded":
+        error, code = None, "OPERATION_SUPERSEDED"
+    elif _rests(instance, operation):
         # Whatever went wrong before it came to rest is not why it is not ready now: nobody has started it.
-        error, code = Details({}), "INSTANCE_EXITED"
-    if operation.raw:
-        title = (
-            f"the {operation.text('type')} of {details.name} {_OUTCOME_WORDS.get(operation.status, 'failed')}"
-        )
+        error, code = None, "INSTANCE_EXITED"
+    if operation is not None:
+        outcome = _OUTCOME_WORDS.get(operation.status, "failed")
+        title = f"the {operation.type} of {instance.name} {outcome}"
+    message = error.message if error else ""
     return ErrorReport(
         ExitCode.NO_CAPACITY if code in NO_CAPACITY_CODES else ExitCode.FAILED,
         code,
         title,
-        error.text("message") if operation.raw else details.text("statusReason") or error.text("message"),
-        _advice(details, code),
-        details=error.mapping("details"),
+        message if operation is not None else instance.status_reason or message,
+        _advice(instance, operation, code),
+        details=error.details if error else {},
     )
 
 
-def _advice(details: Details, code: str) -> str:
-    started = details.operation.get("type") == OperationKind.START
+def _advice(instance: Instance, operation: Operation | None, code: str) -> str:
     if code in NO_CAPACITY_CODES:
+        started = operation is not None and operation.type == "start"
         return "try again later, or rent another one with: gpuherd up" if started else _RELAX_WISH_ADVICE
-    if _rests(details):
-        return f"start it with: {command('start', details)}"
-    return f"see why with: {command('why', details)}"
+    if _rests(instance, operation):
+        return f"start it with: {command('start', instance)}"
+    return f"see why with: {command('why', instance)}"
 
 
-def _rests(details: Details) -> bool:
-    return details.status == Status.EXITED and not details.operation
+def _rests(instance: Instance, operation: Operation | None) -> bool:
+    return instance.status == "exited" and operation is None
 
 
-_OUTCOME_WORDS: dict[str, str] = {OperationState.SUPERSEDED: "was superseded by a later order"}
+_OUTCOME_WORDS = {"superseded": "was superseded by a later order"}
 
 
 def print_error(output: Output, report: ErrorReport) -> None:
@@ -307,6 +320,13 @@ class CommandError(Exception):
     def __init__(self, exit_code: ExitCode, code: str, message: str, *, suggestion: str = "") -> None:
         super().__init__(message)
         self.report = ErrorReport(exit_code, code, message, suggestion=suggestion)
+
+    @classmethod
+    def of(cls, report: ErrorReport) -> CommandError:
+        """Return the failure that this report is about."""
+        made = cls(report.exit_code, report.code, report.title)
+        made.report = report
+        return made
 
 
 def run_or_exit(output: Output, work: Callable[[], T]) -> T:

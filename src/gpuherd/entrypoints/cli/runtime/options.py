@@ -6,14 +6,12 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.instance.instance import OnFailure, Optimize
-from gpuherd.entrypoints.cli.render.times import parse_duration
-from gpuherd.entrypoints.cli.runtime.connection import Json
+from gpuherd.client import HealthCheck
+from gpuherd.entrypoints.durations import parse_duration
 
 
 def _duration(value: object) -> float:
@@ -58,7 +56,10 @@ class Billing(StrEnum):
     ON_DEMAND = "on-demand"
 
 
-BILLING_MODES = {Billing.SPOT: BillingMode.SPOT, Billing.ON_DEMAND: BillingMode.ON_DEMAND}
+BILLING_MODES: dict[Billing, Literal["spot", "onDemand"]] = {
+    Billing.SPOT: "spot",
+    Billing.ON_DEMAND: "onDemand",
+}
 
 Gpu = Annotated[str, typer.Option("--gpu", "--product", help="The GPU; part of its name is enough: 4090.")]
 TemplateId = Annotated[str, typer.Option("--template", help="Id of the template to run.")]
@@ -70,10 +71,11 @@ Regions = Annotated[
 ]
 BillingOption = Annotated[Billing | None, typer.Option("--billing", help="How to pay; the server says spot.")]
 OptimizeOption = Annotated[
-    Optimize | None, typer.Option("--optimize", help="What counts more: the order of regions, or price.")
+    Literal["region", "price"] | None,
+    typer.Option("--optimize", help="What counts more: the order of regions, or price."),
 ]
 OnFailureOption = Annotated[
-    OnFailure | None,
+    Literal["delete", "keep"] | None,
     typer.Option("--on-failure", help="What becomes of the machine when the create fails."),
 ]
 WaitForCapacity = Annotated[
@@ -126,6 +128,10 @@ HealthTimeout = Annotated[
     ),
 ]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="May be given often.")]
+PageSize = Annotated[
+    int, typer.Option("--limit", min=1, max=100, help="How many at most (a page, with --all).")
+]
+AllPages = Annotated[bool, typer.Option("--all", help="All pages.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME_OR_ID", callback=_name_or_id, help="Which instance.")]
 
 
@@ -140,11 +146,9 @@ def labels_of(words: Sequence[str] | None) -> dict[str, str]:
     return labels
 
 
-def health_check_of(port: int | None, path: str | None, timeout_s: float | None) -> Json | None:
+def health_check_of(port: int | None, path: str | None, timeout_s: float | None) -> HealthCheck | None:
     """Return the health check that the options ask for; what was not said is left to the server."""
-    check = {
-        "targetPort": port,
-        "path": path,
-        "maxWaitTimeMs": None if timeout_s is None else round(timeout_s * 1000),
-    }
-    return {key: value for key, value in check.items() if value is not None} or None
+    if port is None and path is None and timeout_s is None:
+        return None
+    max_wait_ms = None if timeout_s is None else round(timeout_s * 1000)
+    return HealthCheck(target_port=port, path=path, max_wait_time_ms=max_wait_ms)

@@ -1,28 +1,46 @@
-"""How every command runs: its context, one connection, and one place where errors end."""
+"""How every command runs: its context, one client, and one place where errors end."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import typer
 
-from gpuherd.clock import Clock, Random
+from gpuherd import __version__
+from gpuherd.client import Gpuherd, GpuherdError
+from gpuherd.client.address import Address
+from gpuherd.client.clock import Clock
+from gpuherd.clock import Random
 from gpuherd.entrypoints.cli.render.output import Output
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient, Connection, connected
-from gpuherd.entrypoints.cli.runtime.errors import COMMAND_FAILURES, error_report_of, print_error
+from gpuherd.entrypoints.cli.runtime.errors import CommandError, error_report_of, print_error
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 30.0
+USER_AGENT = f"gpuherd-cli/{__version__}"
 
 
 @dataclass(frozen=True)
 class CliContext:
     """What a command depends on; injected, so that tests can bring their own."""
 
-    connect: Callable[[], Connection]
+    connect: Callable[[], Address]
     clock: Clock
     chance: Random
+
+    def client(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Gpuherd:
+        """Return a client that asks once: whoever sits at a terminal decides what is tried again."""
+        return Gpuherd(
+            self.connect(),
+            timeout_s=timeout_s,
+            max_retries=0,
+            user_agent=USER_AGENT,
+            clock=self.clock,
+            chance=self.chance,
+        )
 
 
 def cli_context_of(context: typer.Context) -> CliContext:
@@ -36,22 +54,18 @@ def cli_context_of(context: typer.Context) -> CliContext:
 def run(
     cli_context: CliContext,
     output: Output,
-    work: Callable[[ApiClient], Awaitable[None]],
+    work: Callable[[Gpuherd], T],
     *,
     interrupt_message: Callable[[], str] | None = None,
-) -> None:
-    """Do `work` with a client.
+) -> T:
+    """Return what `work` does with a client.
 
     Tell what goes wrong and exit with its code. `interrupt_message` answers Ctrl-C.
     """
-
-    async def with_client() -> None:
-        async with connected(cli_context.connect()) as api:
-            await work(api)
-
     try:
-        asyncio.run(with_client())
-    except COMMAND_FAILURES as failure:
+        with cli_context.client() as herd:
+            return work(herd)
+    except (GpuherdError, CommandError) as failure:
         report = error_report_of(failure)
         print_error(output, report)
         _exit(report.exit_code, failure)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
-from gpuherd.clock import Clock
-from gpuherd.domain.instance.wait_condition import WaitFor
-from gpuherd.entrypoints.cli.render.details import Details
+from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError, InstanceFailed, WaitTimedOut
+from gpuherd.client.clock import Clock
+from gpuherd.client.models.instance import Instance
+from gpuherd.client.waiting import Until
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
-from gpuherd.entrypoints.cli.render.output import Output, safe
-from gpuherd.entrypoints.cli.render.progress import SilentWatcher, watcher_for
+from gpuherd.entrypoints.cli.render.output import Output
+from gpuherd.entrypoints.cli.render.progress import SilentWatcher, Watcher, watcher_for
+from gpuherd.entrypoints.cli.render.stages import Observation
 from gpuherd.entrypoints.cli.render.tables import pairs
-from gpuherd.entrypoints.cli.render.times import remaining_time
-from gpuherd.entrypoints.cli.runtime.connection import ApiClient
-from gpuherd.entrypoints.cli.runtime.errors import NotReached, TimedOut, command, wait_command
-from gpuherd.entrypoints.cli.runtime.follow import Watcher, follow
+from gpuherd.entrypoints.cli.runtime.errors import detail_of, wait_command
+
+Begin = Callable[[Watcher], Observation]
 
 
 class InstanceWaiter:
@@ -29,63 +30,55 @@ class InstanceWaiter:
         clock: Clock,
         timeout_s: float,
         *,
-        what: WaitFor = WaitFor.READY,
+        until: Until = "ready",
         ordered: bool = False,
         unanswered: str = "",
     ) -> None:
         self.deadline = clock.monotonic() + timeout_s
         self._output = output
         self._clock = clock
-        self.what = what
+        self.until = until
         self._ordered = ordered
         self._unanswered = unanswered
-        self._details: Details | None = None
+        self._instance: Instance | None = None
 
-    async def wait_to_end(self, api: ApiClient, begin: Callable[[Watcher], Awaitable[Details]]) -> None:
-        """Return when it is there; raise NotReached or TimedOut. The last state goes to stdout anyway."""
+    def wait_to_end(self, herd: Gpuherd, begin: Begin) -> None:
+        """Return when it is there, else raise why not. The last state goes to stdout anyway."""
         try:
-            async with watcher_for(self._output, self._clock, self.what, ordered=self._ordered) as watcher:
-                details = await follow(
-                    api,
-                    await self.begin_only(begin, watcher),
-                    what=self.what,
-                    clock=self._clock,
-                    deadline=self.deadline,
-                    watcher=watcher,
+            with watcher_for(self._output, self._clock, self.until, ordered=self._ordered) as watcher:
+                seen = self.begin_only(begin, watcher)
+                instance = herd.instances.follow(
+                    seen.instance,
+                    self.until,
+                    self.deadline - self._clock.monotonic(),
+                    operation=seen.operation,
+                    on_answer=lambda it, operation: watcher.observe(Observation(it, operation)),
+                    on_trouble=lambda trouble: _tell(watcher, trouble),
                 )
-        except TimedOut as late:
-            self._conclude(late.details)
+        except (WaitTimedOut, InstanceFailed) as ended:
+            self._conclude(ended.instance)
             raise
-        self._conclude(details)
-        if not details.reached(self.what):
-            raise NotReached(details)
+        self._conclude(instance)
 
-    async def begin_only(
-        self, begin: Callable[[Watcher], Awaitable[Details]], watcher: Watcher | None = None
-    ) -> Details:
+    def begin_only(self, begin: Begin, watcher: Watcher | None = None) -> Observation:
         """Begin, without following yet."""
-        self._details = await begin(watcher or SilentWatcher())
-        return self._details
+        seen = begin(watcher or SilentWatcher())
+        self._instance = seen.instance
+        return seen
 
     def interrupt_message(self) -> str:
         """Say how to come back."""
-        if self._details is None:
+        if self._instance is None:
             return self._unanswered
-        return f"still working in the background; follow it with: {wait_command(self._details, self.what)}"
+        return f"still working in the background; follow it with: {wait_command(self._instance, self.until)}"
 
-    def _conclude(self, details: Details) -> None:
+    def _conclude(self, instance: Instance) -> None:
         if not self._output.for_people:
-            self._output.answer(details.raw, details.id)
-        elif self.what is WaitFor.READY and details.usable and details.endpoints:
-            self._output.show(pairs(endpoint_lines(details)))
+            self._output.answer(instance.raw, instance.id)
+        elif self.until == "ready" and instance.usable and (ways := endpoint_lines(instance)):
+            self._output.show(pairs(ways))
 
 
-def print_accepted(output: Output, details: Details, clock: Clock) -> None:
-    """Tell about a create that nobody waits for."""
-    if not output.for_people:
-        output.answer(details.raw, details.id)
-        return
-    estimate = details.time("estimatedReadyTime")
-    left = f", {remaining_time(estimate, clock.now())}" if estimate else ""
-    output.out.print(f"{safe(details.name)} is accepted as {safe(details.id)}{left}", soft_wrap=True)
-    output.note(f"follow it with: {command('wait', details)}")
+def _tell(watcher: Watcher, trouble: GpuherdError) -> None:
+    assert isinstance(trouble, ConnectionFailed | ApiError), "nothing else is waited out"
+    watcher.unreachable(detail_of(trouble))

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.entrypoints.cli.render.times import format_duration, relative_time
+from gpuherd.entrypoints.durations import format_duration, relative_time
 
 CENT, FINE = Decimal("0.01"), Decimal("0.0001")
 FINE_BELOW = Decimal(10)

@@ -1,9 +1,9 @@
-"""Moments and durations, as people say them."""
+"""Moments and durations, as people say them: in a terminal and on a page alike."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -13,17 +13,6 @@ JUST_NOW_MAX_S = 5
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
 _UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR}
-
-
-def parse_time(value: object) -> datetime | None:
-    """Return the moment that an ISO 8601 string means, or None for anything else."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def parse_duration(words: str) -> float:

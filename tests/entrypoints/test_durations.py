@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpuherd.entrypoints.cli.render.times import (
+from gpuherd.entrypoints.durations import (
     format_duration,
     parse_duration,
-    parse_time,
     relative_time,
     remaining_time,
 )
@@ -54,13 +53,6 @@ def test_durations_are_told_to_the_second_while_that_matters(seconds: float, wor
 )
 def test_estimates_do_not_pretend_to_be_exact(seconds: float, words: str) -> None:
     assert remaining_time(NOW + timedelta(seconds=seconds), NOW) == words
-
-
-def test_iso_times_are_read_and_anything_else_is_none() -> None:
-    assert parse_time("2026-05-01T12:00:00Z") == NOW
-    assert parse_time("2026-05-01T12:00:00.000000") == NOW
-    assert parse_time("soon") is None
-    assert parse_time(17) is None
 
 
 @pytest.mark.parametrize(
