@@ -38,7 +38,7 @@ class ApiKey(Model, needs=("id",)):
 class ApiKeyWithSecret(ApiKey):
     """A key that was just made."""
 
-    key: str = hidden()  # the key itself; it is in this reply and in no other
+    key: str | None = hidden()  # the key itself, in this reply only; None in the reply to a repeated request
 
 
 class ApiKeys(Model):

@@ -44,7 +44,7 @@ class WebhookEndpoint(Model, needs=("id",)):
 class WebhookEndpointWithSecret(WebhookEndpoint):
     """An endpoint with a new secret."""
 
-    secret: str = hidden()  # for the receiver; it is in this reply and in no other
+    secret: str | None = hidden()  # for the receiver, in this reply only; None where a request is repeated
 
 
 class WebhookEndpoints(Model):

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import jsonschema_rs
 import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.http.app import ROUTE_MODULES
-from gpuherd.entrypoints.http.openapi import MEDIA_TYPE_BY_PATH
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.entrypoints.http.openapi_values import NASTY, Json, each_field_wrong, fitting, resolved, unfitting
@@ -61,6 +61,12 @@ def references(value: Any) -> set[str]:
     return here.union(*map(references, value.values()))
 
 
+def _has_properties(schema: Json, document: Json) -> bool:
+    if choices := schema.get("anyOf"):
+        return all(_has_properties(it, document) for it in choices)
+    return bool(resolved(schema["$ref"], document)["properties"])
+
+
 class TestTheDocument:
     async def test_every_reference_leads_somewhere(self, document: Json) -> None:
         found = references(document)
@@ -75,13 +81,45 @@ class TestTheDocument:
             good = [it for it in said["responses"] if it.startswith("2")]
             assert good, path
             for status in good:
-                (media,) = said["responses"][status]["content"].values()
-                assert media["schema"]["type"] == ("string" if path in MEDIA_TYPE_BY_PATH else "object")
+                ((kind, media),) = said["responses"][status]["content"].items()
+                if kind == "application/json":
+                    assert "example" in media, path
             if ROUTE_SCOPES[method, path] is not OPEN:
                 assert said["responses"].keys() >= {"401", "403", "429", "500", "503"}
             for status, reply in said["responses"].items():
                 if status >= "4" and PROBLEM in reply["content"]:
                     assert reply["content"][PROBLEM]["schema"] == {"$ref": "#/components/schemas/Problem"}
+
+    async def test_no_body_is_a_bare_object(self, document: Json) -> None:
+        bodies = {
+            f"{method} {path} {status}": media["schema"]
+            for method, path, said in operations(document)
+            for status, reply in said["responses"].items()
+            for kind, media in reply["content"].items()
+            if "json" in kind
+        }
+        for event, said in document["webhooks"].items():
+            bodies[event] = said["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert len(bodies) > 500
+        assert [it for it, schema in bodies.items() if not _has_properties(schema, document)] == []
+
+    async def test_every_example_is_as_its_schema_says(self, document: Json) -> None:
+        examples = [
+            media
+            for _, _, said in operations(document)
+            for reply in said["responses"].values()
+            for media in reply["content"].values()
+            if "example" in media
+        ]
+        examples += [
+            it["post"]["requestBody"]["content"]["application/json"] for it in document["webhooks"].values()
+        ]
+        assert len(examples) > 50
+        for it in examples:
+            schema = {**it["schema"], "components": document["components"]}
+            validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            wrong = [error.message for error in validator.iter_errors(it["example"])]
+            assert wrong == [], it["schema"]
 
     async def test_every_word_in_a_path_is_a_parameter(self, document: Json) -> None:
         for _, path, said in operations(document):

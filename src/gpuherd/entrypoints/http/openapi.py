@@ -11,7 +11,7 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.orphan import OrphanVerdict
 from gpuherd.domain.instance.wait_condition import WaitFor
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
-from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
+from gpuherd.entrypoints.http.openapi_replies import add_replies, reply_schemas, webhooks
 from gpuherd.entrypoints.query import LIMIT_MAX
 from gpuherd.entrypoints.schemas.openapi import move_to_components
 from gpuherd.jobs.job import JobStatus
@@ -20,7 +20,6 @@ from gpuherd.usecases.instances.read import WAIT_MAX_S
 
 Json = dict[str, Any]
 
-OBJECT: Json = {"type": "object"}
 TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 200}
 FLAG: Json = {"type": "boolean"}
 POSITION: Json = {"type": "integer", "minimum": 0, "maximum": 2**53}
@@ -67,31 +66,6 @@ QUERY_PARAMETERS: dict[str, Json] = {
         "order": _one_of(("asc", "desc")),
     },
 }
-PROBLEM: Json = {
-    "type": "object",
-    "description": "A problem document, RFC 9457.",
-    "properties": {
-        "type": {"type": "string", "format": "uri"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "for people"},
-        "code": {"type": "string", "description": "for programs"},
-        "requestId": {"type": "string"},
-        "correlationId": {"type": "string"},
-        "timestamp": {"type": "string", "format": "date-time"},
-        "retryAfter": {"type": "integer", "description": "seconds"},
-        "details": {"type": "object"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {it: {"type": "string"} for it in ("field", "code", "message")},
-                "required": ["field", "code", "message"],
-            },
-        },
-    },
-    "required": ["type", "title", "status", "detail", "code", "requestId", "correlationId", "timestamp"],
-}
 IDEMPOTENCY_KEY: Json = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -106,25 +80,23 @@ LAST_EVENT_ID: Json = {
     "description": "The last event that was received: what happened since comes first.",
     "schema": POSITION,
 }
-# Adopted already.
-ALSO_200 = "/api/orphans/{cloud_id}/adopt"
-# These say with their status how we are, and still say it as an answer.
-STATUS_IN_503_BODY = ("/readyz", "/health")
-# What answers in something else than JSON.
-MEDIA_TYPE_BY_PATH = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
 
 
 def completed_openapi(document: Json) -> Json:
     """Return the document with parameters, replies and problems of every operation."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas["Problem"] = PROBLEM
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
     for method, path in ROUTE_SCOPES:
         operation = document["paths"][path][method.lower()]
         move_to_components(operation, schemas)
         _add_parameters(operation, method, path)
-        _add_replies(operation, method, path)
+        add_replies(operation, (method, path), _problems(operation, method, path))
+    replies = reply_schemas()
+    # One of them would hide the other.
+    assert not replies.keys() & schemas.keys(), replies.keys() & schemas.keys()
+    schemas.update(replies)
+    document["webhooks"] = webhooks()
     return document
 
 
@@ -140,32 +112,6 @@ def _add_parameters(operation: Json, method: str, path: str) -> None:
     else:
         found.append(IDEMPOTENCY_KEY)
     operation["parameters"] = found
-
-
-def _add_replies(operation: Json, method: str, path: str) -> None:
-    replies = operation["responses"]
-    # What the framework would say if it did the reading.
-    replies.pop("422", None)
-    good = (
-        {MEDIA_TYPE_BY_PATH[path]: {"schema": {"type": "string"}}}
-        if path in MEDIA_TYPE_BY_PATH
-        else _json(OBJECT)
-    )
-    for status in [it for it in replies if it.startswith("2")]:
-        replies[status]["content"] = good
-    if path == ALSO_200:
-        replies["200"] = {"description": "It was adopted before", "content": good}
-    for code in _problems(operation, method, path):
-        replies[str(code)] = {
-            "description": TITLES[code],
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
-    if path in STATUS_IN_503_BODY:
-        replies["503"] = {"description": TITLES[503], "content": _json(OBJECT)}
-
-
-def _json(schema: Json) -> Json:
-    return {"application/json": {"schema": schema}}
 
 
 def _problems(operation: Json, method: str, path: str) -> Iterable[int]:

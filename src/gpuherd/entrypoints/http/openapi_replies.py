@@ -1,0 +1,164 @@
+"""The reply half of the OpenAPI document: what each route answers, and the bodies of webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuherd.contract import (
+    access,
+    catalogue,
+    event,
+    instance,
+    job,
+    operation,
+    orphan,
+    plan,
+    problem,
+    service,
+    webhook,
+    why,
+)
+from gpuherd.contract.examples import example_of
+from gpuherd.contract.model import Json, Model
+from gpuherd.contract.schema import held_by, reference, schema_of
+from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
+
+JSON_TYPE = "application/json"
+EVENT_STREAM = "text/event-stream"
+
+REPLIES: dict[tuple[str, str], type[Model]] = {
+    ("GET", "/livez"): service.Liveness,
+    ("GET", "/readyz"): service.Readiness,
+    ("GET", "/health"): service.Health,
+    ("POST", "/api/instances"): instance.InstanceRecord,
+    ("GET", "/api/instances"): instance.InstancePage,
+    ("GET", "/api/instances/comprehensive"): instance.Comprehensive,
+    ("GET", "/api/instances/{id_or_name}"): instance.Instance,
+    ("GET", "/api/instances/{id_or_name}/events"): event.EventHistory,
+    ("GET", "/api/instances/{id_or_name}/attempts"): why.Why,
+    ("POST", "/api/instances/start"): operation.Accepted,
+    ("POST", "/api/instances/stop"): operation.Accepted,
+    ("POST", "/api/instances/delete"): operation.Accepted,
+    ("POST", "/api/instances/{id_or_name}/start"): operation.Accepted,
+    ("POST", "/api/instances/{id_or_name}/stop"): operation.Accepted,
+    ("DELETE", "/api/instances/{id_or_name}"): operation.Accepted,
+    ("GET", "/api/events"): event.LiveEvent,
+    ("GET", "/api/events/history"): event.EventPage,
+    ("GET", "/api/operations/{operation_id}"): operation.Operation,
+    ("GET", "/api/jobs"): job.JobPage,
+    ("GET", "/api/jobs/stats"): job.JobStats,
+    ("GET", "/api/jobs/{job_id}"): job.Job,
+    ("POST", "/api/jobs/{job_id}/retry"): job.Job,
+    ("POST", "/api/plans"): plan.Plan,
+    ("GET", "/api/products"): catalogue.Products,
+    ("GET", "/api/templates"): catalogue.Templates,
+    ("GET", "/api/templates/{template_id}"): catalogue.Template,
+    ("GET", "/api/regions"): catalogue.Regions,
+    ("GET", "/api/cache/stats"): service.CachesStats,
+    ("POST", "/api/cache/clear"): service.CachesCleared,
+    ("POST", "/api/cache/cleanup"): service.CachesCleaned,
+    ("GET", "/api/creates"): service.Creates,
+    ("POST", "/api/creates/resume"): service.Creates,
+    ("POST", "/api/sync"): service.Sync,
+    ("GET", "/api/orphans"): orphan.Orphans,
+    ("GET", "/api/orphans/{cloud_id}"): orphan.Orphan,
+    ("POST", "/api/orphans/resume"): orphan.Released,
+    ("POST", "/api/orphans/{cloud_id}/adopt"): instance.InstanceRecord,
+    ("POST", "/api/orphans/{cloud_id}/stop"): orphan.Orphan,
+    ("POST", "/api/orphans/{cloud_id}/delete"): orphan.Orphan,
+    ("GET", "/api/webhooks/endpoints"): webhook.WebhookEndpoints,
+    ("POST", "/api/webhooks/endpoints"): webhook.WebhookEndpointWithSecret,
+    ("GET", "/api/webhooks/endpoints/{endpoint_id}"): webhook.WebhookEndpoint,
+    ("DELETE", "/api/webhooks/endpoints/{endpoint_id}"): webhook.WebhookEndpointRemoved,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/rotate"): webhook.WebhookEndpointWithSecret,
+    ("POST", "/api/webhooks/endpoints/{endpoint_id}/enable"): webhook.WebhookEndpoint,
+    ("GET", "/api/webhooks/deliveries"): webhook.DeliveryPage,
+    ("GET", "/api/webhooks/deliveries/{delivery_id}"): webhook.Delivery,
+    ("POST", "/api/webhooks/deliveries/{delivery_id}/replay"): webhook.DeliverySummary,
+    ("POST", "/api/webhooks/replay"): webhook.ReplayedDeliveries,
+    ("POST", "/api/webhooks/test"): webhook.WebhookTest,
+    ("POST", "/api/keys"): access.ApiKeyWithSecret,
+    ("GET", "/api/keys"): access.ApiKeys,
+    ("GET", "/api/keys/{key_id}"): access.ApiKey,
+    ("DELETE", "/api/keys/{key_id}"): access.ApiKey,
+    ("GET", "/api/audit"): access.AuditPage,
+}
+# Adopted already.
+ALSO_200 = ("POST", "/api/orphans/{cloud_id}/adopt")
+# These say with their status how we are, and still say it as an answer.
+BODY_OF_503: dict[tuple[str, str], type[Model]] = {
+    ("GET", "/readyz"): service.Readiness,
+    ("GET", "/health"): service.Unhealthy,
+}
+WEBHOOKS: dict[str, tuple[type[Model], ...]] = {
+    **dict.fromkeys(webhook.INSTANCE_EVENT_TYPES, (webhook.InstanceEventBody,)),
+    webhook.ORPHAN_DETECTED: (webhook.InstanceEventBody, webhook.AccountEventBody),
+    webhook.TEST: (webhook.TestEventBody,),
+}
+
+
+def add_replies(operation: Json, route: tuple[str, str], problems: Iterable[int]) -> None:
+    """Complete an operation with its replies, good and bad."""
+    replies = operation["responses"]
+    # What the framework would say if it did the reading.
+    replies.pop("422", None)
+    good = _content(route)
+    for status in [it for it in replies if it.startswith("2")]:
+        replies[status]["content"] = good
+    if route == ALSO_200:
+        replies["200"] = {"description": "It was adopted before", "content": good}
+    for code in problems:
+        replies[str(code)] = {
+            "description": TITLES[code],
+            "content": {MEDIA_TYPE: {"schema": reference(problem.Problem)}},
+        }
+    if route in BODY_OF_503:
+        replies["503"] = {"description": TITLES[503], "content": _json(BODY_OF_503[route])}
+
+
+def reply_schemas() -> dict[str, Json]:
+    """Return the schemas of everything that is answered or sent."""
+    return {it.__name__: schema_of(it) for kind in _bodies() for it in held_by(kind)}
+
+
+def webhooks() -> dict[str, Json]:
+    """Return the requests that receivers of webhooks get, by the type of the event."""
+    return {kind: {"post": _webhook(kind, bodies)} for kind, bodies in WEBHOOKS.items()}
+
+
+def _bodies() -> Iterator[type[Model]]:
+    yield from REPLIES.values()
+    yield from BODY_OF_503.values()
+    yield problem.Problem
+    for bodies in WEBHOOKS.values():
+        yield from bodies
+
+
+def _content(route: tuple[str, str]) -> Json:
+    kind = REPLIES.get(route)
+    if kind is None:
+        return {"text/plain": {"schema": {"type": "string"}}}
+    if kind is event.LiveEvent:
+        # A stream is text; what stands behind each `data:` is this.
+        return {EVENT_STREAM: {"schema": {"type": "string"}, "x-event-data": reference(kind)}}
+    return _json(kind)
+
+
+def _json(kind: type[Model]) -> Json:
+    return {JSON_TYPE: {"schema": reference(kind), "example": example_of(kind)}}
+
+
+def _webhook(kind: str, bodies: tuple[type[Model], ...]) -> Json:
+    (first, *others) = bodies
+    schema = {"anyOf": [reference(it) for it in bodies]} if others else reference(first)
+    return {
+        "operationId": kind.replace(".", "_"),
+        "summary": kind,
+        "description": "Signed as Standard Webhooks wants it. Answer 2xx, or it is sent again.",
+        "tags": ["webhooks"],
+        "requestBody": {
+            "required": True,
+            "content": {JSON_TYPE: {"schema": schema, "example": {**example_of(first), "type": kind}}},
+        },
+        "responses": {"2XX": {"description": "It is delivered."}},
+    }
