@@ -127,7 +127,7 @@ class Process(Herd):
             observations=self._crashable(MemoryObservations(tables, changed), "sightings"),
             turns=self._crashable(turns, "turns"),
             book=self._crashable(MemoryJobs(tables, clock), "book"),
-            outbox=self._crashable(MemoryOutbox(tables), "outbox"),
+            outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
         )
 

@@ -71,7 +71,7 @@ class Store:
         self.events = SqlEventLog(database, clock)
         self.turns = SqlInstanceLeases(database, clock, Ids(clock, random.Random(seed)))
         self.observations = SqlObservations(database)
-        self.outbox = SqlOutbox(database)
+        self.outbox = SqlOutbox(database, clock)
         self.deliveries = SqlDeliveryLog(database, clock)
         self.endpoints = SqlWebhookEndpoints(database)
         self.orphans = SqlOrphans(database, clock)

@@ -220,7 +220,7 @@ class Herd:
             observations=SqlObservations(database, changed),
             turns=MeteredLeases(sql_turns, instances, self.meter),
             book=SqlJobs(database, clock),
-            outbox=SqlOutbox(database),
+            outbox=SqlOutbox(database, clock),
             deliveries=SqlDeliveryLog(database, clock),
             endpoints=SqlWebhookEndpoints(database),
             orphans=orphans,

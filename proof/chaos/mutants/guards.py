@@ -435,6 +435,20 @@ WIRE = (
         ("tests/domain/webhooks/test_signing.py",),
     ),
     Safeguard(
+        "an event never overtakes an earlier one that was not tried",
+        "domain/webhooks/dispatch.py",
+        "    if not earlier.tries:\n",
+        "    if False:\n",
+        ("tests/domain/webhooks/test_dispatch.py::test_an_earlier_event_that_was_never_tried_goes_first",),
+    ),
+    Safeguard(
+        "a webhook and the end of its job are one transaction",
+        "adapters/sql/webhooks/outbox.py",
+        "            job_rows.finish_job(connection, update.finished_job, now)\n",
+        "            pass\n",
+        ("tests/contracts/webhooks/test_outbox_contract.py::TestRecordTry",),
+    ),
+    Safeguard(
         "the bytes of a webhook never change",
         "adapters/sql/webhooks/outbox.py",
         'if key not in ("id", "body")}',

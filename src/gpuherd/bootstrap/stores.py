@@ -114,7 +114,7 @@ async def open_stores(
         if is_sole_process
         else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, turns.renew, clock)),
         book=SqlJobs(database, clock),
-        outbox=SqlOutbox(database),
+        outbox=SqlOutbox(database, clock),
         deliveries=SqlDeliveryLog(database, clock),
         endpoints=SqlWebhookEndpoints(database),
         orphans=SqlOrphans(database, clock, hub.changed),

@@ -56,3 +56,8 @@ class Job:
     completed_at: datetime | None = None
     next_retry_at: datetime | None = None
     error: str = ""
+
+
+def delivery_key(delivery_id: str) -> str:
+    """Return the key of the job that sends this webhook."""
+    return f"delivery:{delivery_id}"

@@ -35,6 +35,8 @@ class GiveUp:
     """The job has failed for good, whatever tries are left."""
 
     error: str
+    # Whether that is written already, together with what the job has brought about.
+    written: bool = False
 
 
 Outcome = Done | Snooze | Retry | GiveUp

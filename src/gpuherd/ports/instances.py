@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Protocol
 
 from gpuherd.domain.access.api_key import Limits
@@ -18,6 +19,7 @@ from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.jobs.job import NewJob
 
 
@@ -60,6 +62,30 @@ class OutboxEntries:
 
     deliveries: tuple[Delivery, ...] = ()
     jobs: tuple[NewJob, ...] = ()
+
+
+class WakesNext(Enum):
+    """When the next delivery goes at once."""
+
+    NEVER = "never"
+    # If it waits only for its order.
+    IF_DUE = "if due"
+    # Whatever its schedule says.
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class DeliveryUpdate:
+    """What becomes true with a try of a webhook, in one transaction or not at all."""
+
+    delivery: Delivery
+    # The job that has reached its end with it; failed, if there is an error to say why.
+    finished_job: str | None = None
+    error: str | None = None
+    # Jobs to wake, or to take where there is none with that key.
+    wakes: tuple[NewJob, ...] = ()
+    # When to wake the earliest pending delivery behind it, of the same instance to the same receiver.
+    wakes_next: WakesNext = WakesNext.NEVER
 
 
 @dataclass(frozen=True)
@@ -231,28 +257,17 @@ class Observations(Protocol):
 
 
 class Outbox(Protocol):
-    """Webhooks that are on their way."""
+    """Webhooks that are on their way.
+
+    A receiver is an endpoint, or the URL that the instance brought along.
+    """
 
     async def get(self, delivery_id: str) -> Delivery:
         """Return one delivery; `NotFound` if there is none."""
         ...
 
-    async def is_next(self, delivery: Delivery) -> bool:
-        """Tell whether every earlier delivery of the same instance to the same receiver has been tried.
-
-        A receiver is an endpoint, or the URL that the instance brought along.
-        """
-        ...
-
-    async def waiting_before(self, delivery: Delivery) -> Delivery | None:
-        """Return the earliest of those before it that wait for another try.
-
-        Of the same instance, to the same receiver.
-        """
-        ...
-
-    async def next_after(self, delivery: Delivery) -> Delivery | None:
-        """Return the earliest pending one after it, of the same instance, to the same receiver."""
+    async def queued(self, delivery_id: str) -> QueuedDelivery:
+        """Return one delivery and what stands before it, as of one moment; `NotFound` if there is none."""
         ...
 
     async def waiting_with(self, delivery: Delivery, limit: int) -> Sequence[Delivery]:
@@ -262,15 +277,15 @@ class Outbox(Protocol):
         """
         ...
 
-    async def is_gone(self, delivery: Delivery) -> bool:
-        """Tell whether the URL that the instance brought along has said 410 and accepted nothing since.
-
-        Never of an endpoint: that is disabled instead.
-        """
+    async def save(self, delivery: Delivery) -> None:
+        """Write down how a delivery stands; its bytes never change."""
         ...
 
-    async def save(self, delivery: Delivery) -> None:
-        """Write down how a try went."""
+    async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
+        """Write down how a try went and what follows from it.
+
+        Return the next delivery if it should go at once and has no job that could be woken.
+        """
         ...
 
 

@@ -43,7 +43,7 @@ class MemoryHerd(Herd):
             observations=MemoryObservations(tables, changed),
             turns=turns,
             book=MemoryJobs(tables, clock),
-            outbox=MemoryOutbox(tables),
+            outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),
         )
 

@@ -84,6 +84,20 @@ def finish_job(
     tables.drop(tables.live_jobs, row.new.key)
 
 
+def fail_job(tables: Tables, job_id: str, now: datetime, error: str) -> None:
+    """Close a job that has failed for good, and count the try."""
+    row = tables.jobs[job_id]
+    tables.put(tables.jobs, job_id, replace(row, attempts=row.attempts + 1))
+    finish_job(tables, job_id, now, FAILED, error)
+
+
+def wake_or_insert_jobs(tables: Tables, jobs: Iterable[NewJob], now: datetime) -> None:
+    """Wake the unfinished jobs with the keys of these, and take those for whose key there is none."""
+    for new in jobs:
+        if not wake_job(tables, new.key, now):
+            insert_job(tables, new, now)
+
+
 def _enqueue(tables: Tables, job_id: str, new: NewJob, now: datetime) -> int:
     queue_id = tables.number()
     row = QueueRow(queue_id, job_id, new.kind, int(new.priority), now + new.delay)

@@ -73,21 +73,16 @@ class MemoryJobs:
         return _job(counted, JobStatus.PENDING)
 
     async def mark_failed(self, job_id: str, error: str) -> None:
-        row = self._tables.jobs[job_id]
         with self._tables as tables:
-            tables.put(tables.jobs, job_id, replace(row, attempts=row.attempts + 1))
-            job_rows.finish_job(tables, job_id, self._clock.now(), FAILED, error)
+            job_rows.fail_job(tables, job_id, self._clock.now(), error)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> int:
         with self._tables as tables:
             return job_rows.insert_jobs(tables, jobs, self._clock.now())
 
     async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
-        now = self._clock.now()
         with self._tables as tables:
-            for new in jobs:
-                if not job_rows.wake_job(tables, new.key, now):
-                    job_rows.insert_job(tables, new, now)
+            job_rows.wake_or_insert_jobs(tables, jobs, self._clock.now())
 
     async def reopen(self, job_id: str) -> Job:
         with self._tables as tables:

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from gpuherd.clock import Clock
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.dispatch import QueuedDelivery
+from gpuherd.jobs.job import delivery_key
+from gpuherd.ports.instances import DeliveryUpdate, WakesNext
+from tests.support.memory import job_rows
 from tests.support.memory.tables import Tables
 
 
 class MemoryOutbox:
     """The port `Outbox`."""
 
-    def __init__(self, tables: Tables):
+    def __init__(self, tables: Tables, clock: Clock):
         self._tables = tables
+        self._clock = clock
 
     async def get(self, delivery_id: str) -> Delivery:
         if delivery_id not in self._tables.deliveries:
             raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
         return self._tables.deliveries[delivery_id]
 
-    async def is_next(self, delivery: Delivery) -> bool:
-        return all(it.tries for it in self._before(delivery))
+    async def queued(self, delivery_id: str) -> QueuedDelivery:
+        it = await self.get(delivery_id)
+        # The untried ones first.
+        earlier = min(self._before(it), key=lambda before: (before.tries > 0, before.sequence), default=None)
+        return QueuedDelivery(it, self._is_gone(it), earlier)
 
-    async def waiting_before(self, delivery: Delivery) -> Delivery | None:
-        waiting = [it for it in self._before(delivery) if it.tries]
-        return min(waiting, key=lambda it: it.sequence, default=None)
-
-    async def next_after(self, delivery: Delivery) -> Delivery | None:
+    def _next_after(self, delivery: Delivery) -> Delivery | None:
         later = [
             it
             for it in self._pending_with(delivery)
@@ -39,7 +44,7 @@ class MemoryOutbox:
         others = [it for it in self._pending_with(delivery) if it.tries and it.id != delivery.id]
         return sorted(others, key=lambda it: it.id)[:limit]
 
-    async def is_gone(self, delivery: Delivery) -> bool:
+    def _is_gone(self, delivery: Delivery) -> bool:
         settled = [
             (it.tried_at, it.id, it.last_status)
             for it in self._tables.deliveries.values()
@@ -65,10 +70,31 @@ class MemoryOutbox:
         ]
 
     async def save(self, delivery: Delivery) -> None:
-        known = self._tables.deliveries.get(delivery.id)
-        if known is not None:
-            with self._tables as tables:
-                tables.put(tables.deliveries, delivery.id, replace(delivery, body=known.body))
+        with self._tables as tables:
+            _write(tables, delivery)
+
+    async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
+        now = self._clock.now()
+        with self._tables as tables:
+            _write(tables, update.delivery)
+            if update.finished_job is not None:
+                if update.error is None:
+                    job_rows.finish_job(tables, update.finished_job, now)
+                else:
+                    job_rows.fail_job(tables, update.finished_job, now, update.error)
+            job_rows.wake_or_insert_jobs(tables, update.wakes, now)
+            following = self._next_after(update.delivery)
+            if following is None or update.wakes_next is WakesNext.NEVER:
+                return None
+            if update.wakes_next is WakesNext.IF_DUE and following.is_early(now):
+                return None
+            return None if job_rows.wake_job(tables, delivery_key(following.id), now) else following
+
+
+def _write(tables: Tables, delivery: Delivery) -> None:
+    known = tables.deliveries.get(delivery.id)
+    if known is not None:
+        tables.put(tables.deliveries, delivery.id, replace(delivery, body=known.body))
 
 
 def _same_receiver(one: Delivery, other: Delivery) -> bool:

@@ -33,7 +33,7 @@ class MemoryStore:
         self.instances = MemoryInstances(tables, clock)
         self.turns = MemoryInstanceLeases(tables, clock, Ids(clock, random.Random(seed)))
         self.observations = MemoryObservations(tables)
-        self.outbox = MemoryOutbox(tables)
+        self.outbox = MemoryOutbox(tables, clock)
         self.jobs = MemoryJobs(tables, clock)
         self.flags = MemoryFlags(tables)
         self.orphans = MemoryOrphans(tables, clock)

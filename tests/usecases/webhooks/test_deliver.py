@@ -14,7 +14,7 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
 from gpuherd.jobs.outcome import Done, Snooze
-from gpuherd.ports.instances import Change
+from gpuherd.ports.instances import Change, DeliveryUpdate
 from gpuherd.ports.webhooks import DeliveryResult
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
@@ -198,16 +198,16 @@ async def test_a_crash_between_delivery_and_mark_sends_the_same_id_and_bytes_aga
 ) -> None:
     await put(herd)
     (row,) = [it for it in herd.rows(herd.tables.job) if it.kind == "send_webhook"]
-    written = herd.outbox.save
+    written = herd.outbox.record_try
 
-    async def crash(delivery: Delivery) -> None:
+    async def crash(update: DeliveryUpdate) -> None:
         raise KeyboardInterrupt
 
-    herd.outbox.save = crash  # type: ignore[method-assign]
+    herd.outbox.record_try = crash  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         await herd.run_job(row.id)
-    herd.outbox.save = written  # type: ignore[method-assign]
-    assert await herd.run_job(row.id) == Done()
+    herd.outbox.record_try = written  # type: ignore[method-assign]
+    assert isinstance(await herd.run_job(row.id), Done)
     first, second = hooks.visits
     assert (first.event_id, first.body) == (second.event_id, second.body)
 

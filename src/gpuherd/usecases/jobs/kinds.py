@@ -8,7 +8,7 @@ from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import is_starting_again
 from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.jobs.job import Job, NewJob, Priority
+from gpuherd.jobs.job import Job, NewJob, Priority, delivery_key
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
@@ -57,7 +57,7 @@ class JobFactory:
         return NewJob(
             id=self._ids.new("job_"),
             kind=SEND_WEBHOOK,
-            key=f"delivery:{delivery.id}",
+            key=delivery_key(delivery.id),
             payload={"deliveryId": delivery.id, "instanceId": instance_id, "event": delivery.type},
             instance_id=instance_id,
             priority=Priority.NORMAL,

@@ -95,8 +95,9 @@ class RunJob:
                 record_failure = await self.book.record_failure(job.id, error)
                 failed = record_failure.status is JobStatus.FAILED
                 return (Done(), FAILED) if failed else (Snooze(delay, error), RETRIED)
-            case GiveUp(error):
-                await self.book.mark_failed(job.id, error)
+            case GiveUp(error, written):
+                if not written:
+                    await self.book.mark_failed(job.id, error)
                 return Done(), FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -256,9 +257,19 @@ def delivery_row(it: Delivery) -> Doc:
 
 
 def delivery_of(row: Row[Any]) -> Delivery:
-    log = tuple(DeliveryTry(from_micros(at), *rest) for at, *rest in json.loads(row.log or "[]"))
+    return delivery_from(row._mapping)
+
+
+def delivery_from(values: Mapping[Any, Any]) -> Delivery:
+    """Return the delivery that has these values in its columns, and no others."""
+    tries = json.loads(values["log"]) if values["log"] else ()
     return Delivery(
-        **{**row._mapping, "state": DeliveryState(row.state), "replays": row.replays or 0, "log": log}
+        **{
+            **values,
+            "state": DeliveryState(values["state"]),
+            "replays": values["replays"] or 0,
+            "log": tuple(DeliveryTry(from_micros(at), *rest) for at, *rest in tries),
+        }
     )
 
 

@@ -78,6 +78,7 @@ _MARK_WOKEN = (
 )
 _IS_WOKEN = sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
 _FINISH = sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live)
+_COUNT_ATTEMPT = sa.update(job).where(job.c.id == sa.bindparam("its_id")).values(attempts=job.c.attempts + 1)
 _NOW = sa.bindparam("moment", type_=queue.c.execute_after.type)
 _IS_SNOOZED = sa.and_(queue.c.status == "queued", queue.c.execute_after > _NOW)
 # The rows are written in any case: on PostgreSQL that makes a snooze that is just being written wait for us
@@ -87,6 +88,10 @@ _WAKE_QUEUE_ROWS = (
     .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
     .values(execute_after=sa.case((_IS_SNOOZED, _NOW), else_=queue.c.execute_after), updated=_NOW)
     .returning(queue.c.id)
+)
+_SETTINGS = DBSettings()
+_NOTIFY = sa.select(
+    sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), sa.bindparam("notice", type_=sa.Text))
 )
 # Far below what either database takes as parameters of one statement.
 _WAKE_BATCH = 500
@@ -228,16 +233,28 @@ def finish_job(
     connection.execute(_FINISH, values)
 
 
+def fail_job(connection: sa.Connection, job_id: str, now: datetime, error: str) -> None:
+    """Close a job that has failed for good, and count the try."""
+    connection.execute(_COUNT_ATTEMPT, {"its_id": job_id})
+    finish_job(connection, job_id, now, FAILED, error)
+
+
+def wake_or_insert_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: datetime) -> None:
+    """Wake the unfinished jobs with the keys of these, and take those for whose key there is none."""
+    woken = wake_jobs(connection, [new.key for new in jobs], now)
+    insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
+    notify(connection, now)
+
+
 def notify(connection: sa.Connection, now: datetime) -> None:
     """Tell the workers of a PostgreSQL database to look; its trigger is silent on updates."""
     if connection.dialect.name != "postgresql":
         return
-    settings = DBSettings()
     notice = {
-        "channel": settings.channel,
+        "channel": _SETTINGS.channel,
         "operation": "update",
         "sent_at": now.isoformat(),
-        "table": settings.queue_table,
+        "table": _SETTINGS.queue_table,
         "type": "table_changed_event",
     }
-    connection.execute(sa.select(sa.func.pg_notify(settings.channel, json.dumps(notice))))
+    connection.execute(_NOTIFY, {"channel": _SETTINGS.channel, "notice": json.dumps(notice)})

@@ -139,13 +139,7 @@ class SqlJobs:
 
     async def mark_failed(self, job_id: str, error: str) -> None:
         now = self._clock.now()
-
-        def work(connection: sa.Connection) -> None:
-            counted = sa.update(job).where(job.c.id == job_id).values(attempts=job.c.attempts + 1)
-            connection.execute(counted)
-            job_rows.finish_job(connection, job_id, now, FAILED, error)
-
-        await self._database.write(work)
+        await self._database.write(lambda c: job_rows.fail_job(c, job_id, now, error))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> int:
         now = self._clock.now()
@@ -153,13 +147,7 @@ class SqlJobs:
 
     async def wake_or_enqueue(self, jobs: Sequence[NewJob]) -> None:
         now = self._clock.now()
-
-        def work(connection: sa.Connection) -> None:
-            woken = job_rows.wake_jobs(connection, [new.key for new in jobs], now)
-            job_rows.insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
-            job_rows.notify(connection, now)
-
-        await self._database.write(work, wakes_workers=True)
+        await self._database.write(lambda c: job_rows.wake_or_insert_jobs(c, jobs, now), wakes_workers=True)
 
     async def reopen(self, job_id: str) -> Job:
         now = self._clock.now()

@@ -3,86 +3,163 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import delivery_of, delivery_row
+from gpuherd.adapters.sql.instances.mapping import delivery_from, delivery_of, delivery_row
+from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.schema.tables import delivery
+from gpuherd.clock import Clock
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.dispatch import QueuedDelivery
+from gpuherd.jobs.job import delivery_key
+from gpuherd.ports.instances import DeliveryUpdate, WakesNext
 
 GONE = 410
-_PENDING = delivery.c.state == DeliveryState.PENDING.value
+
+_PENDING = DeliveryState.PENDING.value
+_other = delivery.alias("other")
+_ALONG = (
+    _other.c.instance_id == delivery.c.instance_id,
+    _other.c.url == delivery.c.url,
+    _other.c.endpoint_id.is_not_distinct_from(delivery.c.endpoint_id),
+)
+
+# Made once: to put a statement together takes longer than to run it.
+_BY_ID = sa.select(delivery).where(delivery.c.id == sa.bindparam("its_id"))
+# What the receiver has answered to the latest event of this instance that was settled.
+_LAST_ANSWER = (
+    sa.select(_other.c.last_status)
+    .where(*_ALONG, _other.c.state != _PENDING, _other.c.tried_at.is_not(None))
+    .order_by(_other.c.tried_at.desc(), _other.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_EARLIER = (
+    sa.select(_other.c.id)
+    .where(*_ALONG, _other.c.state == _PENDING, _other.c.sequence < delivery.c.sequence)
+    .order_by(_other.c.tries > 0, _other.c.sequence)
+    .limit(1)
+    .scalar_subquery()
+)
+_QUEUED = _BY_ID.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"))
+_NEXT = (
+    sa.select(_other)
+    .where(
+        delivery.c.id == sa.bindparam("its_id"),
+        *_ALONG,
+        _other.c.state == _PENDING,
+        _other.c.sequence > delivery.c.sequence,
+    )
+    .order_by(_other.c.sequence)
+    .limit(1)
+)
+_WAITING_WITH = (
+    sa.select(_other)
+    .where(
+        delivery.c.id == sa.bindparam("its_id"),
+        _other.c.id != delivery.c.id,
+        *_ALONG[1:],
+        _other.c.state == _PENDING,
+        _other.c.tries > 0,
+    )
+    .order_by(_other.c.id)
+    .limit(sa.bindparam("most"))
+)
+_WRITE = sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id"))
 
 
 class SqlOutbox:
     """The port `Outbox`."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, clock: Clock):
         self._database = database
+        self._clock = clock
 
     async def get(self, delivery_id: str) -> Delivery:
-        def work(connection: sa.Connection) -> Delivery:
-            row = connection.execute(sa.select(delivery).where(delivery.c.id == delivery_id)).first()
-            if row is None:
-                raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
-            return delivery_of(row)
+        return await self._database.read(lambda c: _get(c, delivery_id))
 
-        return await self._database.read(work)
-
-    async def is_next(self, it: Delivery) -> bool:
-        # One that failed once waits for minutes or hours; newer ones need not wait with it.
-        untried = (*_along(it), delivery.c.sequence < it.sequence, delivery.c.tries == 0)
-        query = sa.select(delivery.c.id).where(*untried).limit(1)
-        return await self._database.read(lambda c: c.execute(query).first() is None)
-
-    async def waiting_before(self, it: Delivery) -> Delivery | None:
-        return await self._earliest(*_along(it), delivery.c.sequence < it.sequence, delivery.c.tries > 0)
-
-    async def next_after(self, it: Delivery) -> Delivery | None:
-        return await self._earliest(*_along(it), delivery.c.sequence > it.sequence)
-
-    async def _earliest(self, *where: sa.ColumnElement[bool]) -> Delivery | None:
-        query = sa.select(delivery).where(*where).order_by(delivery.c.sequence).limit(1)
-
-        def work(connection: sa.Connection) -> Delivery | None:
-            row = connection.execute(query).first()
-            return None if row is None else delivery_of(row)
-
-        return await self._database.read(work)
+    async def queued(self, delivery_id: str) -> QueuedDelivery:
+        return await self._database.read(lambda c: _queued(c, delivery_id))
 
     async def waiting_with(self, it: Delivery, limit: int) -> Sequence[Delivery]:
-        where = [_PENDING, _same_receiver(it), delivery.c.id != it.id, delivery.c.tries > 0]
-        query = sa.select(delivery).where(*where).order_by(delivery.c.id).limit(limit)
-        return await self._database.read(lambda c: [delivery_of(row) for row in c.execute(query)])
-
-    async def is_gone(self, it: Delivery) -> bool:
-        if it.endpoint_id is not None:
-            return False
-        settled = sa.select(delivery.c.last_status).where(
-            delivery.c.instance_id == it.instance_id,
-            _same_receiver(it),
-            sa.not_(_PENDING),
-            delivery.c.tried_at.is_not(None),
+        wanted = {"its_id": it.id, "most": limit}
+        return await self._database.read(
+            lambda c: [delivery_of(row) for row in c.execute(_WAITING_WITH, wanted)]
         )
-        latest = settled.order_by(delivery.c.tried_at.desc(), delivery.c.id.desc()).limit(1)
-        return await self._database.read(lambda c: c.execute(latest).scalar() == GONE)
 
     async def save(self, it: Delivery) -> None:
         await self._database.write(lambda c: write_delivery(c, it))
+
+    async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
+        now = self._clock.now()
+        has_woken, without_job = await self._database.write(lambda c: _record_try(c, update, now))
+        if has_woken:
+            self._database.on_commit_wake()
+        return without_job
 
 
 def write_delivery(connection: sa.Connection, it: Delivery) -> None:
     """Write down how a delivery stands; its bytes never change."""
     values = {key: value for key, value in delivery_row(it).items() if key not in ("id", "body")}
-    connection.execute(sa.update(delivery).where(delivery.c.id == it.id).values(**values))
+    connection.execute(_WRITE, {"its_id": it.id, **values})
 
 
-def _same_receiver(it: Delivery) -> sa.ColumnElement[bool]:
-    return sa.and_(delivery.c.endpoint_id.is_not_distinct_from(it.endpoint_id), delivery.c.url == it.url)
+def _get(connection: sa.Connection, delivery_id: str) -> Delivery:
+    row = connection.execute(_BY_ID, {"its_id": delivery_id}).first()
+    if row is None:
+        raise _not_found(delivery_id)
+    return delivery_of(row)
 
 
-def _along(it: Delivery) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the conditions for pending deliveries of the same instance to the same receiver."""
-    return delivery.c.instance_id == it.instance_id, _PENDING, _same_receiver(it)
+def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
+    row = connection.execute(_QUEUED, {"its_id": delivery_id}).first()
+    if row is None:
+        raise _not_found(delivery_id)
+    values = dict(row._mapping)
+    last_answer, earlier_id = values.pop("last_answer"), values.pop("earlier_id")
+    it = delivery_from(values)
+    return QueuedDelivery(
+        it,
+        is_gone=it.endpoint_id is None and last_answer == GONE,
+        earlier=None if earlier_id is None else _get(connection, earlier_id),
+    )
+
+
+def _record_try(
+    connection: sa.Connection, update: DeliveryUpdate, now: datetime
+) -> tuple[bool, Delivery | None]:
+    """Write it down; tell whether a job was woken by it, and which delivery has none to be woken."""
+    write_delivery(connection, update.delivery)
+    if update.finished_job is not None:
+        if update.error is None:
+            job_rows.finish_job(connection, update.finished_job, now)
+        else:
+            job_rows.fail_job(connection, update.finished_job, now, update.error)
+    if update.wakes:
+        job_rows.wake_or_insert_jobs(connection, update.wakes, now)
+    following = _next_to_wake(connection, update, now)
+    if following is None:
+        return bool(update.wakes), None
+    if not job_rows.wake_jobs(connection, [delivery_key(following.id)], now):
+        return bool(update.wakes), following
+    job_rows.notify(connection, now)
+    return True, None
+
+
+def _next_to_wake(connection: sa.Connection, update: DeliveryUpdate, now: datetime) -> Delivery | None:
+    if update.wakes_next is WakesNext.NEVER:
+        return None
+    # Asked in this transaction: one that was not there when the try began may be waiting for it by now.
+    row = connection.execute(_NEXT, {"its_id": update.delivery.id}).first()
+    following = None if row is None else delivery_of(row)
+    if following is None or (update.wakes_next is WakesNext.IF_DUE and following.is_early(now)):
+        return None
+    return following
+
+
+def _not_found(delivery_id: str) -> NotFound:
+    return NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")

@@ -1,0 +1,121 @@
+"""Decides what to do about a webhook that is due: send it, wait, or give it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+
+# A delivery that waits for an earlier one is woken when that one has been tried; this is for lost wakeups.
+OUT_OF_ORDER_RETRY = timedelta(seconds=15)
+# An earlier event that failed so short a time ago would fail again.
+RECENT_FAILURE_WINDOW = timedelta(seconds=60)
+# Another replica may have it, or somebody rotates the secret.
+MISSING_KEY_RETRY_S = 60.0
+
+
+@dataclass(frozen=True)
+class QueuedDelivery:
+    """A delivery and what stands before it, as of one moment."""
+
+    delivery: Delivery
+    # The URL that the instance brought along has answered 410 to the latest of this instance's events that
+    # was settled. Never of an endpoint: that is disabled instead.
+    is_gone: bool = False
+    # Of those before it, of the same instance to the same receiver, the earliest that was never tried, or
+    # if there is none, the earliest that waits for another try.
+    earlier: Delivery | None = None
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """What is known of whom it is for."""
+
+    # None also if the endpoint was removed.
+    endpoint: WebhookEndpoint | None = None
+    # Whether the key that signs for it is here.
+    has_key: bool = True
+    # For how long its host is still left alone.
+    ejected_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class AlreadySettled:
+    """Nothing is left to do."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Nothing can be sent there any more."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class WaitFor:
+    """It cannot go now; waiting uses up no try."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class WaitForEarlier:
+    """An earlier event of the instance goes first."""
+
+    # To be woken, because it would not go by itself before its schedule says so.
+    wakes: Delivery | None = None
+
+
+@dataclass(frozen=True)
+class SendNow:
+    """Nothing stands before it."""
+
+
+Dispatch = AlreadySettled | DeadLetter | WaitFor | WaitForEarlier | SendNow
+
+
+def dispatch(queued: QueuedDelivery, receiver: Receiver, now: datetime) -> Dispatch:
+    """Return what to do about a delivery that is due."""
+    it = queued.delivery
+    if it.state is not DeliveryState.PENDING:
+        return AlreadySettled()
+    if closed := _closed(queued, receiver.endpoint):
+        return DeadLetter(closed)
+    if not receiver.has_key:
+        return _wait(it, MISSING_KEY_RETRY_S, "the endpoint's root key is not here", now)
+    if receiver.ejected_s:
+        return _wait(it, receiver.ejected_s, "the receiver's host has failed too often lately", now)
+    return _in_order(it, queued.earlier, now)
+
+
+def _closed(queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> str:
+    """Return why nothing can be sent there any more, or nothing if it can."""
+    if queued.delivery.endpoint_id is None:
+        # Who asks for a replay wants to know how it is now.
+        gone = queued.is_gone and not queued.delivery.replays
+        return "gone: the receiver answered 410 to an earlier event" if gone else ""
+    if endpoint is None:
+        return "removed: the endpoint is no longer there"
+    return "" if endpoint.is_enabled else f"disabled: {endpoint.disabled_reason}"
+
+
+def _wait(it: Delivery, seconds: float, why: str, now: datetime) -> WaitFor | DeadLetter:
+    """Wait for better times, but not for ever."""
+    return WaitFor(seconds, why) if now < it.deadline else DeadLetter(f"expired: {why}")
+
+
+def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForEarlier | SendNow:
+    """Keep the order, of first tries and of repeats after an outage.
+
+    One that always fails holds up those behind it for no longer than a try takes.
+    """
+    if earlier is None:
+        return SendNow()
+    if not earlier.tries:
+        return WaitForEarlier()
+    # One that failed once waits for minutes or hours; newer ones need not wait with it.
+    failed_just_now = earlier.tried_at and now - earlier.tried_at < RECENT_FAILURE_WINDOW
+    return SendNow() if not it.tries or failed_just_now else WaitForEarlier(earlier)
