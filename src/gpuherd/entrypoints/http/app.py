@@ -17,12 +17,10 @@ from starlette.types import ASGIApp, Scope
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.auth.authorization import check_routes_declared, check_scope, with_security
+from gpuherd.entrypoints.http.middleware.authentication import AuthenticationMiddleware
 from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
-from gpuherd.entrypoints.http.middleware.request_context import (
-    AuthenticationMiddleware,
-    RequestContextMiddleware,
-)
+from gpuherd.entrypoints.http.middleware.request_context import RequestContextMiddleware
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi

@@ -1,0 +1,109 @@
+"""Authentication: whose request it is, by a key or by the session of a browser."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.entrypoints.auth.authorization import (
+    PUBLIC_PATHS,
+    SESSION_STREAM,
+    STATIC_PREFIX,
+    is_page,
+    is_public_page,
+)
+from gpuherd.entrypoints.auth.browser_auth import cookie_of, redirect_to_login, wants_html
+from gpuherd.entrypoints.problems import TooManyRequests, Unauthorized
+from gpuherd.usecases.access.key_cache import ApiKeyCache
+from gpuherd.usecases.access.sessions import Sessions
+
+# By the usual names of a parameter for it, or by its look.
+_KEY_IN_QUERY = re.compile(rb"(?:^|&)(?:api_?key|access_token|token|key)=|=ghk_", re.IGNORECASE)
+
+
+class AuthenticationMiddleware:
+    """Authenticates by key or session, except on the few public paths, and stores the caller in the scope.
+
+    A session opens the pages, and of the API the stream of events alone.
+    """
+
+    def __init__(self, app: ASGIApp, key_cache: ApiKeyCache, pages: ASGIApp, sessions: Sessions):
+        self._app = app
+        self._key_cache = key_cache
+        self._pages = pages
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS:
+            # Most requests by far are for the API, and need no look at what else they say.
+            if not scope["path"].startswith("/api/") and is_page(scope["path"], wants_html(scope)):
+                await self._page(scope, receive, send)
+                return
+            caller = scope["caller"] = self._caller(scope) or await self._session_caller(scope)
+            if caller.limits.requests_per_minute is not None:
+                await self._check_rate_limit(caller)
+        await self._app(scope, receive, send)
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_open = is_public_page(scope["method"], scope["path"])
+        try:
+            caller = (
+                None if scope["path"].startswith(STATIC_PREFIX) else await self._authenticate_session(scope)
+            )
+            if caller is not None and not is_open:
+                await self._check_rate_limit(caller)
+        except (StoreUnavailable, TooManyRequests) as error:
+            # Told by the page itself, so that it looks like one. What is for everybody stays so.
+            scope["refusal"] = None if is_open else error
+        else:
+            if caller is None and not is_open:
+                if not wants_html(scope):
+                    raise Unauthorized("this page needs a session; sign in at /login with a browser")
+                await redirect_to_login(scope)(scope, receive, send)
+                return
+        await self._pages(scope, receive, send)
+
+    async def _authenticate_session(self, scope: Scope) -> Caller | None:
+        """Return who brings a session, if that and the key behind it are still good, and write both down."""
+        session = await self._sessions.read(cookie_of(scope))
+        caller = None if session is None else self._key_cache.caller_by_key_id(session.key_id)
+        if caller is not None:
+            scope["session"], scope["caller"] = session, caller
+        return caller
+
+    async def _session_caller(self, scope: Scope) -> Caller:
+        """Return who listens with a session."""
+        caller = await self._authenticate_session(scope)
+        if caller is None:
+            raise _missing_key()
+        return caller
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Return whose key it is; None if it takes a look at the session first."""
+        if scope["query_string"] and _KEY_IN_QUERY.search(scope["query_string"]):
+            raise Unauthorized(
+                "a key does not belong into an address, which others write into their logs; "
+                "send it as a header, and revoke this one"
+            )
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        # Of two, who knows which one the proxy before us has looked at?
+        scheme, _, key = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        caller = self._key_cache.authenticate(key.strip())
+        if not sent and scope["path"] == SESSION_STREAM and scope["method"] == "GET":
+            return None
+        if caller is None or scheme.lower() != b"bearer":
+            raise _missing_key()
+        return caller
+
+    async def _check_rate_limit(self, caller: Caller) -> None:
+        if wait_s := await self._key_cache.wait_s(caller):
+            raise TooManyRequests(
+                f"this key may make {caller.limits.requests_per_minute} requests a minute", wait_s
+            )
+
+
+def _missing_key() -> Unauthorized:
+    return Unauthorized("send the header 'Authorization: Bearer <key>' with a key that this server knows")
