@@ -165,7 +165,15 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         verify_tag=verify_tag,
         clock=clock,
     )
-    return AdvanceInstance(turns, cloud, shared.job_factory, apply_step, verify_tag, clock, values.settling)
+    return AdvanceInstance(
+        turns=turns,
+        cloud=cloud,
+        job_factory=shared.job_factory,
+        apply_step=apply_step,
+        verify_tag=verify_tag,
+        clock=clock,
+        settling=values.settling,
+    )
 
 
 def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:

@@ -54,7 +54,7 @@ class ListResult:
     changed: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ObserveCloud:
     """The one who looks. There must be only one at a time: it compares with what it saw before.
 

@@ -37,7 +37,7 @@ class AcceptedGoal:
     replayed: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeGoal:
     """The use case. The last goal that was accepted wins; an earlier one under way ends as superseded."""
 

@@ -63,7 +63,7 @@ class Launched:
     replayed: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LaunchInstance:
     """The use case."""
 

@@ -32,7 +32,7 @@ from gpuherd.usecases.orphans.find import FindOrphan, FoundOrphan
 from gpuherd.usecases.orphans.order import OPERATOR, WRITE_TRIES_MAX
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AdoptOrphan:
     """The use case, for any orphan, foreign ones too."""
 

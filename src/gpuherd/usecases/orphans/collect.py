@@ -33,7 +33,7 @@ COLLECTOR_BRAKED = "collector_braked"
 CLOSED_LINES_RETENTION = timedelta(days=30)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CollectOrphans:
     """Runs every few seconds; acts once on each list, and only while the cloud answers well."""
 

@@ -37,7 +37,7 @@ NEW_LINES_BATCH = 200
 ABSENCE_CHECKS_MAX = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpdateOrphanLedger:
     """Brings the ledger up to date with a list; the records are read after it."""
 

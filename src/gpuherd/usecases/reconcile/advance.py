@@ -33,7 +33,7 @@ LEASE_BUSY_RETRY = timedelta(seconds=1)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
 

@@ -55,7 +55,7 @@ class RequeueAfter:
 StepResult = tuple[LeasedInstance, RequeueAfter | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ApplyStep:
     """Acts on the cloud and remembers, one step at a time."""
 

@@ -102,7 +102,7 @@ class CannotRent:
 RentOutcome = CreateAttempted | RentLater | CannotRent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RentMachine:
     """One create call, from the choice of the offer to its recorded outcome."""
 

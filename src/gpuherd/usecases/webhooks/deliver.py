@@ -52,7 +52,7 @@ _HOST_ANSWERS_BY_CATEGORY = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeliverWebhook:
     """The handler of `send_webhook`.
 
