@@ -9,7 +9,6 @@ import gc
 # finds any; at a start the searches took a quarter of the time.
 gc.set_threshold(20_000, 50, 100)
 
-import asyncio
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -86,7 +85,9 @@ def simulator(
     seed: Annotated[int | None, typer.Option(help="Repeat the same chances.")] = None,
 ) -> None:
     """Run a stand-alone double of Novita's API that costs nothing."""
-    from gpuherd.ops.simulator import simulate  # noqa: PLC0415  the client commands must start fast
+    import asyncio  # noqa: PLC0415  the client commands must start fast
+
+    from gpuherd.ops.simulator import simulate  # noqa: PLC0415  as above
 
     _run_or_exit(lambda: asyncio.run(simulate(host, port, speed, scenario, seed)))
 

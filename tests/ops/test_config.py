@@ -125,6 +125,8 @@ SERVER_ONLY = {
     "psycopg",
     "prometheus_client",
     "jinja2",
+    "aiohttp",
+    "asyncio",
 }
 
 

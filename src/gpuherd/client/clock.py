@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -41,4 +40,6 @@ class SystemClock:
         time.sleep(seconds)
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # noqa: PLC0415  who blocks need not load it
+
         await asyncio.sleep(seconds)

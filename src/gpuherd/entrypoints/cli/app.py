@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Annotated
 
 import typer
@@ -10,7 +11,6 @@ import typer
 from gpuherd import __version__
 from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
-from gpuherd.clock import Random
 from gpuherd.entrypoints.cli.commands import (
     catalogue,
     events,

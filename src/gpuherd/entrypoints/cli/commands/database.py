@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption, safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
 from gpuherd.entrypoints.cli.runtime.errors import run_or_exit
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    # It brings asyncio, and every command loads this module.
+    from gpuherd.clock import Clock
 
 NEXT_STEPS = (
     "gpuherd serve",

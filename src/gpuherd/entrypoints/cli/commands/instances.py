@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from random import Random
 from typing import Annotated, Literal
 
 import typer
@@ -11,13 +12,12 @@ import typer
 from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
 from gpuherd.client.clock import Clock
 from gpuherd.client.waiting import Until
-from gpuherd.clock import Random
 from gpuherd.entrypoints.cli.commands.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.instances import instance_page, instance_table
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.progress import Watcher
-from gpuherd.entrypoints.cli.render.stages import Observation
+from gpuherd.entrypoints.cli.render.stages import SeenInstance
 from gpuherd.entrypoints.cli.runtime.confirm import is_interactive
 from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, detail_of
 from gpuherd.entrypoints.cli.runtime.find import find
@@ -105,8 +105,8 @@ def up(
     waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
     def work(herd: Gpuherd) -> None:
-        def begin(watcher: Watcher) -> Observation:
-            return Observation(create.send(herd, cli.clock, waiter.deadline, watcher))
+        def begin(watcher: Watcher) -> SeenInstance:
+            return SeenInstance(create.send(herd, cli.clock, waiter.deadline, watcher))
 
         if no_wait:
             _print_accepted(output, waiter.begin_only(begin).instance, cli.clock)
@@ -259,7 +259,7 @@ def wait(
     waiter = InstanceWaiter(output, cli.clock, timeout, until=until)
 
     def work(herd: Gpuherd) -> None:
-        waiter.wait_to_end(herd, lambda _: Observation(find(herd, name_or_id)))
+        waiter.wait_to_end(herd, lambda _: SeenInstance(find(herd, name_or_id)))
 
     run(cli, output, work, interrupt_message=waiter.interrupt_message)
 

@@ -13,7 +13,7 @@ from gpuherd.client.waiting import Until
 from gpuherd.entrypoints.cli.render.instances import facts_of, when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.progress import Watcher
-from gpuherd.entrypoints.cli.render.stages import Observation, estimate
+from gpuherd.entrypoints.cli.render.stages import SeenInstance, estimate
 from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
 from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, wait_command
 from gpuherd.entrypoints.cli.runtime.find import find
@@ -139,7 +139,7 @@ def _carry_out(
     def work(herd: Gpuherd) -> None:
         accepted: list[Accepted] = []
 
-        def begin(_: Watcher) -> Observation:
+        def begin(_: Watcher) -> SeenInstance:
             found = seek(herd)
             accepted.append(_ordered(found, lambda: order(herd, found)))
             return _after(found, accepted[0], verb, cli.clock)
@@ -164,7 +164,7 @@ def _ordered(found: Instance, order: Callable[[], Accepted]) -> Accepted:
         raise NotAcknowledged(advice, trouble) from trouble
 
 
-def _after(found: Instance, accepted: Accepted, verb: Verb, clock: Clock) -> Observation:
+def _after(found: Instance, accepted: Accepted, verb: Verb, clock: Clock) -> SeenInstance:
     """Return what was found as it is after the order, with the operation that has begun."""
     instance = Instance.of({**found.raw, **accepted.raw, "statusReason": accepted.message})
     operation = {
@@ -174,10 +174,12 @@ def _after(found: Instance, accepted: Accepted, verb: Verb, clock: Clock) -> Obs
         "status": "running",
         "phases": [{"phase": "requested", "at": clock.now().isoformat()}],
     }
-    return Observation(instance, Operation.of(operation))
+    return SeenInstance(instance, Operation.of(operation))
 
 
-def _print_ordered(output: Output, accepted: Accepted, seen: Observation, until: Until, clock: Clock) -> None:
+def _print_ordered(
+    output: Output, accepted: Accepted, seen: SeenInstance, until: Until, clock: Clock
+) -> None:
     """Tell about an order that nobody waits for."""
     if not output.for_people:
         output.answer(accepted.raw, seen.instance.id)

@@ -16,8 +16,8 @@ from gpuherd.client.clock import Clock
 from gpuherd.client.waiting import Until
 from gpuherd.entrypoints.cli.render.output import Mode, Output, safe, shown
 from gpuherd.entrypoints.cli.render.stages import (
-    Observation,
     ProgressModel,
+    SeenInstance,
     StageState,
     estimate,
     progress_model_for,
@@ -45,7 +45,7 @@ _MARKS = {
 class Watcher(Protocol):
     """Is told about every observation while an instance is followed."""
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: SeenInstance) -> None:
         """The server said this."""
         ...
 
@@ -57,7 +57,7 @@ class Watcher(Protocol):
 class SilentWatcher:
     """Watches without a word."""
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: SeenInstance) -> None:
         pass
 
     def unreachable(self, reason: str) -> None:
@@ -74,7 +74,7 @@ class PlainLines:
         self._model = model
         self._last = ""
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: SeenInstance) -> None:
         fresh = self._model.observe(seen)
         for elapsed_s, label in fresh[:-1]:
             self._say(label, elapsed_s)
@@ -104,7 +104,7 @@ class LiveView:
         self._clock = clock
         self._until = until
         self._model = model
-        self._seen: Observation | None = None
+        self._seen: SeenInstance | None = None
         self._outage: str | None = None
         self._live = Live(
             console=output.out,
@@ -114,7 +114,7 @@ class LiveView:
             get_renderable=self._draw,
         )
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, seen: SeenInstance) -> None:
         self._model.observe(seen)
         self._seen = seen
         self._outage = None
@@ -200,7 +200,7 @@ def watcher_for(
         yield PlainLines(output, clock, until, model)
 
 
-def _heading(seen: Observation) -> Iterator[Text]:
+def _heading(seen: SeenInstance) -> Iterator[Text]:
     it = seen.instance
     title = shown(it.name, "bold")
     yield title if it.name == it.id else title.append(f"  {safe(it.id)}", "dim")

@@ -19,7 +19,7 @@ from gpuherd.entrypoints.durations import format_duration, remaining_time
 
 
 @dataclass(frozen=True)
-class Observation:
+class SeenInstance:
     """What the server said last: the instance, and the operation that is followed, if one is."""
 
     instance: Instance
@@ -160,15 +160,15 @@ class ProgressLine:
 class ProgressModel(Protocol):
     """Remembers what was observed, and when."""
 
-    def observe(self, seen: Observation) -> list[tuple[float, str]]:
+    def observe(self, seen: SeenInstance) -> list[tuple[float, str]]:
         """Take note; return what began since the last look, if known: seconds since the very begin, label."""
         ...
 
-    def label(self, seen: Observation) -> str:
+    def label(self, seen: SeenInstance) -> str:
         """Say what is under way."""
         ...
 
-    def lines(self, seen: Observation | None) -> list[ProgressLine]:
+    def lines(self, seen: SeenInstance | None) -> list[ProgressLine]:
         """Return the whole story so far."""
         ...
 
@@ -189,20 +189,20 @@ class RentalProgress:
         self._clock = clock
         self._timeline = StageTimeline(clock.monotonic())
 
-    def observe(self, seen: Observation) -> list[tuple[float, str]]:
+    def observe(self, seen: SeenInstance) -> list[tuple[float, str]]:
         self._timeline.observe(seen.instance, monotonic=self._clock.monotonic(), now=self._clock.now())
         return []
 
-    def label(self, seen: Observation) -> str:
+    def label(self, seen: SeenInstance) -> str:
         return self._label(self._timeline.stage, seen)
 
-    def lines(self, seen: Observation | None) -> list[ProgressLine]:
+    def lines(self, seen: SeenInstance | None) -> list[ProgressLine]:
         return [self._line(stage, seen) for stage in RentalStage]
 
     def total_s(self) -> float:
         return self._timeline.total(monotonic=self._clock.monotonic())
 
-    def _line(self, stage: RentalStage, seen: Observation | None) -> ProgressLine:
+    def _line(self, stage: RentalStage, seen: SeenInstance | None) -> ProgressLine:
         current = self._timeline.stage
         took_s = self._timeline.took(stage, monotonic=self._clock.monotonic())
         if stage is RentalStage.READY:
@@ -220,7 +220,7 @@ class RentalProgress:
         mark = StageState.FAILED if is_over else StageState.UNDER_WAY
         return ProgressLine(mark, label, took_s, estimate(seen, "ready", self._clock))
 
-    def _label(self, stage: RentalStage, seen: Observation) -> str:
+    def _label(self, stage: RentalStage, seen: SeenInstance) -> str:
         """Say the stage, and the status too where it says more."""
         instance, label = seen.instance, STAGE_LABELS[stage]
         if instance.usable or (seen.outcome("ready") is None and instance.status in ("creating", label)):
@@ -238,7 +238,7 @@ class OperationProgress:
         self._reported = 0
         self._ended = False
 
-    def observe(self, seen: Observation) -> list[tuple[float, str]]:
+    def observe(self, seen: SeenInstance) -> list[tuple[float, str]]:
         status = seen.instance.status
         if seen.operation is not None:
             self._begun = _phases(seen.operation) or self._begun
@@ -249,10 +249,10 @@ class OperationProgress:
         self._reported = len(self._begun)
         return [(_seconds(self._begun[0][1], at), label) for label, at in fresh]
 
-    def label(self, seen: Observation) -> str:
+    def label(self, seen: SeenInstance) -> str:
         return self._begun[-1][0] if self._begun else seen.instance.status
 
-    def lines(self, seen: Observation | None) -> list[ProgressLine]:
+    def lines(self, seen: SeenInstance | None) -> list[ProgressLine]:
         if seen is None:
             return []
         reached = seen.outcome(self._until)
@@ -279,7 +279,7 @@ class OperationProgress:
         return _seconds(self._begun[0][1], self._begun[-1][1] if self._ended else self._clock.now())
 
 
-def estimate(seen: Observation, until: Until, clock: Clock) -> str:
+def estimate(seen: SeenInstance, until: Until, clock: Clock) -> str:
     """Say how much longer it may take, where the server has an idea of it."""
     expected = seen.instance.estimated_ready_time
     if expected is None or until != "ready" or seen.outcome(until) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import NoReturn, TypeVar
 
 import typer
@@ -12,7 +13,6 @@ from gpuherd import __version__
 from gpuherd.client import Gpuherd, GpuherdError
 from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
-from gpuherd.clock import Random
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, error_report_of, print_error
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode

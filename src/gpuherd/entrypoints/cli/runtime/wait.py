@@ -11,11 +11,11 @@ from gpuherd.client.waiting import Until
 from gpuherd.entrypoints.cli.render.instances import endpoint_lines
 from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.render.progress import SilentWatcher, Watcher, watcher_for
-from gpuherd.entrypoints.cli.render.stages import Observation
+from gpuherd.entrypoints.cli.render.stages import SeenInstance
 from gpuherd.entrypoints.cli.render.tables import pairs
 from gpuherd.entrypoints.cli.runtime.errors import detail_of, wait_command
 
-Begin = Callable[[Watcher], Observation]
+Begin = Callable[[Watcher], SeenInstance]
 
 
 class InstanceWaiter:
@@ -52,7 +52,7 @@ class InstanceWaiter:
                     self.until,
                     self.deadline - self._clock.monotonic(),
                     operation=seen.operation,
-                    on_answer=lambda it, operation: watcher.observe(Observation(it, operation)),
+                    on_answer=lambda it, operation: watcher.observe(SeenInstance(it, operation)),
                     on_trouble=lambda trouble: _tell(watcher, trouble),
                 )
         except (WaitTimedOut, InstanceFailed) as ended:
@@ -60,7 +60,7 @@ class InstanceWaiter:
             raise
         self._conclude(instance)
 
-    def begin_only(self, begin: Begin, watcher: Watcher | None = None) -> Observation:
+    def begin_only(self, begin: Begin, watcher: Watcher | None = None) -> SeenInstance:
         """Begin, without following yet."""
         seen = begin(watcher or SilentWatcher())
         self._instance = seen.instance
