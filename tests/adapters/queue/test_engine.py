@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from tests.adapters.queue.engine_harness import done, running_engine, until
-from tests.adapters.queue.queue_backends import CountingDatabase, SqlBackend, SqliteBackend, Worker
+from tests.adapters.queue.queue_backends import CountingDatabase, SqlBackend, SqliteBackend, T, Worker
 
 HOUR = timedelta(hours=1)
 NEVER_S = 3600.0
@@ -196,6 +198,24 @@ async def test_an_idle_engine_begins_a_new_job_because_of_the_bell(backend: SqlB
             await backend.enqueue("turn", name)
             await shop.ran(name)
             await shop.empty()
+
+
+async def test_a_job_that_comes_while_another_is_taken_is_not_overlooked(sqlite: SqliteBackend) -> None:
+    """PGQueuer drops a wake-up at each job that it begins, also one that came after the poll."""
+
+    class LateJob(CountingDatabase):
+        async def write(self, work: Callable[[sa.Connection], T]) -> T:
+            taken = await super().write(work)
+            if self.writes == 1:
+                await sqlite.enqueue("turn", "second")
+            return taken
+
+    sqlite.repository = SqliteRepository(LateJob(sqlite.database), sqlite.clock)
+    slow = {"dequeue_timeout_s": NEVER_S, "poll_interval_s": NEVER_S}
+    async with running_engine(sqlite, done, **slow) as shop:
+        await sqlite.enqueue("turn", "first")
+        await shop.ran("first")
+        await shop.ran("second")
 
 
 async def test_an_idle_engine_writes_nothing(sqlite: SqliteBackend) -> None:

@@ -106,11 +106,28 @@ async def test_old_log_rows_are_pruned_and_young_ones_stay(postgres: PostgresBac
     assert await queue.prune_log(timedelta(days=1)) == 0
 
 
-async def test_no_traceback_of_a_snooze_is_kept(postgres: PostgresBackend) -> None:
-    await postgres.enqueue("turn", "job")
-    (job,) = await Worker(postgres).take()
-    await postgres.repository.retry_job(job, HOUR, None)
-    assert [entry.traceback for entry in await postgres.repository.queue_log()] == [None, None]
+async def test_neither_a_snooze_nor_an_end_is_written_to_pgqueuers_log(postgres: PostgresBackend) -> None:
+    await postgres.enqueue("turn", "snoozed", "ended")
+    snoozed, ended = await Worker(postgres).take()
+    await postgres.repository.retry_job(snoozed, HOUR, None)
+    await postgres.repository.log_jobs([(ended, "successful", None)])
+    assert {entry.status for entry in await postgres.repository.queue_log()} == {"picked"}
+    assert [row.id for row in await postgres.rows()] == [snoozed.id]
+
+
+async def test_other_managers_hear_of_a_job_only_if_it_is_due_at_once(postgres: PostgresBackend) -> None:
+    await postgres.enqueue("turn", "later", "now")
+    later, now = await Worker(postgres).take()
+    other = postgres.repository.sibling()
+    async with other.driver:
+        woken = asyncio.Event()
+        await other.driver.add_listener(CHANNEL, lambda note: woken.set())
+        await postgres.repository.retry_job(later, HOUR, None)
+        await postgres.database.read(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
+        assert not woken.is_set()
+        await postgres.repository.retry_job(now, timedelta(0), None)
+        async with asyncio.timeout(10):
+            await woken.wait()
 
 
 async def test_replicas_that_start_together_make_the_schema_once(postgres_url: str) -> None:

@@ -118,8 +118,8 @@ async def test_only_a_repeated_key_is_called_a_duplicate(sqlite: SqliteBackend) 
         await sqlite.repository.enqueue([None], [b"x"], [0])
 
 
-@pytest.mark.parametrize("change", ["enqueue", "retry", "finish", "requeue", "recover", "cancel", "clear"])
-async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqliteBackend, change: str) -> None:
+@pytest.mark.parametrize("change", ["enqueue", "retry", "requeue", "recover"])
+async def test_whatever_may_make_a_job_due_wakes(sqlite: SqliteBackend, change: str) -> None:
     queue = sqlite.repository
     await sqlite.enqueue("turn", "job")
     (job,) = await Worker(sqlite).take()
@@ -130,22 +130,55 @@ async def test_whatever_may_make_a_job_due_or_free_a_place_rings(sqlite: SqliteB
     await {
         "enqueue": lambda: queue.enqueue("turn", b"new"),
         "retry": lambda: queue.retry_job(job, HOUR, None),
-        "finish": lambda: queue.log_jobs([(job, "successful", None)]),
         "requeue": lambda: queue.requeue_jobs([job.id]),
         "recover": queue.recover,
-        "cancel": lambda: queue.mark_job_as_cancelled([job.id]),
-        "clear": queue.clear_queue,
     }[change]()
     assert len(rung) == 1
 
 
-async def test_a_heartbeat_does_not_ring(sqlite: SqliteBackend) -> None:
+async def test_neither_a_heartbeat_nor_the_end_of_a_job_wakes(sqlite: SqliteBackend) -> None:
     await sqlite.enqueue("turn", "job")
     (job,) = await Worker(sqlite).take()
-    rung: list[Any] = []
-    await sqlite.repository.driver.add_listener(CHANNEL, rung.append)
+    woken: list[Any] = []
+    await sqlite.repository.driver.add_listener(CHANNEL, woken.append)
     await sqlite.repository.update_heartbeat([job.id])
-    assert rung == []
+    await sqlite.repository.log_jobs([(job, "successful", None)])
+    assert woken == []
+
+
+async def test_a_snooze_wakes_its_manager_only_if_it_would_look_too_late(sqlite: SqliteBackend) -> None:
+    await sqlite.enqueue("turn", "a", "b", "c")
+    queue = sqlite.repository
+    woken: list[Any] = []
+    first, second, third = await Worker(sqlite).take()
+    await queue.retry_job(first, timedelta(seconds=2), None)
+    await queue.driver.add_listener(CHANNEL, woken.append)
+    assert await Worker(sqlite).take() == []
+    assert await queue.next_due(["turn"]) == timedelta(seconds=2)
+    await queue.retry_job(second, timedelta(seconds=3), None)
+    assert woken == []
+    await queue.retry_job(third, timedelta(seconds=1), None)
+    assert len(woken) == 1
+
+
+async def test_a_snooze_wakes_no_other_manager(sqlite: SqliteBackend) -> None:
+    await sqlite.enqueue("turn", "job")
+    (job,) = await Worker(sqlite).take()
+    other = sqlite.repository.sibling()
+    woken: list[Any] = []
+    await other.driver.add_listener(CHANNEL, woken.append)
+    await sqlite.repository.retry_job(job, timedelta(0), None)
+    assert woken == []
+
+
+async def test_how_long_to_wait_after_a_poll_in_vain_takes_no_second_read(
+    sqlite: SqliteBackend, counting: CountingDatabase
+) -> None:
+    await sqlite.repository.enqueue("turn", b"later", execute_after=HOUR)
+    counting.reads = 0
+    assert await Worker(sqlite).take() == []
+    assert await sqlite.repository.next_due(["turn"]) == HOUR
+    assert counting.reads == 1
 
 
 async def test_schedules_are_refused_and_there_are_none(sqlite: SqliteBackend) -> None:

@@ -126,10 +126,8 @@ class Engine:
         try:
             await manager.run(
                 dequeue_timeout=self._dequeue_timeout,
+                # How many it holds is counted by our manager, not once more in the queue at each poll.
                 batch_size=self._batch,
-                # Counted in the queue, where the rows of jobs that have ended stay for a moment; they must
-                # not keep new ones out.
-                max_concurrent_tasks=self._concurrency + 2 * self._batch,
                 heartbeat_timeout=self._heartbeat_timeout,
                 # After a lost connection LISTEN would stay deaf for ever.
                 shutdown_on_listener_failure=True,

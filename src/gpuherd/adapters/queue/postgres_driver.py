@@ -24,7 +24,8 @@ class PoolDriver(AsyncpgPoolDriver):
     def __init__(self, pool: asyncpg.Pool):
         super().__init__(pool)
         self._listener_lost = False
-        self._wake_pending = False
+        self.wake_pending = False
+        self._callbacks: dict[str, list[_CoalescingListener]] = {}
 
     async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
         """Run a query, unless the listener is lost and wake-ups would be missed."""
@@ -34,17 +35,26 @@ class PoolDriver(AsyncpgPoolDriver):
 
     async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Listen, and remember should the connection end."""
-        await super().add_listener(channel, _CoalescingListener(self, callback))
+        listener = _CoalescingListener(self, callback)
+        await super().add_listener(channel, listener)
+        self._callbacks.setdefault(channel, []).append(listener)
         if self._listener_connection is not None:
             self._listener_connection.add_termination_listener(self._on_listener_lost)
 
     async def remove_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Listen no more."""
-        await super().remove_listener(channel, _CoalescingListener(self, callback))
+        listener = _CoalescingListener(self, callback)
+        self._callbacks[channel].remove(listener)
+        await super().remove_listener(channel, listener)
+
+    def wake(self, channel: str, payload: str) -> None:
+        """Tell only those who listen here, without asking the server to tell everybody."""
+        for listener in self._callbacks.get(channel, ()):
+            listener(payload)
 
     def acknowledge(self) -> None:
         """Acknowledge: a poll begins now, so the next wake-up is delivered again."""
-        self._wake_pending = False
+        self.wake_pending = False
 
     def should_deliver(self, payload: str | bytes | bytearray) -> bool:
         """Tell whether a note is worth passing on: one unanswered ring is enough, whatever it was about.
@@ -53,7 +63,7 @@ class PoolDriver(AsyncpgPoolDriver):
         """
         if TABLE_CHANGED not in (payload if isinstance(payload, str) else payload.decode()):
             return True
-        was_pending, self._wake_pending = self._wake_pending, True
+        was_pending, self.wake_pending = self.wake_pending, True
         return not was_pending
 
     async def __aexit__(self, *details: object) -> None:
@@ -70,6 +80,8 @@ class PoolDriver(AsyncpgPoolDriver):
             await self._pool.release(listener)
         if self._listener_connection is None:
             self._listener_lost = False
+            # A queue manager never takes its listener back, and a restarted loop makes a new one.
+            self._callbacks.clear()
 
     def _on_listener_lost(self, connection: object) -> None:
         self._listener_lost = True

@@ -30,10 +30,17 @@ class Repository(RepositoryPort, Protocol):
         """
         ...
 
+    @property
+    def wake_pending(self) -> bool:
+        """Whether a wake-up has come since the last poll began."""
+        ...
+
     async def next_due(self, kinds: list[str]) -> timedelta | None:
         """Return how long until the next queued job of these kinds falls due; None if none is queued.
 
-        Not more than zero if one is due already. How many are queued must not matter.
+        Not more than zero if one is due already. How many are queued must not matter. Asked right after a
+        poll that took fewer jobs than it was asked for, it may answer with what that poll has seen: whatever
+        was committed since then has left a wake-up behind.
         """
         ...
 
@@ -52,8 +59,9 @@ class BoundedQueueManager(QueueManager):
         """Yield due jobs, each as soon as there is room for it, until none is left or we shut down."""
         any_kind = {kind: EntrypointExecutionParameter(0) for kind in self.entrypoint_registry}
         while free := await self._free_slots():
+            asked_for = min(batch_size, free)
             jobs = await self.queries.dequeue(
-                batch_size=min(batch_size, free),
+                batch_size=asked_for,
                 entrypoints=any_kind,
                 queue_manager_id=self.queue_manager_id,
                 global_concurrency_limit=global_concurrency_limit,
@@ -61,7 +69,9 @@ class BoundedQueueManager(QueueManager):
             )
             for job in jobs:
                 yield job
-            if not jobs:
+            # Fewer than asked for: these were all that are due, unless a wake-up came meanwhile, which
+            # PGQueuer drops when it dispatches a job.
+            if not jobs or (len(jobs) < asked_for and not self.queries.wake_pending):
                 return
 
     def forget_job(self, job_id: types.JobId, context: models.Context, task: asyncio.Task[None]) -> None:

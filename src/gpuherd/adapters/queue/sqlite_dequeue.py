@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 
 from pgqueuer.domain.models import Job
 from sqlalchemy import Connection
@@ -14,13 +15,10 @@ from gpuherd.adapters.queue.sqlite_rows import MICROSECOND, execute, in_order, j
 # From here on, sorting all that is due costs more than walking down the queue in order.
 SORT_LIMIT = 200
 
-_ANY_DUE = """
-    SELECT EXISTS (SELECT 1 FROM pgqueuer
-                   WHERE status = 'queued' AND entrypoint IN :kinds AND execute_after <= :now)
-        OR EXISTS (SELECT 1 FROM pgqueuer
-                   WHERE status = 'picked' AND heartbeat <= :stale AND execute_after <= :now
-                     AND entrypoint IN :kinds)
-"""
+# The first due time of each kind is one step into an index, however many jobs are queued.
+_FIRST_DUE = "(SELECT min(execute_after) FROM pgqueuer WHERE status = 'queued' AND entrypoint = :kind_{n})"
+_ANY_STALE = """EXISTS (SELECT 1 FROM pgqueuer WHERE status = 'picked' AND heartbeat <= :stale
+                        AND execute_after <= :now AND entrypoint IN ({kinds}))"""
 _HELD_BY = (
     "SELECT count(*) FROM pgqueuer"
     " WHERE status = 'picked' AND queue_manager_id = :manager AND entrypoint IN :kinds"
@@ -65,12 +63,29 @@ class DequeueRequest:
         return now - self.heartbeat_timeout // MICROSECOND
 
 
-def has_work(connection: Connection, request: DequeueRequest, now: int) -> bool:
-    """Tell whether a write may be worth it. Only a hint: what is taken is decided inside the write."""
-    if _room(connection, request) < 1:
-        return False
-    found = execute(connection, _ANY_DUE, kinds=list(request.limits), now=now, stale=request.stale(now))
-    return bool(found.scalar_one())
+@dataclass(frozen=True)
+class Poll:
+    """What a look at the queue has shown: whether a job can be taken now, and when the next one falls due."""
+
+    has_work: bool
+    first_due: int | None
+
+
+def poll(connection: Connection, request: DequeueRequest, now: int) -> Poll:
+    """Look whether a write may be worth it. Only a hint: what is taken is decided inside the write."""
+    kinds = {f"kind_{n}": kind for n, kind in enumerate(request.limits)}
+    *firsts, stale = connection.exec_driver_sql(
+        _poll_statement(len(kinds)), {**kinds, "now": now, "stale": request.stale(now)}
+    ).one()
+    first_due = min((first for first in firsts if first is not None), default=None)
+    is_due = bool(stale) or (first_due is not None and first_due <= now)
+    return Poll(is_due and _room(connection, request) > 0, first_due)
+
+
+@cache
+def _poll_statement(kinds: int) -> str:
+    firsts = ", ".join(_FIRST_DUE.format(n=n) for n in range(kinds))
+    return f"SELECT {firsts}, " + _ANY_STALE.format(kinds=", ".join(f":kind_{n}" for n in range(kinds)))
 
 
 def take(connection: Connection, request: DequeueRequest, now: int) -> list[Job]:

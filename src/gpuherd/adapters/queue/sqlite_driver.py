@@ -24,7 +24,7 @@ class SqliteDriver:
         self._listeners: defaultdict[str, list[NotifyCallback]] = defaultdict(list)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._entered = 0
-        self._wake_pending = False
+        self.wake_pending = False
         self._shutdown = asyncio.Event()
         self._tm = TaskManager()
 
@@ -35,9 +35,10 @@ class SqliteDriver:
     def wake_listeners(self) -> None:
         """Say that a committed change may have made a job due. Any thread may call it, at any rate."""
         for it in tuple(self._siblings):
-            it._wake_soon()
+            it.wake()
 
-    def _wake_soon(self) -> None:
+    def wake(self) -> None:
+        """Say it to the one manager that listens here."""
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -48,7 +49,7 @@ class SqliteDriver:
 
     def acknowledge(self) -> None:
         """Acknowledge: a poll begins now, so the next wake-up is delivered again."""
-        self._wake_pending = False
+        self.wake_pending = False
 
     async def notify(self, channel: str, payload: str) -> None:
         """Hand `payload` to everybody who listens on `channel`."""
@@ -96,9 +97,9 @@ class SqliteDriver:
 
     def _wake(self) -> None:
         # One pending wake-up is enough: its listener polls everything that was committed by then.
-        if self._wake_pending or not self._listeners[CHANNEL]:
+        if self.wake_pending or not self._listeners[CHANNEL]:
             return
-        self._wake_pending = True
+        self.wake_pending = True
         payload = table_changed_payload("update", self._clock.now())
         for callback in tuple(self._listeners[CHANNEL]):
             callback(payload)

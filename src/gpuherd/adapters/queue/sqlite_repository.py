@@ -28,7 +28,7 @@ from sqlalchemy import Connection
 
 from gpuherd.adapters.queue import sqlite_statements as sql
 from gpuherd.adapters.queue.pgqueuer_names import CHANNEL
-from gpuherd.adapters.queue.sqlite_dequeue import DequeueRequest, has_work, take
+from gpuherd.adapters.queue.sqlite_dequeue import DequeueRequest, Poll, poll, take
 from gpuherd.adapters.queue.sqlite_driver import SqliteDriver
 from gpuherd.adapters.queue.sqlite_enqueue import insert_jobs
 from gpuherd.adapters.queue.sqlite_rows import (
@@ -52,6 +52,10 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
         self._database = database
         self._clock = clock
         self._driver = SqliteDriver(clock)
+        # What the last poll has shown, until its manager has asked how long to wait.
+        self._last_poll: Poll | None = None
+        # When this repository's manager looks again by itself; None while that is open.
+        self._looks_again_at: int | None = None
 
     @property
     def driver(self) -> SqliteDriver:
@@ -95,9 +99,18 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
         )
         # Before the poll, not after: a wake-up during it may be about something that it did not see.
         self._driver.acknowledge()
-        if not await self._database.read(lambda c: has_work(c, request, self._now())):
+        self._looks_again_at = None
+        self._last_poll = await self._database.read(lambda c: poll(c, request, self._now()))
+        if not self._last_poll.has_work:
             return []
-        return await self._database.write(lambda c: take(c, request, self._now()))
+        taken, self._last_poll = await self._database.write(lambda c: self._take(c, request))
+        return taken
+
+    def _take(self, connection: Connection, request: DequeueRequest) -> tuple[list[models.Job], Poll | None]:
+        now = self._now()
+        taken = take(connection, request, now)
+        # Only when these were all will the manager ask when the next one is due.
+        return taken, poll(connection, request, now) if len(taken) < request.most else None
 
     async def enqueue(
         self,
@@ -131,7 +144,7 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
             if finished:
                 execute(connection, sql.DELETE, ids=finished)
 
-        await self._write(settle)
+        await self._database.write(settle)
 
     async def retry_job(
         self, job: models.Job, delay: timedelta, traceback_record: models.TracebackRecord | None
@@ -142,14 +155,17 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
         picked, its heartbeat ends, and it is taken over like that of a dead worker.
         """
 
-        def put_back(connection: Connection) -> None:
+        def put_back(connection: Connection) -> int:
             now = self._now()
             woken = execute(connection, sql.WOKEN, id=job.id).scalar()
             due = now if woken else now + delay // MICROSECOND
             execute(connection, sql.RETRY, execute_after=due, now=now, id=job.id)
+            return due
 
         try:
-            await self._write(put_back)
+            due = await self._database.write(put_back)
+            if self._looks_again_at is None or due < self._looks_again_at:
+                self._driver.wake()
         except Exception as error:
             log.warning("queue.retry_not_written", queue_id=job.id, error=type(error).__name__)
 
@@ -159,16 +175,16 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
 
     async def mark_job_as_cancelled(self, ids: list[JobId]) -> None:
         """Delete the jobs and tell whoever runs one of them."""
-        await self._write(lambda c: execute(c, sql.DELETE, ids=ids).rowcount)
+        await self._database.write(lambda c: execute(c, sql.DELETE, ids=ids).rowcount)
         await self.notify_job_cancellation(ids)
 
     async def clear_queue(self, entrypoint: str | list[str] | None = None) -> None:
         """Delete the jobs of some kinds, or all."""
         if not entrypoint:
-            await self._write(lambda c: execute(c, sql.DELETE_ALL).rowcount)
+            await self._database.write(lambda c: execute(c, sql.DELETE_ALL).rowcount)
             return
         kinds = [entrypoint] if isinstance(entrypoint, str) else entrypoint
-        await self._write(lambda c: execute(c, sql.DELETE_KINDS, kinds=kinds).rowcount)
+        await self._database.write(lambda c: execute(c, sql.DELETE_KINDS, kinds=kinds).rowcount)
 
     async def update_heartbeat(self, job_ids: list[JobId]) -> None:
         """Say that these jobs are still being worked on."""
@@ -196,15 +212,19 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
         """Return 1 if any job is queued, due or not, else 0."""
         return await self._database.read(lambda c: execute(c, sql.QUEUED, kinds=entrypoints).scalar_one())
 
+    @property
+    def wake_pending(self) -> bool:
+        """Whether a wake-up has come since the last poll began."""
+        return self._driver.wake_pending
+
     async def next_due(self, kinds: list[str]) -> timedelta | None:
         """Return how long until the next queued job of these kinds falls due; None if none is queued."""
-
-        def look(connection: Connection) -> timedelta | None:
-            firsts = (execute(connection, sql.NEXT_DUE, kind=kind).scalar() for kind in kinds)
-            due = min((first for first in firsts if first is not None), default=None)
-            return None if due is None else (due - self._now()) * MICROSECOND
-
-        return await self._database.read(look)
+        seen, self._last_poll = self._last_poll, None
+        if seen is None:
+            request = DequeueRequest(1, dict.fromkeys(kinds, 0), "", None, timedelta(0))
+            seen = await self._database.read(lambda c: poll(c, request, self._now()))
+        self._looks_again_at = seen.first_due
+        return None if seen.first_due is None else (seen.first_due - self._now()) * MICROSECOND
 
     async def job_status(self, ids: list[JobId]) -> list[tuple[JobId, JOB_STATUS]]:
         """Return where the jobs that are still in the queue stand; finished ones are not found."""
@@ -227,6 +247,7 @@ class SqliteRepository(NoSchedules, NoQueueLog, NoEtaQueries, SchemaByMigration)
         await self._driver.notify(CHANNEL, event.model_dump_json())
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
+        """Write what may make a job due, and wake every manager."""
         result = await self._database.write(work)
         self._driver.wake_listeners()
         return result

@@ -27,10 +27,6 @@ DELETE_KINDS = "DELETE FROM pgqueuer WHERE entrypoint IN :kinds"
 DELETE_ALL = "DELETE FROM pgqueuer"
 HEARTBEAT = "UPDATE pgqueuer SET heartbeat = :now WHERE id IN :ids"
 QUEUED = "SELECT EXISTS (SELECT 1 FROM pgqueuer WHERE status = 'queued' AND entrypoint IN :kinds)"
-NEXT_DUE = (
-    "SELECT execute_after FROM pgqueuer WHERE status = 'queued' AND entrypoint = :kind"
-    " ORDER BY execute_after LIMIT 1"
-)
 STATUSES = "SELECT id, status FROM pgqueuer WHERE id IN :ids ORDER BY id"
 SIZES = (
     "SELECT count(*) AS count, priority, entrypoint, status FROM pgqueuer"
