@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.resilience.host_gate import HostGate
+from gpuherd.resilience.host_gate import LINE_MAX, LINE_WAIT_S, HostGate
 from tests.support.fake_clock import FakeClock
 
 HOST = "hook.example.com"
@@ -52,6 +54,74 @@ def test_those_who_wait_are_spread_as_visits_are_long(gate: HostGate) -> None:
     assert 3 < first < second < third
     waits = [gate.try_acquire(HOST) for _ in range(1000)]
     assert max(waits) <= 30
+
+
+async def test_a_seat_that_is_free_in_a_moment_is_waited_for_first_come_first_served(
+    gate: HostGate, clock: FakeClock
+) -> None:
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    first, second = (asyncio.create_task(gate.acquire(HOST)) for _ in range(2))
+    await clock.advance(0.01)
+    assert not first.done() and not second.done()
+    gate.release(HOST, succeeded=True, seconds=0.01)
+    await clock.settle()
+    assert await first == 0 and not second.done()
+    gate.release(HOST, succeeded=True, seconds=0.01)
+    assert await second == 0
+    assert gate.try_acquire(HOST) > 0
+
+
+async def test_nobody_waits_in_line_for_longer_than_a_moment(gate: HostGate, clock: FakeClock) -> None:
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    waiting = asyncio.create_task(gate.acquire(HOST))
+    await clock.advance(LINE_WAIT_S)
+    assert waiting.done() and await waiting > 0
+    # The seat that falls free now is nobody's.
+    gate.release(HOST, succeeded=True, seconds=LINE_WAIT_S)
+    assert gate.try_acquire(HOST) == 0
+    assert clock.sleepers == 0
+
+
+async def test_a_line_is_short_and_there_is_none_before_a_slow_host(gate: HostGate, clock: FakeClock) -> None:
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    in_line = [asyncio.create_task(gate.acquire(HOST)) for _ in range(LINE_MAX + 3)]
+    await clock.settle()
+    assert [it.done() for it in in_line] == [False] * LINE_MAX + [True] * 3
+    await clock.advance(1)
+    assert all(it.done() for it in in_line)
+    too_slow = asyncio.create_task(gate.acquire(HOST))
+    await clock.settle()
+    assert too_slow.done() and await too_slow > LINE_WAIT_S
+
+
+async def test_who_waits_in_line_hears_at_once_that_the_host_was_closed(
+    gate: HostGate, clock: FakeClock
+) -> None:
+    for _ in range(4):
+        visit(gate, succeeded=False, seconds=0.01)
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    waiting = asyncio.create_task(gate.acquire(HOST))
+    await clock.settle()
+    gate.release(HOST, succeeded=False, seconds=0.01)
+    assert await waiting == 30
+
+
+@pytest.mark.parametrize("has_seat", [False, True])
+async def test_who_is_cancelled_in_line_keeps_no_seat(
+    gate: HostGate, clock: FakeClock, has_seat: bool
+) -> None:
+    gate.try_acquire(HOST), gate.try_acquire(HOST)
+    cancelled, behind = (asyncio.create_task(gate.acquire(HOST)) for _ in range(2))
+    await clock.settle()
+    if has_seat:
+        # Given to the first, who is cancelled before it can know.
+        gate.release(HOST, succeeded=True, seconds=0.01)
+    cancelled.cancel()
+    await clock.settle()
+    if not has_seat:
+        gate.release(HOST, succeeded=True, seconds=0.01)
+    assert cancelled.cancelled() and await behind == 0
+    assert gate.try_acquire(HOST) > 0
 
 
 def test_five_failures_in_a_row_close_a_host(gate: HostGate) -> None:

@@ -5,14 +5,20 @@ Few calls at once to each host, and none for a while to one that keeps failing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+import asyncio
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from gpuherd.clock import Clock
 
 # A visitor who finds no seat comes back when one may be free: sooner where visits are short.
 _PACE_MIN_S = 0.01
 _WAIT_MAX_S = 30.0
+# Where visits are so short that a seat is free in a moment, it is waited for in line: to go away and come
+# back costs more. Who waits takes a worker's place from other hosts' visitors, so lines stay short as well.
+LINE_WAIT_S = 0.25
+LINE_MAX = 6
 
 
 @dataclass(slots=True)
@@ -27,6 +33,8 @@ class _Host:
     full_since: float = 0.0
     # When the next of those who found no seat may try.
     next_turn: float = 0.0
+    # Those who wait for a seat; they hear whether they have one.
+    line: deque[asyncio.Future[bool]] = field(default_factory=deque)
 
     @property
     def is_idle(self) -> bool:
@@ -67,14 +75,18 @@ class HostGate:
         self._hosts.move_to_end(name)
         if now < host.ejected_until:
             return host.ejected_until - now
-        # After an ejection each visitor tells the next how it is.
-        seats = 1 if host.ejections else self._per_host
-        if host.in_flight >= seats:
+        if host.in_flight >= self._seats(host):
             return self._next_turn_s(host, now)
-        host.in_flight += 1
-        host.full_since = now
+        _take_seat(host, now)
         self._forget_idle()
         return 0.0
+
+    async def acquire(self, name: str) -> float:
+        """Take a seat and return 0, or return after how many seconds to ask again: at once, or very soon."""
+        host = self._hosts.get(name)
+        if host is not None and self._is_free_soon(host) and await self._wait_in_line(host):
+            return 0.0
+        return self.try_acquire(name)
 
     def release(self, name: str, *, succeeded: bool | None, seconds: float) -> None:
         """Give the seat back. `succeeded` None: the visit says nothing about the host."""
@@ -86,6 +98,7 @@ class HostGate:
             host.failures = host.ejections = 0
         elif succeeded is False:
             self._failed(host)
+        self._serve_line(host)
         if host.is_idle and not host.call_s:
             del self._hosts[name]
 
@@ -107,9 +120,52 @@ class HostGate:
         host.ejections += 1
         host.failures = 0
 
-    def _next_turn_s(self, host: _Host, now: float) -> float:
+    def _seats(self, host: _Host) -> int:
+        # After an ejection each visitor tells the next how it is.
+        return 1 if host.ejections else self._per_host
+
+    def _pace_s(self, host: _Host, now: float) -> float:
+        """Return how often a seat falls free, roughly."""
         # A visit that goes on for longer than others did tells more than they do.
-        pace_s = max(_PACE_MIN_S, max(host.call_s, now - host.full_since) / self._per_host)
+        return max(_PACE_MIN_S, max(host.call_s, now - host.full_since) / self._per_host)
+
+    def _is_free_soon(self, host: _Host) -> bool:
+        """Tell whether the host has no seat now, but one in a moment."""
+        now = self._clock.monotonic()
+        if now < host.ejected_until or host.in_flight < self._seats(host) or len(host.line) >= LINE_MAX:
+            return False
+        return (len(host.line) + 1) * self._pace_s(host, now) <= LINE_WAIT_S
+
+    async def _wait_in_line(self, host: _Host) -> bool:
+        """Wait for a seat; tell whether we have one."""
+        seat: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        host.line.append(seat)
+        timeout = asyncio.ensure_future(self._clock.sleep(LINE_WAIT_S))
+        timeout.add_done_callback(lambda _: _answer(seat, has_seat=False))
+        try:
+            return await seat
+        except asyncio.CancelledError:
+            if not seat.cancelled() and seat.result():
+                # It was given to us at the last moment.
+                host.in_flight -= 1
+                self._serve_line(host)
+            raise
+        finally:
+            timeout.cancel()
+            with suppress(ValueError):
+                host.line.remove(seat)
+
+    def _serve_line(self, host: _Host) -> None:
+        """Give the seats that are free to those who wait, first come, first served."""
+        now = self._clock.monotonic()
+        while host.line and now < host.ejected_until:
+            _answer(host.line.popleft(), has_seat=False)
+        while host.line and host.in_flight < self._seats(host):
+            if _answer(host.line.popleft(), has_seat=True):
+                _take_seat(host, now)
+
+    def _next_turn_s(self, host: _Host, now: float) -> float:
+        pace_s = self._pace_s(host, now)
         host.next_turn = max(host.next_turn, now) + pace_s
         if host.next_turn - now > _WAIT_MAX_S:
             # The line is longer than anybody can foresee; it forms anew.
@@ -124,3 +180,16 @@ class HostGate:
         idle = next((name for name, host in self._hosts.items() if not host.in_flight), None)
         if idle is not None:
             del self._hosts[idle]
+
+
+def _take_seat(host: _Host, now: float) -> None:
+    host.in_flight += 1
+    host.full_since = now
+
+
+def _answer(seat: asyncio.Future[bool], *, has_seat: bool) -> bool:
+    """Tell somebody in line whether they have a seat; return whether they were still there to hear it."""
+    if seat.done():
+        return False
+    seat.set_result(has_seat)
+    return True

@@ -56,7 +56,8 @@ _HOST_ANSWERS_BY_CATEGORY = {
 class DeliverWebhook:
     """The handler of `send_webhook`.
 
-    Nobody waits in here for a busy or ejected host: that would take a worker's place from other receivers.
+    Nobody waits in here for an ejected host, nor for more than a moment for a busy one: that would take a
+    worker's place from other receivers.
     """
 
     outbox: Outbox
@@ -80,7 +81,7 @@ class DeliverWebhook:
             case AlreadySettled():
                 return Done()
             case DeadLetter(error):
-                return await self._give_up(job, replace(delivery, last_error=error), WakesNext.NEVER)
+                return await self._give_up(job, replace(delivery, last_error=error))
             case WaitFor(seconds, reason):
                 return Snooze(_span(seconds), reason)
             case WaitForEarlier(earlier):
@@ -88,7 +89,7 @@ class DeliverWebhook:
                     await self.book.wake_or_enqueue([self.job_factory.delivery_job(earlier)])
                 return Snooze(OUT_OF_ORDER_RETRY, "an earlier event of this instance goes first")
             case SendNow():
-                if wait_s := self.gate.try_acquire(host):
+                if wait_s := await self.gate.acquire(host):
                     return Snooze(_span(wait_s), "the receiver's host is busy with others")
         begun = self.clock.now()
         result = await self._send(delivery, secrets, host)
@@ -122,8 +123,7 @@ class DeliverWebhook:
         if result.category == GONE:
             if endpoint is not None:
                 await self.endpoint_cache.disable(endpoint, "the receiver answered 410")
-            tried = replace(delivery, tries=delivery.tries + 1)
-            return await self._give_up(job, tried, WakesNext.IF_DUE)
+            return await self._give_up(job, replace(delivery, tries=delivery.tries + 1))
         if before.is_early(begun):
             # Not yet due by the schedule, so it does not count: it was only worth a look.
             return await self._reschedule(delivery, result.retry_after_s or 0.0)
@@ -151,16 +151,18 @@ class DeliverWebhook:
         age_s = (now - delivery.first_due_at).total_seconds()
         delay_s = next_delay_s(delivery.tries, self.chance.random(), result.retry_after_s, age_s)
         if delay_s is None or now >= delivery.deadline:
-            return await self._give_up(job, delivery, WakesNext.IF_DUE)
+            return await self._give_up(job, delivery)
         delay = min(timedelta(seconds=delay_s), delivery.deadline - now)
         await self._record(
             DeliveryUpdate(replace(delivery, next_at=now + delay), wakes_next=WakesNext.IF_DUE)
         )
         return Retry(delay, delivery.last_error)
 
-    async def _give_up(self, job: Job, delivery: Delivery, wakes_next: WakesNext) -> Outcome:
+    async def _give_up(self, job: Job, delivery: Delivery) -> Outcome:
         error = delivery.last_error
-        await self._record(DeliveryUpdate(delivery.dead_lettered(), job.id, error, wakes_next=wakes_next))
+        await self._record(
+            DeliveryUpdate(delivery.dead_lettered(), job.id, error, wakes_next=WakesNext.IF_DUE)
+        )
         return GiveUp(error, written=True)
 
     async def _record(self, update: DeliveryUpdate) -> None:
