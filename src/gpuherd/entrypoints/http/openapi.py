@@ -97,6 +97,12 @@ def completed_openapi(document: Json) -> Json:
     assert not replies.keys() & schemas.keys(), replies.keys() & schemas.keys()
     schemas.update(replies)
     document["webhooks"] = webhooks()
+    for event in document["webhooks"].values():
+        # We send these, signed and without a key.
+        event["post"]["security"] = []
+    # Wherever the document came from.
+    document["servers"] = [{"url": "/"}]
+    document["info"]["license"] = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
     return document
 
 
