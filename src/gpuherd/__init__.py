@@ -1,3 +1,3 @@
 """A control plane for rented GPU instances: remember the goal, look at the cloud, take one step, repeat."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
