@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api/audit", tags=["audit"])
 
 @router.get("")
 async def list_entries(request: Request) -> Response:
-    """List entries, newest first, or with `order=asc` oldest first. Each is sealed with the one before it."""
+    """List entries, newest first, or with `order=asc` oldest first. Each has the hash of the one before."""
     query = Query(request)
     limit = query.limit()
     cursor = query.whole_number("cursor", 0, AUDIT_CURSOR_MAX)

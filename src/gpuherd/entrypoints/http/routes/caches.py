@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/cache", tags=["cache"])
 
 @router.get("/stats")
 async def stats(request: Request) -> Response:
-    """Show for each cache how much it holds and how often that helped."""
+    """Show the size, hits and misses of each cache."""
     # The ids are those of everybody's instances.
     with_ids = caller_of(request).sees_all
     return json_reply(await plane_of(request).manage_caches.stats(with_ids=with_ids))
@@ -27,7 +27,7 @@ async def stats(request: Request) -> Response:
 
 @router.post("/clear", openapi_extra=takes(ClearCacheBody, required=False))
 async def clear(request: Request) -> Response:
-    """Forget everything, or what the cache `cacheName` holds."""
+    """Clear all caches, or the cache `cacheName`."""
     name = ClearCacheBody.parse(await read_optional_object(request)).cache_name
     await append_audit_record(request, "cache.clear", name or "all")
     return json_reply(CachesCleared(cleared=tuple(plane_of(request).manage_caches.clear(name))))
@@ -35,6 +35,6 @@ async def clear(request: Request) -> Response:
 
 @router.post("/cleanup")
 async def cleanup(request: Request) -> Response:
-    """Forget what is no longer fresh."""
+    """Remove expired entries from all caches."""
     await append_audit_record(request, "cache.cleanup", "all")
     return json_reply(CachesCleaned(removed=await plane_of(request).manage_caches.cleanup()))

@@ -46,5 +46,5 @@ async def template(template_id: str, request: Request) -> Response:
 
 @router.get("/regions")
 async def regions(request: Request) -> Response:
-    """List the regions under all the names that they answer to."""
+    """List the regions with code, label and cluster id."""
     return json_reply(describe_regions(await plane_of(request).catalogue.regions()))

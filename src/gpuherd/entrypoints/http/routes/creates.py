@@ -21,6 +21,6 @@ async def show(request: Request) -> Response:
 
 @router.post("/resume")
 async def resume(request: Request) -> Response:
-    """Allow creates again, after somebody has looked at why they were blocked."""
+    """Allow creates again, after the reason of the block was looked at."""
     await plane_of(request).creates.resume(acting_caller(request))
     return json_reply(Creates(blocked=None))

@@ -32,7 +32,7 @@ SESSION_RECHECK_INTERVAL = timedelta(minutes=10)
 
 @router.get("")
 async def stream(request: Request) -> Response:
-    """Follow what happens, as server-sent events. `Last-Event-ID` or `lastEventId` resumes; else from now."""
+    """Stream events (server-sent events). `Last-Event-ID` or `lastEventId` resumes; else from now."""
     query = Query(request)
     last = _last_event_id(request, query)
     wanted = await _wanted(request, query, "lastEventId")
@@ -44,7 +44,7 @@ async def stream(request: Request) -> Response:
 
 @router.get("/history")
 async def history(request: Request) -> Response:
-    """List what happened, newest first; with `lastEventId` what happened since then, oldest first."""
+    """List events, newest first; with `lastEventId` those since then, oldest first."""
     query = Query(request)
     since = query.whole_number("lastEventId", 0, POSITION_MAX)
     before = query.whole_number("cursor", 0, POSITION_MAX)

@@ -32,13 +32,13 @@ UP, DOWN = "up", "down"
 
 @router.get("/livez")
 async def live() -> Response:
-    """Answer as long as the process can answer at all."""
+    """Liveness: the process answers."""
     return json_reply(Liveness(status="alive"))
 
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """Tell whether requests can be taken now."""
+    """Readiness: requests can be taken now."""
     plane = plane_of(request)
     is_ready = await plane.health.database_answers() and plane.is_ready()
     return json_reply(Readiness(status="ready" if is_ready else "not ready"), status=200 if is_ready else 503)
@@ -46,7 +46,7 @@ async def ready(request: Request) -> Response:
 
 @router.get("/health")
 async def health(request: Request) -> Response:
-    """Summarise how everything is that gpuherd needs."""
+    """Show the state of every dependency."""
     plane = plane_of(request)
     if not await plane.health.database_answers():
         down = Dependencies(database=DatabaseHealth(status=DOWN))

@@ -30,7 +30,7 @@ WAIT_S = 30.0
 
 @router.post("", status_code=201, openapi_extra=takes(LaunchBody))
 async def launch(request: Request) -> Response:
-    """Accept a wish. The machine is rented in the background; follow `Location` or give a `webhookUrl`."""
+    """Create an instance; its machine is rented in the background. Follow `Location` or a `webhookUrl`."""
     plane = plane_of(request)
     body = await read_object(request)
     claim, caller = claim_of(request.scope, body), acting_caller(request)
@@ -82,7 +82,7 @@ async def comprehensive(request: Request) -> Response:
 
 @router.get("/{id_or_name}")
 async def show(id_or_name: str, request: Request) -> Response:
-    """Return one instance; with `wait=ready|exited|deleted` when it has come so far, or after `timeout`."""
+    """Return one instance; with `wait=ready|exited|deleted` a long poll of up to `timeout` seconds."""
     reader, caller = plane_of(request).read_instance, caller_of(request)
     query = Query(request)
     what = query.choice("wait", WaitFor)
@@ -99,14 +99,14 @@ async def show(id_or_name: str, request: Request) -> Response:
 
 @router.get("/{id_or_name}/events")
 async def events(id_or_name: str, request: Request) -> Response:
-    """Return what happened to an instance, oldest first."""
+    """List the events of an instance, oldest first."""
     found = await plane_of(request).read_history.events(id_or_name, caller_of(request))
     return json_reply(EventHistory(events=tuple(map(describe_event, found))))
 
 
 @router.get("/{id_or_name}/attempts")
 async def attempts(id_or_name: str, request: Request) -> Response:
-    """Return why it is as it is: offers weighed, tried and refused, what is waited for, and the story."""
+    """Explain an instance: offers ranked and refused, create calls, what it waits for, and its history."""
     plane = plane_of(request)
     instance = await plane.find_instance(id_or_name, caller_of(request))
     return json_reply(await plane.explain_instance(instance))

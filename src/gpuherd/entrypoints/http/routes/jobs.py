@@ -42,7 +42,7 @@ async def stats(request: Request) -> Response:
 
 @router.post("/{job_id}/retry", status_code=202)
 async def retry(job_id: str, request: Request) -> Response:
-    """Give a failed job another round of tries."""
+    """Retry a failed job."""
     plane, caller = plane_of(request), acting_caller(request)
     job = await plane.lookup.job(job_id, caller)
     await append_audit_record(request, "job.retry", job_id, before=job.status.value)

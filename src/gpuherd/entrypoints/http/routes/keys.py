@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/keys", tags=["keys"])
 
 @router.post("", status_code=201, openapi_extra=takes(KeyBody))
 async def add(request: Request) -> Response:
-    """Make a key. It is in this reply and in no other."""
+    """Create a key. It is shown in this reply only."""
     plane = plane_of(request)
     now = plane.clock.now()
     wanted = KeyBody.parse(await read_object(request), now).to_request()
@@ -36,7 +36,7 @@ async def list_keys(request: Request) -> Response:
 
 @router.get("/{key_id}")
 async def show(key_id: str, request: Request) -> Response:
-    """Return one key, without what would let anybody in."""
+    """Return one key, without its secret."""
     plane = plane_of(request)
     return json_reply(describe_key(await plane.keys.manage.get(key_id), plane.clock.now()))
 

@@ -13,6 +13,6 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Show all metrics in Prometheus' text format."""
+    """Return all metrics in the text format of Prometheus."""
     body, content_type = await plane_of(request).metrics.render()
     return Response(body, headers={"Content-Type": content_type})

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/orphans", tags=["orphans"])
 
 @router.get("")
 async def list_orphans(request: Request) -> Response:
-    """List them all, with what they cost an hour. Filter: `verdict`."""
+    """List orphans with their price an hour. Filter: `verdict`."""
     query = Query(request)
     verdict = query.choice("verdict", OrphanVerdict)
     query.only("verdict")
@@ -35,7 +35,7 @@ async def list_orphans(request: Request) -> Response:
 
 @router.post("/resume")
 async def resume(request: Request) -> Response:
-    """Let surplus machines be removed again, those first that were held back, after somebody has looked."""
+    """Release the brake: surplus machines are removed again, those that were held back first."""
     EmptyBody.parse(await read_optional_object(request))
     plane = plane_of(request)
     caller, now = acting_caller(request), plane.clock.now()
@@ -46,7 +46,7 @@ async def resume(request: Request) -> Response:
 
 @router.get("/{cloud_id}")
 async def show(cloud_id: str, request: Request) -> Response:
-    """Return one."""
+    """Return one orphan."""
     plane = plane_of(request)
     found = await plane.orphans.find(cloud_id)
     return json_reply(describe_orphan(found.orphan, plane.clock.now()))
@@ -54,7 +54,7 @@ async def show(cloud_id: str, request: Request) -> Response:
 
 @router.post("/{cloud_id}/adopt", status_code=201)
 async def adopt(cloud_id: str, request: Request) -> Response:
-    """Make it an instance; its name in the cloud stays. To adopt it again returns the same instance."""
+    """Adopt an orphan as an instance; its name in the cloud stays. Again: the same instance."""
     EmptyBody.parse(await read_optional_object(request))
     instance, is_new = await plane_of(request).orphans.adopt(cloud_id, caller=acting_caller(request))
     headers = {"Location": f"/api/instances/{instance.id}"}
@@ -63,7 +63,7 @@ async def adopt(cloud_id: str, request: Request) -> Response:
 
 @router.post("/{cloud_id}/stop", status_code=202)
 async def stop(cloud_id: str, request: Request) -> Response:
-    """Stop it; its disk stays."""
+    """Stop an orphan; its disk stays."""
     EmptyBody.parse(await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.stop(cloud_id, caller=acting_caller(request))
@@ -72,7 +72,7 @@ async def stop(cloud_id: str, request: Request) -> Response:
 
 @router.post("/{cloud_id}/delete", status_code=202)
 async def delete(cloud_id: str, request: Request) -> Response:
-    """Remove it with all its data. Repeated until the cloud proves that it is gone."""
+    """Delete an orphan with all its data. Repeated until the cloud proves that it is gone."""
     EmptyBody.parse(await read_optional_object(request))
     return _ordered(
         request, await plane_of(request).orphans.order.delete(cloud_id, caller=acting_caller(request))

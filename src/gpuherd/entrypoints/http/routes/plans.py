@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 @router.post("", openapi_extra=takes(PlanBody))
 async def plan(request: Request) -> Response:
-    """Say what a create with this body would try, in which order and for how much. Nothing is rented."""
+    """Dry run of a create: offers in the order of trying, with prices. Nothing is rented."""
     plane = plane_of(request)
     body = PlanBody.parse(await read_object(request), plane.targets)
     wanted = body.to_request(caller=caller_of(request))

@@ -15,7 +15,7 @@ router = APIRouter(prefix="/api/sync", tags=["instances"])
 
 @router.post("")
 async def sync(request: Request) -> Response:
-    """List the cloud's machines once and let what we remember follow."""
+    """Observe the cloud now, and update what is stored."""
     await append_audit_record(request, "cloud.sync", "cloud")
     look = await plane_of(request).sync_cloud()
     return json_reply(

@@ -47,7 +47,7 @@ async def list_endpoints(request: Request) -> Response:
 
 @router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
 async def add_endpoint(request: Request) -> Response:
-    """Make an endpoint. Its secret is in this reply and in no other."""
+    """Create an endpoint. Its secret is shown in this reply only."""
     wanted = EndpointBody.parse(await read_object(request), plane_of(request).targets)
     manage, caller = _webhooks(request).endpoints, acting_caller(request)
     made = await manage.add(wanted.url, tuple(wanted.events or ()), wanted.label or "", caller=caller)
@@ -65,20 +65,20 @@ async def show_endpoint(endpoint_id: str, request: Request) -> Response:
 
 @router.delete("/endpoints/{endpoint_id}")
 async def remove_endpoint(endpoint_id: str, request: Request) -> Response:
-    """Remove an endpoint; what is still on its way there becomes a dead letter."""
+    """Remove an endpoint; its pending deliveries become dead letters."""
     await _webhooks(request).endpoints.remove(endpoint_id, caller=acting_caller(request))
     return json_reply(WebhookEndpointRemoved(id=endpoint_id, removed=True))
 
 
 @router.post("/endpoints/{endpoint_id}/rotate")
 async def rotate_secret(endpoint_id: str, request: Request) -> Response:
-    """Give an endpoint a new secret; for 24 hours the old one signs too."""
+    """Rotate the secret of an endpoint; for 24 hours the old one signs too."""
     return _keyed_reply(await _webhooks(request).endpoints.rotate(endpoint_id, caller=acting_caller(request)))
 
 
 @router.post("/endpoints/{endpoint_id}/enable")
 async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
-    """Switch an endpoint on again, for example after it said 410."""
+    """Enable an endpoint again, for example after a 410."""
     enabled = await _webhooks(request).endpoints.enable(endpoint_id, caller=acting_caller(request))
     return json_reply(describe_endpoint(enabled))
 
@@ -103,14 +103,14 @@ async def list_deliveries(request: Request) -> Response:
 
 @router.get("/deliveries/{delivery_id}")
 async def show_delivery(delivery_id: str, request: Request) -> Response:
-    """Return one delivery with its latest tries and what it says."""
+    """Return one delivery with its latest tries and its payload."""
     found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
     return json_reply(describe_delivery_fully(found))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
 async def replay_one(delivery_id: str, request: Request) -> Response:
-    """Send one delivery again: the same id, the same bytes, a new time and signature."""
+    """Replay one delivery: the same id and bytes, a new time and signature."""
     found = await plane_of(request).lookup.delivery(delivery_id, caller_of(request))
     await append_audit_record(request, "delivery.replay", delivery_id, before=found.state.value)
     return json_reply(describe_delivery(await _webhooks(request).replay.one(delivery_id)), status=202)
@@ -118,7 +118,7 @@ async def replay_one(delivery_id: str, request: Request) -> Response:
 
 @router.post("/replay", status_code=202, openapi_extra=takes(ReplayBody))
 async def replay_all(request: Request) -> Response:
-    """Send everything again that was made since a moment and failed, or was given up."""
+    """Replay all deliveries since a time that failed or are dead letters."""
     wish = ReplayBody.parse(await read_object(request))
     webhooks = _webhooks(request)
     if wish.endpoint_id is not None:
@@ -132,7 +132,7 @@ async def replay_all(request: Request) -> Response:
 
 @router.post("/test", openapi_extra=takes(WebhookTestBody))
 async def test(request: Request) -> Response:
-    """Send one signed `webhook.test` now, and tell how it went."""
+    """Send one signed `webhook.test` now, and return the result."""
     body = WebhookTestBody.parse(await read_object(request), plane_of(request).targets)
     url, endpoint_id = body.url, body.endpoint_id
     if endpoint_id:
