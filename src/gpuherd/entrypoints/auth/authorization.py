@@ -82,6 +82,20 @@ ROUTE_SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/api/audit"): ADMIN,
 }
 
+# These keep the claim of an `Idempotency-Key` in the transaction that accepts them; for all others that write
+# something, the middleware keeps it.
+NATIVE_CLAIMS = frozenset(
+    {
+        ("POST", "/api/instances"),
+        ("POST", "/api/instances/start"),
+        ("POST", "/api/instances/stop"),
+        ("POST", "/api/instances/delete"),
+        ("POST", "/api/instances/{id_or_name}/start"),
+        ("POST", "/api/instances/{id_or_name}/stop"),
+        ("DELETE", "/api/instances/{id_or_name}"),
+    }
+)
+
 # The dashboard: what a session may open, by the key that it stands for.
 PAGE_SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/login"): OPEN,

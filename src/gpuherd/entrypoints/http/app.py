@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -96,7 +96,7 @@ def build_app(
     app.add_exception_handler(GpuherdError, _domain_error)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
-    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.answer_once, _has_route)
+    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.answer_once, _route_of)
     pages = build_pages(app.openapi)
     guarded: ASGIApp = AuthenticationMiddleware(inside, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:
@@ -121,15 +121,21 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def _has_route(scope: Scope) -> bool:
-    return scope["method"] in _methods(scope)
+def _route_of(scope: Scope) -> tuple[str, str] | None:
+    """Return method and path of the route that will answer, as they are declared."""
+    method: str = scope["method"]
+    return next(((method, route.path) for route in _routes(scope) if method in (route.methods or ())), None)
 
 
 def _methods(scope: Scope) -> set[str]:
     """Return the methods that the path has; the framework would tell those of its first route only."""
+    return {method for route in _routes(scope) for method in route.methods or ()}
+
+
+def _routes(scope: Scope) -> Iterator[APIRoute]:
+    """Return the routes that the path fits, in the order in which the framework looks."""
     routes = (route for part in ROUTE_MODULES for route in part.router.routes if isinstance(route, APIRoute))
-    fitting = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
-    return {method for route in fitting for method in route.methods or ()}
+    return (route for route in routes if route.matches(scope)[0] is not Match.NONE)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuherd.entrypoints.auth.authorization import NATIVE_CLAIMS
 from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_body
 from gpuherd.ports.access import StoredReply
@@ -20,22 +21,25 @@ from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.compact_json import compact
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# These see to it themselves.
-NATIVE_CLAIMS_PREFIX = "/api/instances"
 # What is shown once is not kept, and so is not in the second reply.
 SECRET_FIELDS = ("key", "secret")
 
+# Method and path, as they are declared.
+RouteOf = Callable[[Scope], tuple[str, str] | None]
+
 
 class IdempotencyMiddleware:
-    """Runs behind authentication. `has_route` tells whether a request is for something that there is."""
+    """Runs behind authentication. `route_of` tells which route of the table a request is for, if any."""
 
-    def __init__(self, app: ASGIApp, answer_once: AnswerOnce, has_route: Callable[[Scope], bool]):
+    def __init__(
+        self, app: ASGIApp, answer_once: AnswerOnce, route_of: Callable[[Scope], tuple[str, str] | None]
+    ):
         self._app = app
         self._answer_once = answer_once
-        self._has_route = has_route
+        self._route_of = route_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not (_needs_claim(scope) and self._has_route(scope)):
+        if not (_has_key(scope) and self._needs_claim(scope)):
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
@@ -52,6 +56,13 @@ class IdempotencyMiddleware:
             return
         for message in reply.messages:
             await send(message)
+
+    def _needs_claim(self, scope: Scope) -> bool:
+        if (scope["method"], scope["path"]) in NATIVE_CLAIMS:
+            # Most keys come with a create, which has no parameter in its path to look for.
+            return False
+        route = self._route_of(scope)
+        return route is not None and route not in NATIVE_CLAIMS
 
 
 class _BufferedReply:
@@ -78,11 +89,8 @@ class _BufferedReply:
         )
 
 
-def _needs_claim(scope: Scope) -> bool:
+def _has_key(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] in SAFE_METHODS or "caller" not in scope:
-        return False
-    path = scope["path"]
-    if path == NATIVE_CLAIMS_PREFIX or path.startswith(f"{NATIVE_CLAIMS_PREFIX}/"):
         return False
     return any(name == IDEMPOTENCY_HEADER for name, _ in scope["headers"])
 
