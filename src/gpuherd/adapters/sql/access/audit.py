@@ -17,6 +17,8 @@ from gpuherd.ports.access import AuditPage
 
 # Any constant will do, as long as every gpuherd uses the same.
 AUDIT_LOCK = 7_415_264
+_LOCK = sa.select(sa.func.pg_advisory_xact_lock(AUDIT_LOCK))
+_LOCKED_IN = "gpuherd.audit_locked_in"
 _TAIL = "gpuherd.audit_tail"
 _LAST = "SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1"
 _INSERT = PreparedInsert(
@@ -36,8 +38,15 @@ _INSERT = PreparedInsert(
 def lock_audit_log(connection: sa.Connection, audit_record: AuditRecord | None) -> None:
     """Let no other process append until this transaction ends. Call it first: who locks in one order, never
     waits in a circle."""
-    if audit_record is not None and connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(AUDIT_LOCK)))
+    if audit_record is None or connection.dialect.name != "postgresql":
+        return
+    transaction = connection.get_transaction()
+    if transaction is not None and connection.info.get(_LOCKED_IN) is transaction:
+        return
+    connection.execute(_LOCK)
+    # What is locked behind a savepoint is free again when that is rolled back.
+    if not connection.in_nested_transaction():
+        connection.info[_LOCKED_IN] = transaction
 
 
 def append_audit_record(connection: sa.Connection, audit_record: AuditRecord) -> AuditEntry:

@@ -1,0 +1,60 @@
+"""The lock of the audit log on PostgreSQL: taken once a transaction, and surely held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.access.audit import lock_audit_log
+from gpuherd.clock import SystemClock
+from gpuherd.domain.access.audit import AuditRecord
+
+pytestmark = pytest.mark.postgres
+
+RECORD = AuditRecord(SystemClock().now(), "key", "create", "inst_1", "", "", "")
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    yield engine
+    engine.dispose()
+
+
+def locks_asked_for(engine: sa.Engine) -> list[str]:
+    asked: list[str] = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if "pg_advisory_xact_lock" in statement:
+            asked.append(statement)
+
+    return asked
+
+
+def held(connection: sa.Connection) -> int:
+    query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    return int(connection.exec_driver_sql(query).scalar_one())
+
+
+def test_a_transaction_takes_the_lock_once_and_the_next_one_again(engine: sa.Engine) -> None:
+    asked = locks_asked_for(engine)
+    with engine.connect() as connection:
+        for transactions in (1, 2):
+            with connection.begin():
+                for _ in range(3):
+                    lock_audit_log(connection, RECORD)
+                assert held(connection) == 1
+            assert len(asked) == transactions
+
+
+def test_a_lock_that_went_with_a_savepoint_is_taken_again(engine: sa.Engine) -> None:
+    with engine.connect() as connection, connection.begin():
+        savepoint = connection.begin_nested()
+        lock_audit_log(connection, RECORD)
+        savepoint.rollback()
+        assert held(connection) == 0
+        lock_audit_log(connection, RECORD)
+        assert held(connection) == 1
