@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from gpuherd.ports.instances import Change
+from gpuherd.usecases.events.record import NewEvent
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.webhook_receivers import OK, Hooks, send_side_by_side
@@ -77,3 +79,16 @@ async def test_a_crowd_before_a_slow_host_does_not_keep_the_workers_busy(herd: H
     assert hooks.most_inside["slow.example.com"] == len(hooks.visits) == 2
     # Each came back a few times, at ever longer intervals.
     assert runs < 30 * 8
+
+
+async def test_events_of_one_change_take_one_run_each(herd: Herd) -> None:
+    hooks = Hooks(herd.clock, takes_s=lambda _: 0.1)
+    herd.receiver.instead = hooks
+    instance = replace(a_running_instance(), webhook_url=SLOW)
+    change = herd.event_recorder.change(
+        instance, NewEvent("instance.running"), NewEvent("instance.ready"), NewEvent("instance.exited")
+    )
+    await herd.instances.add(change)
+    runs = await send_side_by_side(herd, timedelta(seconds=2))
+    assert [it.event_id for it in hooks.arrived] == [it.id for it in change.deliveries]
+    assert runs == 3

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.orphan import OrphanNotice
 from gpuherd.contract.webhook import AccountEventBody, AccountEventData, InstanceEventBody, InstanceEventData
 from gpuherd.domain.fast_replace import replace
@@ -27,7 +28,9 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.operation import Operation, progress
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.dispatch import OUT_OF_ORDER_RETRY
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.jobs.job import NewJob
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.describe.instance import describe
@@ -75,9 +78,7 @@ class EventRecorder:
             Event(instance.id, first + i, it.type, now, actor, it.reason, it.before, it.after, it.details)
             for i, it in enumerate(news)
         )
-        outbox = self._outbox_entries(
-            [it for event in events for it in self._instance_deliveries(event, instance)]
-        )
+        outbox = self._outbox_entries(self._instance_deliveries(events, instance))
         return Change(
             instance=instance,
             events=events,
@@ -102,17 +103,37 @@ class EventRecorder:
         )
 
     def _outbox_entries(self, deliveries: Sequence[Delivery]) -> OutboxEntries:
-        return OutboxEntries(
-            tuple(deliveries), tuple(self._job_factory.delivery_job(it) for it in deliveries)
-        )
+        jobs: list[NewJob] = []
+        receivers: set[tuple[str | None, str]] = set()
+        for it in deliveries:
+            job, receiver = self._job_factory.delivery_job(it), (it.endpoint_id, it.url)
+            # It goes after the one before it in any case, and is woken by it.
+            jobs.append(replace(job, delay=OUT_OF_ORDER_RETRY) if receiver in receivers else job)
+            receivers.add(receiver)
+        return OutboxEntries(tuple(deliveries), tuple(jobs))
 
-    def _instance_deliveries(self, event: Event, instance: Instance) -> list[Delivery]:
-        url, wanted = instance.webhook_url, self._subscribed_endpoints(event)
-        own = goes_to_instance_webhook(event, instance)
-        if not own and not wanted:
+    def _instance_deliveries(self, events: Sequence[Event], instance: Instance) -> list[Delivery]:
+        audiences = [
+            (event, goes_to_instance_webhook(event, instance), self._subscribed_endpoints(event))
+            for event in events
+        ]
+        heard = [it for it in audiences if it[1] or it[2]]
+        if not heard:
             return []
+        # Once for all that hear of this change.
+        shown, url = describe(instance), instance.webhook_url
+        return [it for audience in heard for it in self._event_deliveries(*audience, url, shown)]
+
+    def _event_deliveries(
+        self,
+        event: Event,
+        own: bool,
+        wanted: Sequence[WebhookEndpoint],
+        url: str | None,
+        shown: InstanceRecord,
+    ) -> list[Delivery]:
         data = InstanceEventData.extending(
-            describe(instance),
+            shown,
             # The instance alone would not tell which machine it is about.
             orphan=OrphanNotice.of(event.details) if event.type == ORPHAN_DETECTED else None,
             sequence=event.sequence,
