@@ -50,7 +50,7 @@ MIGRATION_LOCK = 7_415_263
 TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.
-HEAD = "0009"
+HEAD = "0010"
 
 
 def migrate(database: Database, check: IntegrityCheck | None = None) -> None:

@@ -168,6 +168,7 @@ event = sa.Table(
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("at", Moment, nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
+    sa.Column("cause", sa.Text),
     sa.UniqueConstraint("instance_id", "sequence", name="event_in_order"),
     sqlite_autoincrement=True,
 )
