@@ -218,7 +218,7 @@ class Herd:
             instances=instances,
             events=SqlEventLog(database, clock),
             observations=SqlObservations(database, changed),
-            turns=MeteredLeases(sql_turns, instances, self.meter),
+            turns=MeteredLeases(sql_turns, self.meter),
             book=SqlJobs(database, clock),
             outbox=SqlOutbox(database, clock),
             deliveries=SqlDeliveryLog(database, clock),

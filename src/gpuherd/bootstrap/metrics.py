@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpuherd.adapters.metrics.status_times import StatusTimes
+from gpuherd.adapters.metrics.metered_leases import meter_status
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.clock import Clock
@@ -20,9 +20,9 @@ class MeteredInstances(SqlInstances):
         self, database: Database, clock: Clock, announce: Callable[[Sequence[str]], None], meter: Meter
     ) -> None:
         super().__init__(database, clock, announce)
-        self._times = StatusTimes(self, meter)
+        self._meter = meter
 
     async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         updated = await super().update(change, claim)
-        await self._times.saved(change)
+        meter_status(self._meter, change)
         return updated

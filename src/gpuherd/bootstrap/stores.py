@@ -109,7 +109,7 @@ async def open_stores(
         instances=instances,
         events=SqlEventLog(database, clock),
         observations=SqlObservations(membership.fenced, hub.changed),
-        turns=MeteredLeases(turns, instances, meter),
+        turns=MeteredLeases(turns, meter),
         renewal_loops=renewal_loops
         if is_sole_process
         else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, turns.renew, clock)),

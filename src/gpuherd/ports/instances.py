@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
@@ -34,6 +34,14 @@ class IdempotencyClaim:
 
 
 @dataclass(frozen=True)
+class EndedStatus:
+    """A status that a change ends, and how long it lasted."""
+
+    status: str
+    lasted: timedelta
+
+
+@dataclass(frozen=True)
 class Change:
     """What shall become true of one instance, in one transaction or not at all."""
 
@@ -54,6 +62,8 @@ class Change:
     audit_record: AuditRecord | None = None
     # Nothing is written (`QuotaExceeded`) if with this the owner's instances would use more.
     limits: Limits | None = None
+    # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
+    ended_status: EndedStatus | None = None
 
 
 @dataclass(frozen=True)

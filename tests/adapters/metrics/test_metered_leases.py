@@ -12,9 +12,8 @@ import pytest
 
 from gpuherd.adapters.metrics.metered_leases import MeteredLeases
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.errors import StaleWrite, StoreUnavailable
+from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Status
 from gpuherd.ports.instances import Change, LeasedInstance
 from gpuherd.ports.metrics import NullMeter
@@ -151,7 +150,7 @@ async def test_what_could_not_be_saved_is_not_counted(make_herd: MakeHerd, notes
     herd = make_herd(Notes())
     turn, change = await begun(herd)
     with pytest.raises(StaleWrite):
-        await MeteredLeases(Refusing(), herd.instances, notes).save(turn, change)
+        await MeteredLeases(Refusing(), notes).save(turn, change)
     assert (notes.left, notes.attempts) == ([], [])
 
 
@@ -166,20 +165,32 @@ async def test_an_attempt_that_is_saved_again_as_it_was_is_not_counted_again(
     assert notes.attempts == ["sent", "bound"]
 
 
-async def test_a_history_that_cannot_be_read_does_not_undo_the_save(
-    make_herd: MakeHerd, notes: Notes, monkeypatch: pytest.MonkeyPatch
+async def test_a_status_whose_beginning_nobody_knows_is_not_guessed(
+    make_herd: MakeHerd, notes: Notes
 ) -> None:
-    async def away(_: str) -> tuple[Event, ...]:
-        raise StoreUnavailable("away")
-
     herd = make_herd(notes)
-    turn, change = await begun(herd)
-    with monkeypatch.context() as patch:
-        patch.setattr(herd.instances, "events", away)
-        saved = await herd.turns.save(turn, change)
-    assert saved.instance.status is Status.FAILED
-    assert (await herd.instances.get(turn.instance.id)).status is Status.FAILED
+    instance = await herd.launch()
+    turn = await herd.turns.acquire(instance.id, None)
+    assert turn is not None
+    # As a version wrote it that did not keep the time.
+    failed = replace(turn.instance, status=Status.FAILED, status_since=None)
+    new_event = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
+    saved = await herd.turns.save(turn, herd.event_recorder.change(failed, new_event))
     assert notes.left == []
+    assert saved.instance.status_since == herd.clock.now()
+
+
+async def test_what_does_not_end_a_status_measures_nothing(make_herd: MakeHerd, notes: Notes) -> None:
+    herd = make_herd(notes)
+    instance = await herd.launch()
+    turn = await herd.turns.acquire(instance.id, None)
+    assert turn is not None
+    await herd.run_for(timedelta(seconds=1))
+    same = Status.CREATING.value
+    change = herd.event_recorder.change(turn.instance, NewEvent(events.PLANNED, before=same, after=same))
+    await herd.turns.save(turn, change)
+    assert notes.left == []
+    assert (await herd.instances.get(instance.id)).status_since == instance.status_since
 
 
 async def test_a_wall_clock_that_was_set_back_makes_no_negative_time(

@@ -7,7 +7,8 @@ from decimal import Decimal
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, RejectedOffer, no_capacity
-from gpuherd.usecases.explain.record import OFFERS_MAX, WaitingFor, plan_record, wait_record
+from gpuherd.domain.instance.waiting import WaitingFor
+from gpuherd.usecases.explain.record import OFFERS_MAX, plan_record, wait_record
 
 WISH = Wish("H100", "101", gpu_num=2)
 OFFERS = tuple(

@@ -274,7 +274,8 @@ def test_other_events(event: Event, words: str | None) -> None:
 
 @pytest.mark.parametrize(("actor", "who"), [("admin", "the admin key"), ("abc", "the key abc")])
 def test_it_is_told_who_asked(actor: str, who: str) -> None:
-    event = an_event(type=kinds.DELETING, reason="asked to delete", actor=actor)
+    asked = kinds.Cause(kinds.CauseCode.DELETE_REQUESTED)
+    event = an_event(type=kinds.DELETING, cause=asked, actor=actor)
     assert story_of(an_instance(), [event], ())[0].text == f"A delete was asked for by {who}."
 
 

@@ -14,10 +14,10 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.explain.record import WaitingFor, waiting_for_in_reason
 from gpuherd.usecases.explain.waiting import ADVICE, advice_for, explain_waiting
 from gpuherd.usecases.explain.why import ExplainInstance, considered
 from tests.support.builders import a_running_instance, an_attempt, an_event, an_instance
@@ -147,9 +147,9 @@ def test_equal_rounds_in_a_row_are_counted_not_repeated() -> None:
     ("changes", "what"),
     [
         ({}, "order"),
-        ({"reason": "waiting for the cloud: away"}, "cloud"),
-        ({"reason": "waiting for capacity until 2026: none"}, "capacity"),
-        ({"reason": "creates are blocked: look"}, "creates"),
+        ({"waiting_for": Waiting(WaitingFor.CLOUD, "away", START)}, "cloud"),
+        ({"waiting_for": Waiting(WaitingFor.CAPACITY, "none", START)}, "capacity"),
+        ({"waiting_for": Waiting(WaitingFor.CREATES, "look", START)}, "creates"),
         ({"cloud_id": "m-1"}, "machine"),
         ({"cloud_id": "m-1", "status": Status.STARTING}, "machine"),
         ({"cloud_id": "m-1", "status": Status.MIGRATING}, "move"),
@@ -210,6 +210,8 @@ def test_until_when() -> None:
     assert waiting is not None and waiting.until == START + timedelta(minutes=1)
 
 
-def test_other_reasons_are_no_wait_of_these() -> None:
-    assert waiting_for_in_reason("renting X in Y") is None
-    assert waiting_for_in_reason("") is None
+def test_a_wait_lasts_since_it_began_whatever_happened_meanwhile() -> None:
+    since = START + timedelta(minutes=1)
+    waits = an_instance(waiting_for=Waiting(WaitingFor.CAPACITY, "none", since))
+    waiting = explain_waiting(waits, [an_event(at=START + timedelta(minutes=5))], ())
+    assert waiting is not None and waiting.since == since

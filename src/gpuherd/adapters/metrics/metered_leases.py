@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gpuherd.adapters.metrics.status_times import StatusTimes
 from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.ports.instances import Change, InstanceLeases, Instances, LeasedInstance
+from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.ports.metrics import Meter
 
 
@@ -14,9 +13,8 @@ class MeteredLeases:
     Only what was saved counts, so a turn that has lost its lease counts nothing.
     """
 
-    def __init__(self, turns: InstanceLeases, instances: Instances, meter: Meter) -> None:
+    def __init__(self, turns: InstanceLeases, meter: Meter) -> None:
         self._turns = turns
-        self._times = StatusTimes(instances, meter)
         self._meter = meter
 
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
@@ -26,7 +24,7 @@ class MeteredLeases:
         saved = await self._turns.save(turn, change)
         if change.attempt is not None and _is_new(change.attempt, turn.attempts):
             self._meter.attempt(change.attempt.state.value)
-        await self._times.saved(change)
+        meter_status(self._meter, change)
         return saved
 
     async def refresh(self, turn: LeasedInstance) -> LeasedInstance:
@@ -34,6 +32,12 @@ class MeteredLeases:
 
     async def release(self, turn: LeasedInstance) -> None:
         await self._turns.release(turn)
+
+
+def meter_status(meter: Meter, change: Change) -> None:
+    """Measure how long the status lasted that a saved change has ended."""
+    if (ended := change.ended_status) is not None:
+        meter.status_left(ended.status, ended.lasted.total_seconds())
 
 
 def _is_new(attempt: Attempt, known: tuple[Attempt, ...]) -> bool:

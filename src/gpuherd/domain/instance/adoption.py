@@ -72,6 +72,7 @@ def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instan
         goal=goal,
         status=status,
         reason=f"adopted while the cloud said {machine.raw_status or machine.phase.value!r}",
+        waiting_for=None,
         cloud_id=machine.cloud_id,
         rental=terms.rental,
         ports=machine.ports,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 
 CREATED = "instance.created"
 PLANNED = "instance.planned"
@@ -70,6 +73,42 @@ WEBHOOK_TYPES = frozenset(
 )
 
 
+class CauseCode(StrEnum):
+    """Why an event happened, where code has to tell it from others of its type."""
+
+    START_REQUESTED = "start_requested"
+    STOP_REQUESTED = "stop_requested"
+    DELETE_REQUESTED = "delete_requested"
+    WAITING_FOR_CLOUD = "waiting_for_cloud"
+    WAITING_FOR_CAPACITY = "waiting_for_capacity"
+    WAITING_FOR_CREATES = "waiting_for_creates"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why an event happened: for code, and in words where somebody said some."""
+
+    code: CauseCode
+    message: str = ""
+
+
+REQUEST_CAUSES = {
+    OperationKind.START: CauseCode.START_REQUESTED,
+    OperationKind.STOP: CauseCode.STOP_REQUESTED,
+    OperationKind.DELETE: CauseCode.DELETE_REQUESTED,
+}
+WAIT_CAUSES = {
+    WaitingFor.CLOUD: CauseCode.WAITING_FOR_CLOUD,
+    WaitingFor.CAPACITY: CauseCode.WAITING_FOR_CAPACITY,
+    WaitingFor.CREATES: CauseCode.WAITING_FOR_CREATES,
+}
+
+
+def cause_of_wait(waiting: Waiting) -> Cause:
+    """Return why an event happened that says that this wait begins."""
+    return Cause(WAIT_CAUSES[waiting.what], waiting.message)
+
+
 @dataclass(frozen=True)
 class Event:
     """One fact about one instance."""
@@ -83,6 +122,7 @@ class Event:
     before: str = ""
     after: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    cause: Cause | None = None
 
 
 def goes_to_instance_webhook(event: Event, instance: Instance) -> bool:

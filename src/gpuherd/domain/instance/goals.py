@@ -47,6 +47,7 @@ def start(instance: Instance, order: StartOrder, operation_id: str, now: datetim
         goal=Goal.RUNNING,
         status=Status.STARTING,
         reason="asked to start",
+        waiting_for=None,
         operation=requested(operation_id, OperationKind.START, now),
         health_check=check,
         health=None,
@@ -75,6 +76,7 @@ def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
         goal=Goal.STOPPED,
         status=Status.STOPPING,
         reason="asked to stop",
+        waiting_for=None,
         operation=requested(operation_id, OperationKind.STOP, now),
         asked_at=_start_asked_at(instance, now),
         settled=False,
@@ -91,6 +93,7 @@ def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
         goal=Goal.DELETED,
         status=Status.DELETING,
         reason="asked to delete",
+        waiting_for=None,
         operation=requested(operation_id, OperationKind.DELETE, now),
         # A machine that is being given back already need not be asked for again.
         asked_at=instance.asked_at if instance.releasing else None,

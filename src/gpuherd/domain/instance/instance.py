@@ -14,6 +14,7 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.instance.waiting import Waiting
 
 
 class Goal(StrEnum):
@@ -101,6 +102,10 @@ class Instance:
     # What the whole of it was expected to cost when it was accepted, if that was known.
     expected_hourly_usd: Decimal | None = None
     reason: str = ""
+    # Since when it has this status; None where a version wrote it that did not keep the time.
+    status_since: datetime | None = None
+    # What keeps it from going on, while something does. Whoever sets a new reason ends the wait.
+    waiting_for: Waiting | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
@@ -21,6 +21,7 @@ from gpuherd.domain.instance.events import (
     ACCOUNT,
     ORPHAN_DETECTED,
     WEBHOOK_TYPES,
+    Cause,
     Event,
     goes_to_instance_webhook,
 )
@@ -31,7 +32,7 @@ from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.domain.webhooks.dispatch import OUT_OF_ORDER_RETRY
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import NewJob
-from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.instances import Change, EndedStatus, OutboxEntries
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -46,6 +47,7 @@ class NewEvent:
     details: dict[str, Any] = field(default_factory=dict)
     before: str = ""
     after: str = ""
+    cause: Cause | None = None
 
 
 class EventRecorder:
@@ -72,10 +74,22 @@ class EventRecorder:
         """Return the change that makes `instance` true and tells `news` of it."""
         now = self._clock.now()
         instance, operations = _with_progress(instance, now)
+        instance, ended_status = _with_status_since(instance, news, now)
         instance = replace(instance, sequence=instance.sequence + len(news))
         first = instance.sequence - len(news) + 1
         events = tuple(
-            Event(instance.id, first + i, it.type, now, actor, it.reason, it.before, it.after, it.details)
+            Event(
+                instance_id=instance.id,
+                sequence=first + i,
+                type=it.type,
+                at=now,
+                actor=actor,
+                reason=it.reason,
+                before=it.before,
+                after=it.after,
+                details=it.details,
+                cause=it.cause,
+            )
             for i, it in enumerate(news)
         )
         outbox = self._outbox_entries(self._instance_deliveries(events, instance))
@@ -86,6 +100,7 @@ class EventRecorder:
             deliveries=outbox.deliveries,
             jobs=outbox.jobs,
             operations=operations,
+            ended_status=ended_status,
         )
 
     def account_outbox_entries(self, event: Event) -> OutboxEntries:
@@ -174,3 +189,16 @@ def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[O
         return instance, ()
     moved = progress(operation, instance.status.value, instance.usable, instance.last_error, now)
     return replace(instance, operation=moved), (moved,)
+
+
+def _with_status_since(
+    instance: Instance, new_events: Sequence[NewEvent], now: datetime
+) -> tuple[Instance, EndedStatus | None]:
+    """Return the instance with the time of its status, and the status that ends if one does."""
+    moved = next((it for it in new_events if it.after and it.after != it.before), None)
+    if moved is None:
+        return instance, None
+    since = instance.status_since
+    # The wall clock may have been set back meanwhile.
+    ended = EndedStatus(moved.before, max(now - since, timedelta(0))) if moved.before and since else None
+    return replace(instance, status_since=now), ended

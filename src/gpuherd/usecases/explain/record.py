@@ -1,9 +1,8 @@
-"""What is put on record of a ranking of offers, and of a wait; and what an instance waits for."""
+"""What is put on record of a ranking of offers, and of a wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Any
 
 from gpuherd.contract.values import usd
@@ -11,33 +10,12 @@ from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.domain.instance.waiting import WaitingFor
 
 # Of each kind; an event is kept for days and read by people.
 OFFERS_MAX = 20
 
 EventDetails = Mapping[str, Any]
-
-
-class WaitingFor(StrEnum):
-    """What has to change before the work can go on."""
-
-    CLOUD = "cloud"
-    CAPACITY = "capacity"
-    # Somebody has to let creates go on.
-    CREATES = "creates"
-
-
-# How the reason of an instance begins that waits for it.
-REASON_PREFIXES = {
-    WaitingFor.CLOUD: "waiting for the cloud",
-    WaitingFor.CAPACITY: "waiting for capacity",
-    WaitingFor.CREATES: "creates are blocked",
-}
-
-
-def waiting_for_in_reason(reason: str) -> WaitingFor | None:
-    """Return what an instance with this reason waits for, if it is one of these."""
-    return next((what for what, words in REASON_PREFIXES.items() if reason.startswith(words)), None)
 
 
 def plan_record(ranking: Ranking, wish: Wish, attempt: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.usecases.explain.record import WaitingFor
+from gpuherd.domain.instance.waiting import WaitingFor
 
 REGIONS_SHOWN_MAX = 5
 CENT = Decimal("0.01")
@@ -34,8 +34,8 @@ TRANSIENT_CODES = frozenset(
 )
 # FAILED and EXITED tell the same, and more.
 OMITTED_EVENT_TYPES = frozenset({kinds.TIMEOUT, kinds.START_REFUSED})
-# Somebody asked for it; the cloud's own "starting" has another reason.
-REQUESTED_GOALS = {"asked to start": "start", "asked to stop": "stop", "asked to delete": "delete"}
+# Somebody asked for it; the cloud's own "starting" has no such cause.
+REQUESTED_GOALS = {code: kind.value for kind, code in kinds.REQUEST_CAUSES.items()}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _sentences(
         ends = [it for it in ends if it not in due]
         if event.type == kinds.PLANNED:
             untold.discard(event.details.get("attempt"))
-        if event.type == kinds.ADOPTED or event.reason in REQUESTED_GOALS:
+        if event.type == kinds.ADOPTED or _requested_goal(event) is not None:
             begun_at = event.at
         if event.type not in OMITTED_EVENT_TYPES:
             yield Sentence(event.at, _text(event, instance, event.at - begun_at))
@@ -106,8 +106,8 @@ _ATTEMPT_END_TEXTS: dict[AttemptState, Callable[[Attempt, Instance], str]] = {
 
 
 def _text(event: Event, instance: Instance, took: timedelta) -> str:
-    if event.reason in REQUESTED_GOALS:
-        return f"A {REQUESTED_GOALS[event.reason]} was asked for by {_actor_text(event.actor)}."
+    if (goal := _requested_goal(event)) is not None:
+        return f"A {goal} was asked for by {_actor_text(event.actor)}."
     match event.type:
         case kinds.CREATED:
             return _accepted(instance)
@@ -167,20 +167,22 @@ def _chosen(details: Mapping[str, Any]) -> str:
 def _waiting(event: Event, instance: Instance) -> str:
     match event.details.get("for"):
         case WaitingFor.CLOUD:
-            detail = reason_detail(event.reason)
-            return f"The cloud cannot be asked ({detail}); gpuherd goes on as soon as it answers."
+            return f"The cloud cannot be asked ({_cause_text(event)}); gpuherd goes on as soon as it answers."
         case WaitingFor.CAPACITY:
             until = instance.created_at + timedelta(seconds=instance.wish.capacity_wait_s)
-            return (
-                f"{sentence(reason_detail(event.reason))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
-            )
+            return f"{sentence(_cause_text(event))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
         case _:
             return sentence(event.reason)
 
 
-def reason_detail(reason: str) -> str:
-    """Return the part of a reason that tells why, without what is waited for."""
-    return reason.partition(": ")[2] or reason
+def _requested_goal(event: Event) -> str | None:
+    """Return what somebody asked for with this event, if it is a request."""
+    return None if event.cause is None else REQUESTED_GOALS.get(event.cause.code)
+
+
+def _cause_text(event: Event) -> str:
+    """Return why, without what is waited for."""
+    return event.reason if event.cause is None else event.cause.message
 
 
 def _rejected(event: Event) -> str:

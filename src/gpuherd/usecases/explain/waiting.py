@@ -11,8 +11,8 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import VANISHED, was_started_externally
-from gpuherd.usecases.explain.record import WaitingFor, waiting_for_in_reason
-from gpuherd.usecases.explain.story import reason_detail, sentence
+from gpuherd.domain.instance.waiting import WaitingFor
+from gpuherd.usecases.explain.story import sentence
 
 # Beside what keeps us from ordering (`WaitingFor`), what an order is followed through.
 ORDER, OUTCOME, MACHINE, APPLICATION, MOVE = "order", "outcome", "machine", "application", "move"
@@ -69,14 +69,20 @@ def explain_waiting(
     what = _awaited(instance, attempts)
     if what is None:
         return None
-    since = events[-1].at if events else instance.created_at
+    since = _since(instance, what) or (events[-1].at if events else instance.created_at)
     return WaitExplanation(what, _sentence(instance, what), since, _until(instance, what))
 
 
+def _since(it: Instance, what: str) -> datetime | None:
+    waiting = it.waiting_for
+    return waiting.since if waiting is not None and waiting.what == what else None
+
+
 def _sentence(it: Instance, what: str) -> str:
-    # `until` says the rest.
-    words = f"waiting for capacity: {reason_detail(it.reason)}" if what == WaitingFor.CAPACITY else it.reason
-    return sentence(words or f"waiting for the {what}")
+    if what == WaitingFor.CAPACITY and it.waiting_for is not None:
+        # Without the time that the reason tells: `until` does.
+        return sentence(f"waiting for capacity: {it.waiting_for.message}")
+    return sentence(it.reason or f"waiting for the {what}")
 
 
 def advice_for(instance: Instance, waiting: WaitExplanation | None) -> str | None:
@@ -94,8 +100,8 @@ def _awaited(it: Instance, attempts: Sequence[Attempt]) -> str | None:
         return None
     if any(attempt.is_open for attempt in attempts):
         return OUTCOME
-    if (kept_from := waiting_for_in_reason(it.reason)) is not None:
-        return kept_from
+    if it.waiting_for is not None:
+        return it.waiting_for.what
     if it.goal is Goal.DELETED or it.releasing:
         return REMOVAL
     if it.goal is Goal.STOPPED:

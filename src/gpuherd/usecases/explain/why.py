@@ -12,11 +12,11 @@ from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import JobQuery, Jobs
 from gpuherd.usecases.describe.instance import describe_failure, describe_health
-from gpuherd.usecases.explain.record import WaitingFor
 from gpuherd.usecases.explain.story import Sentence, story_of
 from gpuherd.usecases.explain.waiting import WaitExplanation, advice_for, explain_waiting
 from gpuherd.usecases.jobs.kinds import reconcile_job_kind

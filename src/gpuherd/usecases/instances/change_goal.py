@@ -139,7 +139,8 @@ class ChangeGoal:
                 return await self._claimed(claim) or _accepted(before)
             put_aside = goals.superseded(before, self.clock.now())
             type_ = events.GOAL_EVENTS[after.status]
-            news = NewEvent(type_, after.reason, {}, before.status.value, after.status.value)
+            cause = events.Cause(events.REQUEST_CAUSES[_accepted(after).operation.kind])
+            news = NewEvent(type_, after.reason, {}, before.status.value, after.status.value, cause)
             change = self.event_recorder.change(after, news, actor=caller.key_id)
             if put_aside is not None:
                 change = replace(change, operations=(put_aside, *change.operations))

@@ -16,13 +16,14 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle import next_step
 from gpuherd.domain.instance.steps import Observation, Settled, Wait
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.events.record import NewEvent
-from gpuherd.usecases.explain.record import WaitingFor, wait_record, waiting_for_in_reason
+from gpuherd.usecases.explain.record import wait_record
 from gpuherd.usecases.jobs.kinds import JobFactory, reconcile_job_kind
 from gpuherd.usecases.reconcile.apply_step import ApplyStep, RequeueAfter
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
@@ -77,9 +78,11 @@ class AdvanceInstance:
                 turn, requeue = await self.apply_step(step, turn)
             except (CloudUnavailable, KeyRefused) as error:
                 turn = await self.turns.refresh(turn)
-                reason = f"waiting for the cloud: {error.message}"
                 requeue = RequeueAfter(
-                    _cloud_retry_delay(error), reason, wait_record(WaitingFor.CLOUD, error)
+                    _cloud_retry_delay(error),
+                    f"waiting for the cloud: {error.message}",
+                    Waiting(WaitingFor.CLOUD, error.message, self.clock.now()),
+                    wait_record(WaitingFor.CLOUD, error),
                 )
             if requeue is not None:
                 return await self._wait(turn, job, requeue)
@@ -105,10 +108,9 @@ class AdvanceInstance:
 
     async def _wait(self, turn: LeasedInstance, job: Job, requeue: RequeueAfter) -> Outcome:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
-        begins = waiting_for_in_reason(turn.instance.reason) is not waiting_for_in_reason(requeue.reason)
-        if requeue.record is not None and begins:
+        if _begins_wait(turn.instance, requeue):
             turn = await self._record(turn, requeue)
-        instance = replace(turn.instance, reason=requeue.reason) if requeue.reason else turn.instance
+        instance = _as_waiting(turn.instance, requeue)
         if reconcile_job_kind(instance) != job.kind:
             activity = self.job_factory.turn(instance)
             change = Change(instance, finished_job=job.id, jobs=(activity,), releases_lease=True)
@@ -120,8 +122,9 @@ class AdvanceInstance:
 
     async def _record(self, turn: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
         """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""
-        waiting = replace(turn.instance, reason=requeue.reason)
-        news = NewEvent(events.WAITING, requeue.reason, dict(requeue.record or {}))
+        waiting = _as_waiting(turn.instance, requeue)
+        cause = None if requeue.waiting is None else events.cause_of_wait(requeue.waiting)
+        news = NewEvent(events.WAITING, requeue.reason, dict(requeue.record or {}), cause=cause)
         return await self.turns.save(turn, self.apply_step.event_recorder.change(waiting, news))
 
     async def _settle(self, turn: LeasedInstance, job: Job) -> Outcome:
@@ -133,6 +136,21 @@ class AdvanceInstance:
 def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
     return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+
+
+def _begins_wait(it: Instance, requeue: RequeueAfter) -> bool:
+    """Tell whether this is the beginning of a wait that goes on record."""
+    if requeue.waiting is None or requeue.record is None:
+        return False
+    return it.waiting_for is None or it.waiting_for.what is not requeue.waiting.what
+
+
+def _as_waiting(it: Instance, requeue: RequeueAfter) -> Instance:
+    """Return the instance with why nothing is done for a while, where that is worth telling."""
+    if not requeue.reason:
+        return it
+    waiting = None if requeue.waiting is None else requeue.waiting.continuing(it.waiting_for)
+    return replace(it, reason=requeue.reason, waiting_for=waiting)
 
 
 def _cloud_retry_delay(error: CloudUnavailable | KeyRefused) -> timedelta:

@@ -27,6 +27,7 @@ from gpuherd.domain.instance.health import HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import is_starting_again, must_release
 from gpuherd.domain.instance.steps import Step
+from gpuherd.domain.instance.waiting import Waiting
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
@@ -48,6 +49,8 @@ class RequeueAfter:
 
     delay: timedelta
     reason: str = ""
+    # What has to change first, where it is nothing that we do ourselves.
+    waiting: Waiting | None = None
     # What goes on record when such a wait begins.
     record: EventDetails | None = None
 
@@ -112,8 +115,8 @@ class ApplyStep:
         match await self.rent(turn):
             case CreateAttempted(turn):
                 return turn, None
-            case RentLater(turn, delay, reason, record):
-                return turn, RequeueAfter(delay, reason, record)
+            case RentLater(turn, delay, reason, waiting, record):
+                return turn, RequeueAfter(delay, reason, waiting, record)
             case CannotRent(turn, code, reason, details):
                 return await self._fail(turn, code, reason, details), None
 
@@ -133,6 +136,7 @@ class ApplyStep:
             goal=Goal.RUNNING,
             status=Status.RUNNING,
             reason="running",
+            waiting_for=None,
             ports=machine.ports,
             connection=machine.connection,
             started_at=now,
@@ -158,6 +162,7 @@ class ApplyStep:
                     it,
                     status=Status.READY,
                     reason="the application answers",
+                    waiting_for=None,
                     health=health,
                     ready_at=it.ready_at or now,
                 )
@@ -177,7 +182,7 @@ class ApplyStep:
         it = turn.instance
         stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
         reason = reason or _REASONS.get(status, "")
-        changed = replace(it, status=status, reason=reason, stopped_at=stopped_at)
+        changed = replace(it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at)
         news = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
         return await self._save(turn, changed, news)
 
@@ -187,7 +192,7 @@ class ApplyStep:
         )
         at = machine.spot_reclaim_at
         words = "the cloud will take this spot machine back" + (f" at {iso(at)}" if at else "")
-        warned = replace(turn.instance, reason=words, reclaim_told=True, reclaim_at=at)
+        warned = replace(turn.instance, reason=words, waiting_for=None, reclaim_told=True, reclaim_at=at)
         details = {"spotStatus": machine.spot_status, "reclaimAt": iso(at)}
         return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, words, details))
 
@@ -223,7 +228,12 @@ class ApplyStep:
         it = turn.instance
         failure = Failure(error.code, error.message, self.clock.now())
         exited = replace(
-            it, goal=Goal.STOPPED, status=Status.EXITED, reason=error.message, last_error=failure
+            it,
+            goal=Goal.STOPPED,
+            status=Status.EXITED,
+            reason=error.message,
+            waiting_for=None,
+            last_error=failure,
         )
         news = NewEvent(
             events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
@@ -240,6 +250,7 @@ class ApplyStep:
             it,
             status=Status.FAILED,
             reason=reason,
+            waiting_for=None,
             last_error=Failure(code, reason, self.clock.now(), dict(details or {})),
             releasing=must_release(it) and has_machine,
             asked_at=None,

@@ -34,12 +34,13 @@ from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance, Rental
 from gpuherd.domain.instance.offer_ranking import Ranking
 from gpuherd.domain.instance.orphan import LEAVING_PHASES
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.explain.record import EventDetails, WaitingFor, plan_record, wait_record
+from gpuherd.usecases.explain.record import EventDetails, plan_record, wait_record
 from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 
@@ -85,6 +86,7 @@ class RentLater:
     turn: LeasedInstance
     delay: timedelta
     reason: str
+    waiting: Waiting
     # What goes on record when such a wait begins, where no rejected call tells it already.
     record: EventDetails | None = None
 
@@ -122,15 +124,26 @@ class RentMachine:
     async def __call__(self, turn: LeasedInstance) -> RentOutcome:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
         if not await self.has_listed():
-            unseen = "waiting for the cloud: it was not seen since gpuherd started"
-            return RentLater(turn, FIRST_LIST_RETRY, unseen, wait_record(WaitingFor.CLOUD))
+            unseen = "it was not seen since gpuherd started"
+            return RentLater(
+                turn,
+                FIRST_LIST_RETRY,
+                f"waiting for the cloud: {unseen}",
+                Waiting(WaitingFor.CLOUD, unseen, self.clock.now()),
+                wait_record(WaitingFor.CLOUD),
+            )
         # Read again, because this turn may have begun before that look.
         turn = await self.turns.refresh(turn)
         if machine := unrecorded_machine(turn, self.installation):
             return CreateAttempted(await self._bind_unrecorded(turn, machine))
         if reason := await self.flags.get(CREATES_BLOCKED):
-            words = f"creates are blocked: {reason}"
-            return RentLater(turn, timedelta(seconds=BACKOFF_CAP_S), words, wait_record(WaitingFor.CREATES))
+            return RentLater(
+                turn,
+                timedelta(seconds=BACKOFF_CAP_S),
+                f"creates are blocked: {reason}",
+                Waiting(WaitingFor.CREATES, reason, self.clock.now()),
+                wait_record(WaitingFor.CREATES),
+            )
         abandoned = sum(it.state is AttemptState.ABANDONED for it in turn.attempts)
         if abandoned >= self.unknown_outcomes_max:
             calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
@@ -142,9 +155,12 @@ class RentMachine:
             left = until - self.clock.now()
             if left <= timedelta(0):
                 return CannotRent(turn, error.code, error.message, error.details)
-            reason = f"waiting for capacity until {iso(until)}: {error.message}"
             return RentLater(
-                turn, min(CAPACITY_RECHECK, left), reason, wait_record(WaitingFor.CAPACITY, error)
+                turn,
+                min(CAPACITY_RECHECK, left),
+                f"waiting for capacity until {iso(until)}: {error.message}",
+                Waiting(WaitingFor.CAPACITY, error.message, self.clock.now()),
+                wait_record(WaitingFor.CAPACITY, error),
             )
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return CannotRent(turn, error.code, error.message, error.details)
@@ -174,7 +190,9 @@ class RentMachine:
             boot_id=self.boot_id,
             image_url=template.image,
         )
-        instance = replace(instance, reason=f"renting {offer.product_name} in {offer.region}")
+        instance = replace(
+            instance, reason=f"renting {offer.product_name} in {offer.region}", waiting_for=None
+        )
         plan = NewEvent(
             events.PLANNED,
             f"trying {offer.product_id} in {offer.region}",
@@ -207,7 +225,12 @@ class RentMachine:
             return CreateAttempted(await self._rejected(turn, attempt, error))
         except (CloudUnavailable, KeyRefused) as error:
             turn = await self._rejected(turn, attempt, error)
-            return RentLater(turn, _backoff(turn, error), f"waiting for the cloud: {error.message}")
+            return RentLater(
+                turn,
+                _backoff(turn, error),
+                f"waiting for the cloud: {error.message}",
+                Waiting(WaitingFor.CLOUD, error.message, self.clock.now()),
+            )
         except CloudError as error:
             return CannotRent(await self._rejected(turn, attempt, error), error.code, error.message)
         return CreateAttempted(await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start"))
@@ -227,8 +250,8 @@ class RentMachine:
         bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
 
         def with_machine(it: Instance) -> Instance:
-            wanted = it.goal is Goal.RUNNING
-            return replace(it, cloud_id=cloud_id, rental=rental, reason=reason if wanted else it.reason)
+            it = replace(it, cloud_id=cloud_id, rental=rental)
+            return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
         return await self._save_outcome(turn, with_machine, *news, attempt=bound)
 
@@ -245,7 +268,10 @@ class RentMachine:
         price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
         if price is None:
             return await self._save_outcome(
-                turn, lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason), news, attempt=None
+                turn,
+                lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason, waiting_for=None),
+                news,
+                attempt=None,
             )
         attempt = Attempt(
             instance_id=turn.instance.id,
@@ -267,7 +293,9 @@ class RentMachine:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
         news = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
         reason = "the create call got no answer; looking for its machine"
-        return await self._save_outcome(turn, lambda it: replace(it, reason=reason), news, attempt=unsure)
+        return await self._save_outcome(
+            turn, lambda it: replace(it, reason=reason, waiting_for=None), news, attempt=unsure
+        )
 
     async def _rejected(self, turn: LeasedInstance, attempt: Attempt, error: CloudError) -> LeasedInstance:
         refused = replace(

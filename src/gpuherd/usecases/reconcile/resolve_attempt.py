@@ -54,13 +54,17 @@ class ResolveAttempt:
             error="gpuherd was interrupted during the create call",
         )
         news = NewEvent(events.OUTCOME_UNKNOWN, unsure.error, {"attempt": attempt.n})
-        instance = replace(turn.instance, reason="the create call was interrupted; looking for its machine")
+        instance = replace(
+            turn.instance,
+            reason="the create call was interrupted; looking for its machine",
+            waiting_for=None,
+        )
         turn = await self.turns.save(turn, self.event_recorder.change(instance, news, attempt=unsure))
         return turn, unsure
 
     async def _abandon(self, turn: LeasedInstance, attempt: Attempt) -> LeasedInstance:
         given_up = replace(attempt, state=AttemptState.ABANDONED, closed_at=self.clock.now())
-        instance = replace(turn.instance, reason="the create call had no effect")
+        instance = replace(turn.instance, reason="the create call had no effect", waiting_for=None)
         return await self.turns.save(turn, self.event_recorder.change(instance, attempt=given_up))
 
 

@@ -19,17 +19,18 @@ from gpuherd.adapters.sql.engine.columns import (
     ports_of,
     to_micros,
 )
+from gpuherd.adapters.sql.instances import earlier_rows
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
-from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTry
 
 # Prices are summed up by the database, and exactly.
@@ -54,6 +55,8 @@ def instance_row(it: Instance) -> Doc:
         "estimated_ready_at": at(it.estimated_ready_at),
         "expected_usd": None if it.expected_hourly_usd is None else str(it.expected_hourly_usd),
         "reason": it.reason,
+        "status_since": at(it.status_since),
+        "waiting_for": None if it.waiting_for is None else _waiting_doc(it.waiting_for),
         "webhook_url": it.webhook_url,
         "labels": it.labels,
         "on_failure": it.on_failure.value,
@@ -127,6 +130,8 @@ def instance_of(row: Row[Any]) -> Instance:
         owner=row.owner,
         expected_hourly_usd=None if expected is None else Decimal(expected),
         reason=doc["reason"],
+        status_since=moment(doc.get("status_since")),
+        waiting_for=_waiting_of(doc),
         webhook_url=doc["webhook_url"],
         labels=doc["labels"],
         on_failure=OnFailure(doc["on_failure"]),
@@ -153,6 +158,19 @@ def instance_of(row: Row[Any]) -> Instance:
         sequence=doc["sequence"],
         version=row.version,
     )
+
+
+def _waiting_doc(it: Waiting) -> Doc:
+    return {"what": it.what.value, "message": it.message, "since": at(it.since)}
+
+
+def _waiting_of(doc: Doc) -> Waiting | None:
+    if "waiting_for" not in doc:
+        return earlier_rows.waiting_in(doc["reason"])
+    waiting = doc["waiting_for"]
+    if waiting is None:
+        return None
+    return Waiting(WaitingFor(waiting["what"]), waiting["message"], moment(waiting["since"]))
 
 
 def operation_doc(it: Operation) -> Doc:
@@ -244,11 +262,20 @@ def event_row(it: Event) -> Doc:
         "type": it.type,
         "at": it.at,
         "doc": dumps(doc),
+        # A column of its own: the version before, which may read this, knows every key of the document.
+        "cause": None if it.cause is None else dumps(vars(it.cause)),
     }
 
 
 def event_of(row: Row[Any]) -> Event:
-    return Event(row.instance_id, row.sequence, row.type, row.at, **json.loads(row.doc))
+    doc = json.loads(row.doc)
+    cause = earlier_rows.cause_in(row.type, doc["reason"]) if row.cause is None else _cause_of(row.cause)
+    return Event(row.instance_id, row.sequence, row.type, row.at, cause=cause, **doc)
+
+
+def _cause_of(text: str) -> Cause:
+    doc = json.loads(text)
+    return Cause(CauseCode(doc["code"]), doc["message"])
 
 
 def delivery_row(it: Delivery) -> Doc:
@@ -271,7 +298,3 @@ def delivery_from(values: Mapping[Any, Any]) -> Delivery:
             "log": tuple(DeliveryTry(from_micros(at), *rest) for at, *rest in tries),
         }
     )
-
-
-def with_version(instance: Instance, version: int) -> Instance:
-    return replace(instance, version=version)

@@ -79,6 +79,7 @@ _INSERT_EVENT = PreparedInsert(
     "type",
     "at",
     "doc",
+    "cause",
 )
 _INSERT_LABELS = sa.insert(instance_label)
 # Made once: to put a statement together takes longer than to run it.
