@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import httpx
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, NewKey, NewSecret
-from gpuherd.client.models.base import ApiModel, _field_plan
 from gpuherd.client.wire import Reply, Request
+from gpuherd.contract.model import Model, readers
 from tests.support.fake_clock import FakeClock
 
 URL = "http://gpuherd"
@@ -88,13 +88,13 @@ def check_fields(it: Any) -> None:
         check_fields(it.key)
     elif isinstance(it, NewSecret):
         check_fields(it.endpoint)
-    elif isinstance(it, ApiModel):
-        for name, key, read, _ in _field_plan(type(it)):  # type: ignore[arg-type]
-            known = key in it.raw or (type(it).__name__, key) in LEFT_OUT
-            assert known, f"{type(it).__name__} has no {key} in {sorted(it.raw)}"
-            if it.raw.get(key) is not None:
-                read(it.raw[key])
-            check_fields(getattr(it, name))
+    elif isinstance(it, Model):
+        for field in readers(type(it)):
+            known = field.key in it.raw or (type(it).__name__, field.key) in LEFT_OUT
+            assert known, f"{type(it).__name__} has no {field.key} in {sorted(it.raw)}"
+            if it.raw.get(field.key) is not None:
+                field.read(it.raw[field.key])
+            check_fields(getattr(it, field.name))
 
 
 class RealAppClient:

@@ -31,7 +31,8 @@ def test_nothing_of_the_server_is_loaded(name: str) -> None:
     modules = loaded(f"from gpuherd.client import {name}")
     assert not HEAVY & modules
     ours = {it for it in modules if it.split(".")[0] == "gpuherd"}
-    assert {it for it in ours if not it.startswith("gpuherd.client.")} == OURS
+    assert {it for it in ours if not it.startswith(("gpuherd.client.", "gpuherd.contract"))} == OURS
+    assert "gpuherd.contract.schema" not in ours
     assert not {it for it in modules if it.startswith("aiohttp.web")}
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from gpuherd.client.errors import UnexpectedReply
 from gpuherd.client.wire import Reply, Request
+from gpuherd.contract.model import Undecodable
 
 T = TypeVar("T")
 
@@ -54,6 +56,8 @@ def run(effects: Effects[T], perform: Callable[[Effect], Reply | None]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
+        except Undecodable as odd:
+            raise UnexpectedReply(str(odd)) from None
         try:
             outcome = perform(effect)
         except BaseException as error:  # an interrupt, too, is raised where the reply is awaited
@@ -71,6 +75,8 @@ async def run_async(effects: Effects[T], perform: Callable[[Effect], Awaitable[R
         except StopIteration as done:
             result: T = done.value
             return result
+        except Undecodable as odd:
+            raise UnexpectedReply(str(odd)) from None
         try:
             outcome = await perform(effect)
         except BaseException as error:  # a cancellation, too, is raised where the reply is awaited

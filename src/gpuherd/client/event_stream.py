@@ -18,6 +18,7 @@ from gpuherd.client.models.instance import LiveEvent
 from gpuherd.client.retrying import FIRST_DELAY_S, RetryingCaller
 from gpuherd.client.sse import NotAnEventStream, SseParser
 from gpuherd.client.wire import Reply, Request, api_error, get
+from gpuherd.contract.model import Undecodable
 
 # The server gives a sign of life every 15 seconds.
 SILENCE_MAX_S = 45.0
@@ -98,7 +99,7 @@ def follow(
                     yield LiveEvent.of(json.loads(message.data))
                     last = message.id
             yield from pause(FIRST_DELAY_S)
-        except (NotAnEventStream, json.JSONDecodeError) as odd:
+        except (NotAnEventStream, json.JSONDecodeError, Undecodable) as odd:
             raise UnexpectedReply(f"the stream of events cannot be read: {odd}") from None
         except GpuherdError as trouble:
             failures += 1

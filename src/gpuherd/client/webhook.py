@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.errors import BadConfiguration, UnexpectedReply, WebhookInvalid
@@ -49,4 +48,5 @@ def _event(event_id: str, body: bytes) -> WebhookEvent:
     if not isinstance(data, dict):
         raise UnexpectedReply("there is no data in it")
     fields = {**event, "id": event_id, "sequence": data.get("sequence"), "instance": data}
-    return replace(WebhookEvent.of(fields), raw=event)
+    # What came is the whole of it, without what was put in from the headers.
+    return WebhookEvent.extending(WebhookEvent.of(fields), _raw=event)

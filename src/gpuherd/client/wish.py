@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Literal, TypedDict
 
-from gpuherd.client.models.base import camel
 from gpuherd.client.wire import Json
+from gpuherd.contract.values import camel
 
 Usd = Decimal | str | float
 

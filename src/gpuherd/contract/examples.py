@@ -115,6 +115,7 @@ BY_FIELD: Json = {
     "requestId": "req_01kdvdna00sngxhwbavy8vep2a",
     "correlationId": "req_01kdvdna00sngxhwbavy8vep2a",
     "rootfsSize": 60,
+    "sources": {"local": 0, "novita": 0, "merged": 1},
     "spotReclaimAt": None,
     "ssh": "ssh -p 32787 root@proxy.example.com",
     "statusReason": "",

@@ -222,19 +222,11 @@ class ListedMachine(Model, needs=("name", "source")):
     spot_reclaim_time: datetime | None
 
 
-class ListSources(Model):
-    """How many entries came from where."""
-
-    local: int
-    novita: int
-    merged: int
-
-
 class ListSummary(Model):
     """What a merged list says besides its entries."""
 
     total: int
-    sources: ListSources
+    sources: Mapping[str, int]  # how many entries are local, novita or merged
     stale: bool  # the cloud could not be asked
     note: str | None  # for people: why something may be missing
     synced: bool  # what gpuherd remembers has followed what the cloud shows

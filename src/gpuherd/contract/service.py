@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from gpuherd.contract.model import Model
 from gpuherd.contract.values import LeftOutIfNone, OffsetTime, OneOf
@@ -52,6 +52,10 @@ class Dependencies(Model):
     novita: LeftOutIfNone[CloudHealth] = None
     database: DatabaseHealth
     queue: LeftOutIfNone[QueueHealth] = None
+
+    def __getitem__(self, name: str) -> Any:
+        """Return what the server said of one, by its name on the wire, as the client always did."""
+        return self.raw[name]
 
 
 class Unhealthy(Model):

@@ -19,7 +19,6 @@ from gpuherd.contract.instance import (
     ListedInstance,
     ListedMachine,
     ListPerformance,
-    ListSources,
     ListSummary,
 )
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
@@ -285,7 +284,7 @@ class ListComprehensive:
                 await self._clock.sleep(0)
         summary = ListSummary(
             total=len(parts),
-            sources=ListSources(**sources),
+            sources=dict(sources),
             stale=listing is None,
             note=_note(listing),
             synced=synced,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich.table import Table
@@ -106,10 +106,12 @@ def _walk(herd: Gpuherd) -> ChainVerification:
 
 
 def _entry(it: AuditEntry) -> audit.AuditEntry | None:
-    if it.n is None or it.at is None:
+    # What somebody has tampered with may lack anything.
+    n, at = cast("int | None", it.n), cast("datetime | None", it.at)
+    if n is None or at is None:
         return None
-    said = (it.actor, it.action, it.target, it.before, it.after, it.request_id)
-    return audit.AuditEntry(it.n, audit.AuditRecord(it.at, *said), it.hash)
+    said = [word or "" for word in (it.actor, it.action, it.target, it.before, it.after, it.request_id)]
+    return audit.AuditEntry(n, audit.AuditRecord(at, *said), it.hash or "")
 
 
 def _number(it: AuditEntry) -> str:

@@ -127,7 +127,7 @@ def revoke_key(
 
 def _limits(key: ApiKey) -> str:
     it = key.limits
-    if it is None:
+    if not it:
         return ""
     gpus, usd, rate = it.max_gpus, it.max_hourly_usd, it.requests_per_minute
     said = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -53,7 +54,8 @@ def _best(plan: Plan) -> str:
 
 
 def _ready(plan: Plan) -> str:
-    seconds = plan.estimated_ready_in_seconds
+    # Whatever else answers may leave it out.
+    seconds = cast("float | None", plan.estimated_ready_in_seconds)
     if seconds is None:
         return "nobody knows when it would be ready"
     rentals = plan.estimate_basis.rentals if plan.estimate_basis else 0
