@@ -20,7 +20,6 @@ from gpuherd.domain.instance.lifecycle import must_release, next_step
 from gpuherd.domain.instance.operation import Operation, OperationKind, progress, requested
 from gpuherd.domain.instance.steps import (
     Become,
-    CheckHealth,
     Delete,
     Fail,
     Observation,
@@ -28,6 +27,7 @@ from gpuherd.domain.instance.steps import (
     Released,
     Rent,
     Resolve,
+    RunHealthCheck,
     Settled,
     Start,
     Step,
@@ -161,7 +161,7 @@ class Life:
                 return self._outcome(world.resolve())
             case ReadDetails():
                 return world.runs_indeed() and self._run()
-            case CheckHealth():
+            case RunHealthCheck():
                 return self._judge(world.health())
             case Become(status):
                 stopped_at = self.now if status is Status.EXITED else self.instance.stopped_at

@@ -17,7 +17,6 @@ from gpuherd.domain.instance.operation import OperationKind
 from gpuherd.domain.instance.steps import (
     RESYNC_INTERVAL,
     Become,
-    CheckHealth,
     Delete,
     Fail,
     Observation,
@@ -25,6 +24,7 @@ from gpuherd.domain.instance.steps import (
     Released,
     Rent,
     Resolve,
+    RunHealthCheck,
     Settled,
     Start,
     Step,
@@ -145,7 +145,7 @@ WORDS = {
     "wait": Wait(),
     "rest": Settled(),
     "details": ReadDetails(),
-    "check": CheckHealth(),
+    "check": RunHealthCheck(),
     "starting": Become(Status.STARTING),
     "checking": Become(Status.HEALTH_CHECKING),
     "exited": Become(Status.EXITED),
@@ -271,7 +271,11 @@ def test_an_error_that_the_cloud_tells_ends_the_boot_with_its_words(status: Stat
 
 @pytest.mark.parametrize(
     ("situation", "step"),
-    [("starting", ReadDetails()), ("pending", Become(Status.HEALTH_CHECKING)), ("checking", CheckHealth())],
+    [
+        ("starting", ReadDetails()),
+        ("pending", Become(Status.HEALTH_CHECKING)),
+        ("checking", RunHealthCheck()),
+    ],
 )
 def test_an_old_error_does_not_matter_once_the_machine_runs(situation: str, step: Step) -> None:
     running = seen(Phase.RUNNING, "a pull was retried")

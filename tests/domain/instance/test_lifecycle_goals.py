@@ -25,11 +25,11 @@ from gpuherd.domain.instance.operation import Operation, OperationKind
 from gpuherd.domain.instance.steps import (
     RESYNC_INTERVAL,
     Become,
-    CheckHealth,
     Delete,
     Fail,
     Observation,
     ReadDetails,
+    RunHealthCheck,
     Settled,
     Start,
     Step,
@@ -248,7 +248,7 @@ def test_a_machine_that_runs_again_is_followed_whenever_that_is(
 def test_nobody_set_a_deadline_for_what_was_started_past_us() -> None:
     assert next_step(followed(), None, seen(Phase.RUNNING), LATE) == Become(Status.HEALTH_CHECKING)
     checking = followed(Status.HEALTH_CHECKING)
-    assert next_step(checking, None, seen(Phase.RUNNING), LATE) == CheckHealth()
+    assert next_step(checking, None, seen(Phase.RUNNING), LATE) == RunHealthCheck()
     assert next_step(checking, None, Observation(), LATE) == Wait(RESYNC_INTERVAL)
 
 

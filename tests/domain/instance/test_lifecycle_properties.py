@@ -18,7 +18,6 @@ from gpuherd.domain.instance.operation import Operation, OperationKind, Operatio
 from gpuherd.domain.instance.steps import (
     RESYNC_INTERVAL,
     Become,
-    CheckHealth,
     Delete,
     Fail,
     Observation,
@@ -26,6 +25,7 @@ from gpuherd.domain.instance.steps import (
     Released,
     Rent,
     Resolve,
+    RunHealthCheck,
     Settled,
     Start,
     Step,
@@ -208,7 +208,7 @@ def test_a_stop_leads_nowhere_but_down(it: Situation) -> None:
     step = it.step
     end = step.code if isinstance(step, Fail) else step
     assert end in ({**expected, **never_up}.get(it.observation.phase, Stop()), Wait(RESYNC_INTERVAL))
-    assert not isinstance(step, ReadDetails | CheckHealth | Start)
+    assert not isinstance(step, ReadDetails | RunHealthCheck | Start)
 
 
 @settings(deadline=None)
@@ -258,7 +258,7 @@ def test_a_new_status_is_really_new_and_can_be_announced(it: Situation) -> None:
 @settings(deadline=None)
 @given(situations())
 def test_the_application_is_asked_only_while_its_check_is_under_way(it: Situation) -> None:
-    if it.step == CheckHealth():
+    if it.step == RunHealthCheck():
         assert it.instance.status is Status.HEALTH_CHECKING
         assert it.instance.goal is Goal.RUNNING
         assert it.observation.phase is Phase.RUNNING

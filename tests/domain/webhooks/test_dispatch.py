@@ -13,10 +13,10 @@ from gpuherd.domain.webhooks.dispatch import (
     AlreadySettled,
     DeadLetter,
     Dispatch,
+    Postpone,
     QueuedDelivery,
     Receiver,
     SendNow,
-    WaitFor,
     WaitForEarlier,
     dispatch,
 )
@@ -84,9 +84,9 @@ def test_nothing_goes_to_an_endpoint_that_is_removed_or_disabled() -> None:
 def test_a_missing_key_and_an_ejected_host_are_waited_for() -> None:
     it = later(endpoint_id="ep_1")
     no_key = decide(it, Receiver(ENDPOINT, has_key=False))
-    assert no_key == WaitFor(60.0, "the endpoint's root key is not here")
+    assert no_key == Postpone(60.0, "the endpoint's root key is not here")
     ejected = decide(later(), Receiver(ejected_s=12.5))
-    assert ejected == WaitFor(12.5, "the receiver's host has failed too often lately")
+    assert ejected == Postpone(12.5, "the receiver's host has failed too often lately")
 
 
 def test_nothing_is_waited_for_beyond_the_deadline() -> None:

@@ -13,7 +13,6 @@ from gpuherd.domain.instance.steps import (
     RESYNC_INTERVAL,
     AnnounceReclaim,
     Become,
-    CheckHealth,
     Delete,
     Fail,
     Observation,
@@ -21,6 +20,7 @@ from gpuherd.domain.instance.steps import (
     Released,
     Rent,
     Resolve,
+    RunHealthCheck,
     Settled,
     Start,
     Step,
@@ -106,7 +106,7 @@ def _check_usable(instance: Instance) -> Step:
         case Status.RUNNING:
             return Become(Status.HEALTH_CHECKING)
         case Status.HEALTH_CHECKING:
-            return CheckHealth()
+            return RunHealthCheck()
         case _:
             # After every start, too: the ports have changed.
             return ReadDetails()

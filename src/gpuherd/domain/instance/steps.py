@@ -31,7 +31,7 @@ class ReadDetails:
 
 
 @dataclass(frozen=True)
-class CheckHealth:
+class RunHealthCheck:
     """Ask the application itself whether it is up."""
 
 
@@ -93,7 +93,7 @@ Step = (
     Resolve
     | Rent
     | ReadDetails
-    | CheckHealth
+    | RunHealthCheck
     | Become
     | Fail
     | Start

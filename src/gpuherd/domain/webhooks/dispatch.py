@@ -54,7 +54,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class WaitFor:
+class Postpone:
     """It cannot go now; waiting uses up no try."""
 
     seconds: float
@@ -74,7 +74,7 @@ class SendNow:
     """Nothing stands before it."""
 
 
-Dispatch = AlreadySettled | DeadLetter | WaitFor | WaitForEarlier | SendNow
+Dispatch = AlreadySettled | DeadLetter | Postpone | WaitForEarlier | SendNow
 
 
 def dispatch(queued: QueuedDelivery, receiver: Receiver, now: datetime) -> Dispatch:
@@ -102,9 +102,9 @@ def _closed(queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> str:
     return "" if endpoint.is_enabled else f"disabled: {endpoint.disabled_reason}"
 
 
-def _wait(it: Delivery, seconds: float, why: str, now: datetime) -> WaitFor | DeadLetter:
+def _wait(it: Delivery, seconds: float, why: str, now: datetime) -> Postpone | DeadLetter:
     """Wait for better times, but not for ever."""
-    return WaitFor(seconds, why) if now < it.deadline else DeadLetter(f"expired: {why}")
+    return Postpone(seconds, why) if now < it.deadline else DeadLetter(f"expired: {why}")
 
 
 def _in_order(it: Delivery, earlier: Delivery | None, now: datetime) -> WaitForEarlier | SendNow:

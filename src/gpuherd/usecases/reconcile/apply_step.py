@@ -83,7 +83,7 @@ class ApplyStep:
                 return await self._rent(turn)
             case steps.ReadDetails():
                 return await self._read_details(turn)
-            case steps.CheckHealth():
+            case steps.RunHealthCheck():
                 return await self._check_health(turn)
             case steps.Become(status, reason):
                 return await self._become(turn, status, reason), None

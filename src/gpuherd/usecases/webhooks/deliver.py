@@ -17,9 +17,9 @@ from gpuherd.domain.webhooks.dispatch import (
     OUT_OF_ORDER_RETRY,
     AlreadySettled,
     DeadLetter,
+    Postpone,
     Receiver,
     SendNow,
-    WaitFor,
     WaitForEarlier,
     dispatch,
 )
@@ -82,7 +82,7 @@ class DeliverWebhook:
                 return Done()
             case DeadLetter(error):
                 return await self._give_up(job, replace(delivery, last_error=error))
-            case WaitFor(seconds, reason):
+            case Postpone(seconds, reason):
                 return Snooze(_span(seconds), reason)
             case WaitForEarlier(earlier):
                 if earlier is not None:
