@@ -293,28 +293,6 @@ async def test_a_jump_of_the_wall_clock_does_not_end_the_pause(
     assert breaker.state is HALF_OPEN
 
 
-async def test_forced_open_it_stays_open_until_it_is_forced_closed(
-    breaker: CircuitBreaker, clock: FakeClock
-) -> None:
-    breaker.force_open()
-    await clock.advance(86_400)
-    assert breaker.state is OPEN
-    assert retry_after_of_a_refusal(breaker) == 60
-    breaker.force_close()
-    assert breaker.state is CLOSED
-    assert breaker.retry_after_s() == 0
-    fail(breaker, 10)
-    await clock.advance(60)
-    assert breaker.state is HALF_OPEN
-
-
-async def test_forced_closed_in_an_outage_it_starts_afresh(breaker: CircuitBreaker) -> None:
-    fail(breaker, 10)
-    breaker.force_close()
-    fail(breaker, 9)
-    assert breaker.state is CLOSED
-
-
 @pytest.mark.parametrize("wrong", [{"threshold": 0}, {"half_open_permits": 0}])
 async def test_limits_that_make_no_sense_are_refused(clock: FakeClock, wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):

@@ -133,7 +133,6 @@ class CircuitBreaker:
         self._growth = 1
         self._probe_at = 0.0
         self._opened_at: datetime | None = None
-        self._held_open = False
         self._workers: Callable[[], int] = lambda: 1
         self._may_probe: Callable[[], bool] = lambda: True
         self._changed: Callable[[], None] = lambda: None
@@ -167,7 +166,7 @@ class CircuitBreaker:
     @property
     def state(self) -> BreakerState:
         is_due = self._clock.monotonic() >= self._probe_at
-        if self._state is BreakerState.OPEN and is_due and not self._held_open:
+        if self._state is BreakerState.OPEN and is_due:
             self._enter(BreakerState.HALF_OPEN)
         return self._state
 
@@ -193,24 +192,12 @@ class CircuitBreaker:
                 return 0.0
             case BreakerState.HALF_OPEN:
                 return 0.0 if self._has_probe_left() else PROBING_RETRY_AFTER_S
-            case BreakerState.OPEN if self._held_open:
-                return self._recovery_s
             case BreakerState.OPEN:
                 return self._probe_at - self._clock.monotonic()
 
     def snapshot(self) -> BreakerSnapshot:
         self._window.forget_before(self._clock.monotonic())
         return BreakerSnapshot(self.state, self._window.failures, self._window.calls, self._opened_at)
-
-    def force_open(self) -> None:
-        """Open it and keep it open, without probes, until `force_close`."""
-        self._open()
-        self._held_open = True
-        self._changed()
-
-    def force_close(self) -> None:
-        self._close()
-        self._changed()
 
     def _has_probe_left(self) -> bool:
         return self._probes < self._permits and self._may_probe()
@@ -255,7 +242,6 @@ class CircuitBreaker:
         self._window.clear()
         self._growth = 1
         self._opened_at = None
-        self._held_open = False
         self._enter(BreakerState.CLOSED)
 
     def _enter(self, state: BreakerState) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gpuherd.adapters.novita.exchange import CONNECTIONS, Exchange, NoReply, NotSent
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, OutcomeUnknown
+from gpuherd.resilience.circuit_breaker import SharedBreakerState
 from tests.adapters.novita.builders import KEY, ORDER, open_cloud, open_transport
 from tests.adapters.novita.raw_server import Request, free_port, http, raw_server, reset, saying
 from tests.support.fake_clock import FakeClock
@@ -109,7 +110,7 @@ async def test_a_create_reply_cut_anywhere_is_unknown_and_never_sent_again(reply
             with pytest.raises(OutcomeUnknown):
                 await cloud.create_machine(ORDER)
             assert len(server.requests) == length + 1
-            cloud._transport._breaker.force_close()
+            cloud._transport._breaker.apply(SharedBreakerState())
 
 
 @pytest.mark.parametrize("reply", [PLAIN, CHUNKED, UNTIL_THE_END], ids=["plain", "chunked", "until the end"])

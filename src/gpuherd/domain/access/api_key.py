@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import zlib
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +17,6 @@ SECRET_BITS = 256
 # As many digits as the largest value needs.
 _SECRET_DIGITS, _CHECK_DIGITS = 43, 6
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_KEY_PATTERN = re.compile(
-    rf"{PREFIX}(?P<id>[0-9a-z]{{{ID_CHARS}}})_[0-9A-Za-z]{{{_SECRET_DIGITS}}}[0-9A-Za-z]{{{_CHECK_DIGITS}}}"
-)
 
 # The key that the settings give, or the data directory; it is in no table and cannot be revoked.
 ADMIN_ID = "admin"
@@ -94,14 +90,6 @@ def new_key(key_id: str, secret_bits: int) -> Secret:
     """Return the text of a key. Its last digits are a checksum, so that scanners can tell one for sure."""
     body = f"{PREFIX}{key_id}_{_base62(secret_bits, _SECRET_DIGITS)}"
     return Secret(body + _checksum(body))
-
-
-def key_id_in(key: str) -> str | None:
-    """Return the id in what looks like a key of ours and is not mistyped, else None."""
-    match = _KEY_PATTERN.fullmatch(key)
-    if match is None or _checksum(key[:-_CHECK_DIGITS]) != key[-_CHECK_DIGITS:]:
-        return None
-    return match["id"]
 
 
 def new_key_id(bits: int) -> str:

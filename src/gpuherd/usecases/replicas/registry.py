@@ -14,7 +14,6 @@ REPLICA_RETENTION = timedelta(days=1)
 HEARTBEAT_INTERVAL_S = 2.5
 
 ALL, API, WORKER = "all", "api", "worker"
-ROLES = (ALL, API, WORKER)
 
 
 class ReplicaRegistry:

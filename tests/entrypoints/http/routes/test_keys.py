@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuherd.domain.access.api_key import key_id_in
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
-from tests.support.keys import bearer, make_key
+from tests.support.keys import bearer, key_id_in, make_key
 
 
 async def test_a_key_is_shown_once_and_never_stored(api: httpx.AsyncClient, herd: Herd) -> None:

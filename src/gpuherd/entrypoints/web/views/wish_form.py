@@ -11,7 +11,6 @@ from gpuherd.entrypoints.web.forms import Form
 
 TEXT_FIELDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
 NUMBER_FIELDS = ("gpuNum", "rootfsSize")
-HEALTH_FIELDS = ("targetPort", "path")
 FIELDS = (
     *TEXT_FIELDS,
     *NUMBER_FIELDS,
