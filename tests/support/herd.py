@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases, meter_status
 from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
@@ -28,6 +28,7 @@ from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
 from gpuherd.adapters.sql.schema import tables as schema
@@ -37,7 +38,6 @@ from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.assemble import Parts, assemble
-from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.bootstrap.ports import Ports, StorePorts, Values
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.secret import Secret
@@ -207,7 +207,7 @@ class Herd:
         clock, changed = self.clock, self.hub.changed
         self.database = database = self.new_database(path)
         flags = SqlFlags(database)
-        instances = MeteredInstances(database, clock, changed, self.meter)
+        instances = SqlInstances(database, clock, changed, partial(meter_status, self.meter))
         sql_turns = SqlInstanceLeases(database, clock, self.ids, changed)
         sql_turns.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy import make_url
 
-from gpuherd.adapters.metrics.metered_leases import MeteredLeases
+from gpuherd.adapters.metrics.metered_leases import MeteredLeases, meter_status
 from gpuherd.adapters.queue.queue_manager import Repository
 from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
@@ -29,6 +29,7 @@ from gpuherd.adapters.sql.instances.leases import (
     SqlInstanceLeases,
 )
 from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.crash_count import count_crashes
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
@@ -41,7 +42,6 @@ from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.bootstrap.metrics import MeteredInstances
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.bootstrap.replicas import Membership, join_replicas, listen_for_changes
 from gpuherd.clock import Clock, Ids
@@ -90,7 +90,7 @@ async def open_stores(
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
-    instances = MeteredInstances(database, clock, hub.changed, meter)
+    instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
     is_sole_process = database.is_sqlite
     turns = SqlInstanceLeases(
         database, clock, ids, hub.changed, LEASE_TERM if is_sole_process else SHORT_LEASE_TERM

@@ -111,6 +111,16 @@ async def test_a_connection_that_was_closed_meanwhile_is_not(send: Send, server:
     assert len(server.requests) >= 2
 
 
+async def test_proxies_of_the_environment_are_ignored(
+    send: Send, server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert (await send(ask())).status == 200
+    assert len(server.requests) == 1
+
+
 async def test_redirects_are_not_followed(send: Send, server: RawServer) -> None:
     server.answers = [b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"]
     assert (await send(ask())).status == 302

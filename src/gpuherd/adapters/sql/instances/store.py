@@ -40,10 +40,13 @@ class SqlInstances:
         database: Database,
         clock: Clock,
         announce: Callable[[Sequence[str]], None] = lambda _: None,
+        on_update: Callable[[Change], None] = lambda _: None,
     ):
+        """`announce` hears which instances changed, `on_update` each change made outside of a turn."""
         self._database = database
         self._clock = clock
         self._announce = announce
+        self._on_update = on_update
         # The instances that were listed last: an unchanged one need not be read and understood again. What a
         # version says never changes, so nothing here is ever too old.
         self._recent: Cache[str, Instance] = Cache(clock, math.inf, RECENT_MAX, "recent")
@@ -89,6 +92,7 @@ class SqlInstances:
                 raise
             raise StaleWrite("the same request is being answered elsewhere") from error
         self._announce([it.id])
+        self._on_update(change)
         return replace(it, version=version)
 
     async def claim_operation(self, claim: IdempotencyClaim, it: Instance) -> None:
