@@ -10,7 +10,7 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.lifecycle import VANISHED
-from gpuherd.domain.instance.orphan import OrphanEnding, OrphanVerdict
+from gpuherd.domain.orphans.orphan import OrphanEnding, OrphanVerdict
 from gpuherd.simulator.faults.fault import FaultKind
 from proof.chaos.checker import FOUND_AGAIN
 from proof.chaos.evidence import Evidence

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
-from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.webhooks import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue

@@ -13,11 +13,11 @@ from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.consistency import Consistency
 from gpuherd.domain.instance.health import EndpointStatus, HealthCategory, HealthStatus
 from gpuherd.domain.instance.instance import Goal, OnFailure, Optimize, Status
 from gpuherd.domain.instance.operation import OperationKind, OperationPhase, OperationState
-from gpuherd.domain.instance.orphan import OrphanOrder, OrphanVerdict
+from gpuherd.domain.orphans.consistency import Consistency
+from gpuherd.domain.orphans.orphan import OrphanOrder, OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import JobStatus, Priority
 from gpuherd.usecases.explain.waiting import ADVICE

@@ -16,7 +16,7 @@ from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.instances.mapping import event_row
 from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
-from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EventFilter, LoggedEvent
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite

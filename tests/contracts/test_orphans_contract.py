@@ -17,7 +17,7 @@ from gpuherd.domain.errors import Conflict, StaleWrite
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.orphan import Orphan, OrphanEnding, OrphanFinding, OrphanOrder, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanEnding, OrphanFinding, OrphanOrder, OrphanVerdict
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite

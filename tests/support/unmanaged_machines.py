@@ -8,7 +8,7 @@ from typing import Any
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Status
-from gpuherd.domain.instance.orphan import Orphan
+from gpuherd.domain.orphans.orphan import Orphan
 from gpuherd.ports.instances import Change
 from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.world.world import World

@@ -295,35 +295,35 @@ REMOVAL = (
     ),
     Safeguard(
         "two sightings of a surplus machine",
-        "domain/instance/orphan.py",
+        "domain/orphans/orphan.py",
         "    return seen_at - judged_at >= settling.second_observation\n",
         "    return True\n",
         (
-            "tests/domain/instance/test_orphan.py::test_the_second_sighting_counts_after_a_sixth_of_the_settling_time",
+            "tests/domain/orphans/test_orphan.py::test_the_second_sighting_counts_after_a_sixth_of_the_settling_time",
         ),
     ),
     Safeguard(
         "the brake",
-        "domain/instance/orphan.py",
+        "domain/orphans/orphan.py",
         "    if due + lately <= allowed:\n        return None\n",
         "    if due >= 0:\n        return None\n",
         (
-            "tests/domain/instance/test_orphan.py::test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves",
+            "tests/domain/orphans/test_orphan.py::test_no_more_than_two_or_a_tenth_of_the_herd_go_by_themselves",
         ),
     ),
     Safeguard(
         "what others own is never ours",
-        "domain/instance/orphan.py",
+        "domain/orphans/orphan.py",
         "    if tag.installation != installation:\n",
         "    if False:\n",
-        ("tests/domain/instance/test_orphan.py",),
+        ("tests/domain/orphans/test_orphan.py",),
     ),
     Safeguard(
         "the machine of an open call is no orphan",
-        "domain/instance/orphan.py",
+        "domain/orphans/orphan.py",
         "    if records.attempt.is_open:\n        return None\n",
         "",
-        ("tests/domain/instance/test_orphan.py",),
+        ("tests/domain/orphans/test_orphan.py",),
     ),
     Safeguard(
         "the ledger goes by the records as they are now",

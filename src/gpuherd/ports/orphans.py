@@ -12,7 +12,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.orphan import MachineRecords, Orphan
+from gpuherd.domain.orphans.orphan import MachineRecords, Orphan
 from gpuherd.ports.instances import Change, OutboxEntries
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.orphan import Orphan
+from gpuherd.domain.orphans.orphan import Orphan
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Flags, Instances, LiveInstance
 from gpuherd.ports.jobs import Jobs

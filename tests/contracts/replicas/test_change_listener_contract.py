@@ -20,7 +20,7 @@ from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.postgres.notify import KEEPALIVE_S, ChangeListener
 from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EVERYTHING
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite

@@ -12,7 +12,7 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.orphan import OrphanOrder
+from gpuherd.domain.orphans.orphan import OrphanOrder
 from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.memory.instance_writes import update_instance
 from tests.support.memory.tables import InstanceRow, SightingRow, Tables

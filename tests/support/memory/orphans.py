@@ -12,12 +12,12 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
-from gpuherd.domain.instance.orphan import (
+from gpuherd.domain.instance.lifecycle import has_given_up_machine
+from gpuherd.domain.orphans.orphan import (
     MachineRecords,
     Orphan,
     OrphanOrder,
     OrphanVerdict,
-    has_given_up_machine,
     machine_claimed_error,
 )
 from gpuherd.ports.instances import Change

@@ -16,7 +16,7 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.domain.instance.orphan import Orphan
+from gpuherd.domain.orphans.orphan import Orphan
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 

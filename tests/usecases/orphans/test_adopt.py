@@ -12,7 +12,7 @@ from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.instance.orphan import OrphanEnding
+from gpuherd.domain.orphans.orphan import OrphanEnding
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.faults.fault import Fault, FaultKind

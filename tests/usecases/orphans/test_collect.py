@@ -18,7 +18,7 @@ from gpuherd.domain.errors import CloudRefused
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.instance.orphan import COLLECTOR, OrphanEnding, OrphanOrder, OrphanVerdict
+from gpuherd.domain.orphans.orphan import COLLECTOR, OrphanEnding, OrphanOrder, OrphanVerdict
 from gpuherd.ports.instances import Change
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD

@@ -9,7 +9,7 @@ import pytest
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.orphan import COLLECTOR, OrphanOrder
+from gpuherd.domain.orphans.orphan import COLLECTOR, OrphanOrder
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

@@ -16,7 +16,7 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanOrder, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanOrder, OrphanVerdict
 from gpuherd.ports.instances import Change, LeasedInstance
 from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.replicas import Replica

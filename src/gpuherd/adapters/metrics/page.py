@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from gpuherd import __version__
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 from gpuherd.ports.jobs import JobStats
 from gpuherd.ports.replicas import Replica
 from gpuherd.resilience.cache import CacheStats

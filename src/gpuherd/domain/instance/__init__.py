@@ -1,1 +1,1 @@
-"""An instance: its goal, lifecycle, health, attempts, events, and the offers and orphans it is judged by."""
+"""An instance: its goal, lifecycle, health, attempts, events, and the offers it is judged by."""

@@ -229,6 +229,13 @@ def must_release(instance: Instance) -> bool:
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
+def has_given_up_machine(it: Instance) -> bool:
+    """Tell whether an instance does not count on its machine any more."""
+    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
+    released = it.status is Status.FAILED and must_release(it) and not it.releasing
+    return it.status is Status.DELETED or released
+
+
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
     """Tell whether a first boot has failed, or takes longer than it may."""
     failed = observation.machine is not None and bool(observation.machine.error)

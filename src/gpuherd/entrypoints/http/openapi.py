@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.orphan import OrphanVerdict
 from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES
 from gpuherd.entrypoints.http.openapi_replies import add_replies, reply_schemas, webhooks
 from gpuherd.entrypoints.query import LIMIT_MAX

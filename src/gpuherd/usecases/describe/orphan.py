@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from gpuherd.contract import orphan as shown
 from gpuherd.domain.cloud.tag import plain_name
-from gpuherd.domain.instance.consistency import cloud_status
-from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.domain.orphans.consistency import cloud_status
+from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 
 # What we can do something about comes first.
 _ORDER = list(OrphanVerdict)

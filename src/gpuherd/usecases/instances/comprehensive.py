@@ -25,7 +25,7 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag, plain_name
 from gpuherd.domain.errors import CloudError
-from gpuherd.domain.instance.consistency import (
+from gpuherd.domain.orphans.consistency import (
     Consistency,
     ConsistencyVerdict,
     cloud_status,

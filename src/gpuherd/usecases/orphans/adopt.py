@@ -12,15 +12,16 @@ from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.adoption import (
+from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Rental, Status
+from gpuherd.domain.instance.lifecycle import has_given_up_machine
+from gpuherd.domain.orphans.adoption import (
     AdoptionTerms,
     can_rebind,
     check_adoptable,
     new_instance,
     with_machine,
 )
-from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Rental, Status
-from gpuherd.domain.instance.orphan import MachineRecords, Orphan, OrphanEnding, has_given_up_machine
+from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, OrphanEnding
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs

@@ -12,7 +12,7 @@ from gpuherd.clock import Clock
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy
 from gpuherd.domain.errors import CloudUnavailable
-from gpuherd.domain.instance.orphan import (
+from gpuherd.domain.orphans.orphan import (
     COLLECTOR,
     LEAVING_PHASES,
     Orphan,

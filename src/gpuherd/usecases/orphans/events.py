@@ -11,7 +11,7 @@ from gpuherd.contract.model import encode
 from gpuherd.contract.values import usd
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event
-from gpuherd.domain.instance.orphan import MachineRecords, Orphan, OrphanVerdict
+from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, OrphanVerdict
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
 from gpuherd.usecases.describe.orphan import describe_notice
 from gpuherd.usecases.events.record import EventRecorder, NewEvent

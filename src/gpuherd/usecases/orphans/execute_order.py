@@ -12,7 +12,7 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import CloudError, CloudUnavailable, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.orphan import Orphan, OrphanOrder, is_due
+from gpuherd.domain.orphans.orphan import Orphan, OrphanOrder, is_due
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.orphans import LedgerWrite, Orphans
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline

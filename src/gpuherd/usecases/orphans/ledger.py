@@ -13,7 +13,7 @@ from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy, is_proven_absent
 from gpuherd.domain.errors import CloudError, MachineGone, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.orphan import (
+from gpuherd.domain.orphans.orphan import (
     COLLECTOR,
     LEAVING_PHASES,
     Orphan,

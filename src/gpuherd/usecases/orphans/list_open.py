@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 from gpuherd.ports.instances import Flags
 from gpuherd.ports.orphans import Orphans
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED

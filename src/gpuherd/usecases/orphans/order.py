@@ -9,7 +9,7 @@ from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import CloudUnavailable, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.orphan import Orphan, OrphanOrder, with_order
+from gpuherd.domain.orphans.orphan import Orphan, OrphanOrder, with_order
 from gpuherd.ports.orphans import LedgerWrite, Orphans
 from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
 from gpuherd.usecases.orphans.find import FindOrphan

@@ -33,8 +33,8 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance, Rental
 from gpuherd.domain.instance.offer_ranking import Ranking
-from gpuherd.domain.instance.orphan import LEAVING_PHASES
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.orphans.orphan import LEAVING_PHASES
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from gpuherd.bootstrap.application import build_application
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
-from gpuherd.domain.instance.orphan import Orphan, OrphanFinding, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.instances import Change, OutboxEntries
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite

@@ -21,7 +21,7 @@ from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.orphan import OrphanOrder
+from gpuherd.domain.orphans.orphan import OrphanOrder
 from gpuherd.ports.instances import Change, LeasedInstance
 
 # Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.

@@ -15,7 +15,7 @@ from gpuherd.adapters.sql.engine.columns import Doc, dumps, from_micros, to_micr
 from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.observations import machine_doc, machine_of, sighting_of
 from gpuherd.adapters.sql.schema.tables import attempt, instance, orphan, sighting
-from gpuherd.domain.instance.orphan import (
+from gpuherd.domain.orphans.orphan import (
     MachineRecords,
     Orphan,
     OrphanEnding,

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.instance.orphan import Orphan, OrphanVerdict
+from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.query import Query

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import done, page

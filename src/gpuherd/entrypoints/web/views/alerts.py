@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.orphan import OrphanVerdict
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.entrypoints.web.views.formatting import BAD, MOVING, hourly
 from gpuherd.usecases.describe.orphan import hourly_usd
 from gpuherd.usecases.overview import SystemStatus

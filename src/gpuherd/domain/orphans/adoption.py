@@ -11,7 +11,7 @@ from gpuherd.domain.cloud.tag import plain_name
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Rental, Status, Wish
-from gpuherd.domain.instance.orphan import LEAVING_PHASES, Orphan, OrphanOrder
+from gpuherd.domain.orphans.orphan import LEAVING_PHASES, Orphan, OrphanOrder
 
 NAME_MAX = 100
 # These want a new instance, even if the tag names them: what was deleted stays deleted.

@@ -15,7 +15,7 @@ from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.attempt import OPEN_STATES, AttemptState
 from gpuherd.domain.instance.instance import Goal, OnFailure, Status
-from gpuherd.domain.instance.orphan import (
+from gpuherd.domain.orphans.orphan import (
     COLLECTOR,
     REQUEST_BACKOFF_CAP,
     REQUEST_BACKOFF_FIRST,

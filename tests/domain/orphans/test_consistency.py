@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.machine import Phase
-from gpuherd.domain.instance.consistency import (
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.orphans.consistency import (
     STATUSES_BY_PHASE,
     Consistency,
     cloud_status,
     judge_with_machine,
     judge_without_machine,
 )
-from gpuherd.domain.instance.instance import Instance, Status
 from tests.support.builders import a_machine, a_running_instance, an_instance
 from tests.support.fake_clock import START
 

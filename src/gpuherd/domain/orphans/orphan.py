@@ -19,7 +19,7 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import must_release
+from gpuherd.domain.instance.lifecycle import has_given_up_machine
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"
@@ -171,13 +171,6 @@ def _judge_bound(it: Instance) -> OrphanFinding | None:
         return None
     what = "was deleted" if it.status is Status.DELETED else "has given its machine back"
     return OrphanFinding(OrphanVerdict.SURPLUS, f"instance {it.id} {what}, but the machine is there", it.id)
-
-
-def has_given_up_machine(it: Instance) -> bool:
-    """Tell whether an instance does not count on its machine any more."""
-    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
-    released = it.status is Status.FAILED and must_release(it) and not it.releasing
-    return it.status is Status.DELETED or released
 
 
 def _surplus_reason(attempt: Attempt, named: Instance | None) -> str:
