@@ -13,7 +13,7 @@ from gpuherd.domain.cloud.tag import TAG_PREFIX
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, OnFailure
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.instances.launch import LaunchRequest

@@ -18,8 +18,9 @@ from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EventFilter, LoggedEvent
-from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.webhooks import OutboxEntries
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock

@@ -13,7 +13,7 @@ import pytest
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationState
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World

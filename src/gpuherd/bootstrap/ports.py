@@ -16,14 +16,16 @@ from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.events import EventLog
-from gpuherd.ports.instances import Flags, InstanceLeases, Instances, Observations, Outbox
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.instances import InstanceLeases, Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, MetricsPage
+from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica
 from gpuherd.ports.shared_limits import SharedLimits
-from gpuherd.ports.webhooks import DeliveryLog, WebhookEndpoints, WebhookSender
+from gpuherd.ports.webhooks import DeliveryLog, Outbox, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.usecases.access.sessions import STRETCHING_ROUNDS
 from gpuherd.usecases.events.change_hub import ChangeHub

@@ -9,7 +9,16 @@ from typing import Protocol
 
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditEntry, AuditRecord
-from gpuherd.ports.instances import IdempotencyClaim
+
+
+@dataclass(frozen=True)
+class IdempotencyClaim:
+    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
+
+    # The id of the caller's key: two callers may use the same word.
+    scope: str
+    key: str
+    fingerprint: str
 
 
 class ApiKeys(Protocol):

@@ -1,14 +1,13 @@
-"""What the use cases need of the store, as small promises; one database keeps them all.
+"""Instances in the store, and the leases on them. One database keeps the promises of all such ports.
 
 Any method may raise `StoreUnavailable`: nothing was changed, unless it is a `StoreOutcomeUnknown`, which may
 have changed everything that was asked for. "The store is down" is never "not found"."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import Enum
+from datetime import timedelta
 from typing import Protocol
 
 from gpuherd.domain.access.api_key import Limits
@@ -19,18 +18,8 @@ from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.jobs.job import NewJob
-
-
-@dataclass(frozen=True)
-class IdempotencyClaim:
-    """The caller's own word for one request (`Idempotency-Key`), and a fingerprint of what was asked."""
-
-    # The id of the caller's key: two callers may use the same word.
-    scope: str
-    key: str
-    fingerprint: str
+from gpuherd.ports.access import IdempotencyClaim
 
 
 @dataclass(frozen=True)
@@ -64,38 +53,6 @@ class Change:
     limits: Limits | None = None
     # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
     ended_status: EndedStatus | None = None
-
-
-@dataclass(frozen=True)
-class OutboxEntries:
-    """The webhooks of an event and the jobs that send them, to be written in one transaction with it."""
-
-    deliveries: tuple[Delivery, ...] = ()
-    jobs: tuple[NewJob, ...] = ()
-
-
-class WakesNext(Enum):
-    """When the next delivery goes at once."""
-
-    NEVER = "never"
-    # If it waits only for its order.
-    IF_DUE = "if due"
-    # Whatever its schedule says.
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True)
-class DeliveryUpdate:
-    """What becomes true with a try of a webhook, in one transaction or not at all."""
-
-    delivery: Delivery
-    # The job that has reached its end with it; failed, if there is an error to say why.
-    finished_job: str | None = None
-    error: str | None = None
-    # Jobs to wake, or to take where there is none with that key.
-    wakes: tuple[NewJob, ...] = ()
-    # When to wake the earliest pending delivery behind it, of the same instance to the same receiver.
-    wakes_next: WakesNext = WakesNext.NEVER
 
 
 @dataclass(frozen=True)
@@ -234,74 +191,3 @@ class InstanceLeases(Protocol):
     async def release(self, leased: LeasedInstance) -> None:
         """Give the lease back. Quiet when it was lost, or went back with the last change."""
         ...
-
-
-class Observations(Protocol):
-    """What our lists of the cloud showed."""
-
-    async def all_known(self) -> Mapping[str, ObservedMachine]:
-        """Return every machine that we ever saw and that is not known to be gone for good."""
-        ...
-
-    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
-        """Return some machines that an honest list must show: bound, in use, and old enough."""
-        ...
-
-    async def record(
-        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
-    ) -> tuple[Instance, ...]:
-        """Write down a list: what changed, what can be forgotten.
-
-        Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
-        returned, so that its turn can be rung at once.
-        """
-        ...
-
-    async def any_unsettled(self) -> bool:
-        """Tell whether some instance is not settled, and has a machine or may have one."""
-        ...
-
-    async def last_list(self) -> ListRecord | None:
-        """Return the latest list."""
-        ...
-
-
-class Outbox(Protocol):
-    """Webhooks that are on their way.
-
-    A receiver is an endpoint, or the URL that the instance brought along.
-    """
-
-    async def get(self, delivery_id: str) -> Delivery:
-        """Return one delivery; `NotFound` if there is none."""
-        ...
-
-    async def queued(self, delivery_id: str) -> QueuedDelivery:
-        """Return one delivery and what stands before it, as of one moment; `NotFound` if there is none."""
-        ...
-
-    async def waiting_with(self, delivery: Delivery, limit: int) -> Sequence[Delivery]:
-        """Return other deliveries to the same receiver, of any instance, that wait for another try.
-
-        Oldest first.
-        """
-        ...
-
-    async def save(self, delivery: Delivery) -> None:
-        """Write down how a delivery stands; its bytes never change."""
-        ...
-
-    async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
-        """Write down how a try went and what follows from it.
-
-        Return the next delivery if it should go at once and has no job that could be woken.
-        """
-        ...
-
-
-class Flags(Protocol):
-    """Single facts about the whole installation."""
-
-    async def get(self, key: str) -> str | None: ...
-
-    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

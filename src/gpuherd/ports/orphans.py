@@ -13,7 +13,8 @@ from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan
-from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.instances import Change
+from gpuherd.ports.webhooks import OutboxEntries
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,80 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import NewJob
+
+
+@dataclass(frozen=True)
+class OutboxEntries:
+    """The webhooks of an event and the jobs that send them, to be written in one transaction with it."""
+
+    deliveries: tuple[Delivery, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
+
+
+class WakesNext(Enum):
+    """When the next delivery goes at once."""
+
+    NEVER = "never"
+    # If it waits only for its order.
+    IF_DUE = "if due"
+    # Whatever its schedule says.
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class DeliveryUpdate:
+    """What becomes true with a try of a webhook, in one transaction or not at all."""
+
+    delivery: Delivery
+    # The job that has reached its end with it; failed, if there is an error to say why.
+    finished_job: str | None = None
+    error: str | None = None
+    # Jobs to wake, or to take where there is none with that key.
+    wakes: tuple[NewJob, ...] = ()
+    # When to wake the earliest pending delivery behind it, of the same instance to the same receiver.
+    wakes_next: WakesNext = WakesNext.NEVER
+
+
+class Outbox(Protocol):
+    """Webhooks that are on their way.
+
+    A receiver is an endpoint, or the URL that the instance brought along.
+    """
+
+    async def get(self, delivery_id: str) -> Delivery:
+        """Return one delivery; `NotFound` if there is none."""
+        ...
+
+    async def queued(self, delivery_id: str) -> QueuedDelivery:
+        """Return one delivery and what stands before it, as of one moment; `NotFound` if there is none."""
+        ...
+
+    async def waiting_with(self, delivery: Delivery, limit: int) -> Sequence[Delivery]:
+        """Return other deliveries to the same receiver, of any instance, that wait for another try.
+
+        Oldest first.
+        """
+        ...
+
+    async def save(self, delivery: Delivery) -> None:
+        """Write down how a delivery stands; its bytes never change."""
+        ...
+
+    async def record_try(self, update: DeliveryUpdate) -> Delivery | None:
+        """Write down how a try went and what follows from it.
+
+        Return the next delivery if it should go at once and has no job that could be woken.
+        """
+        ...
 
 
 class DeliveryFilter(StrEnum):

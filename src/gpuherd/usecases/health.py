@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.instances import Flags, Observations
+from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 

@@ -10,7 +10,8 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.orphans.orphan import Orphan
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.instances import Flags, Instances, LiveInstance
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.instances import Instances, LiveInstance
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery

@@ -19,8 +19,8 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationKind, requested
-from gpuherd.ports.access import StoredReply
-from gpuherd.ports.instances import Change, IdempotencyClaim, InstanceQuery
+from gpuherd.ports.access import IdempotencyClaim, StoredReply
+from gpuherd.ports.instances import Change, InstanceQuery
 from gpuherd.ports.jobs import JobQuery
 from tests.support.builders import a_turn_job, an_attempt, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once

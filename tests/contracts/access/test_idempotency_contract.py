@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from gpuherd.domain.errors import IdempotencyKeyReused
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.ports.instances import Change, IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_turn_job, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once
 

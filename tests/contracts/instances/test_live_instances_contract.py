@@ -16,7 +16,9 @@ from gpuherd.clock import Ids
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
-from gpuherd.ports.instances import Change, IdempotencyClaim, InstanceLeases, Instances, Observations
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import Change, InstanceLeases, Instances
+from gpuherd.ports.observations import Observations
 from tests.support.builders import (
     a_list,
     a_running_instance,

@@ -22,8 +22,9 @@ from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.ports.events import EVERYTHING
-from gpuherd.ports.instances import Change, OutboxEntries
+from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.event_stream import EventFeed, Reader
 from tests.support.builders import a_machine, an_event, an_instance, instance_id

@@ -12,8 +12,9 @@ import pytest
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.jobs.job import JobStatus, NewJob, delivery_key
-from gpuherd.ports.instances import Change, DeliveryUpdate, WakesNext
+from gpuherd.ports.instances import Change
 from gpuherd.ports.jobs import JobQuery
+from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
 from tests.support.builders import a_delivery, an_instance
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START

@@ -12,7 +12,13 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.ports.instances import Change, IdempotencyClaim, InstancePage, InstanceQuery, LiveInstance
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import (
+    Change,
+    InstancePage,
+    InstanceQuery,
+    LiveInstance,
+)
 from tests.support.memory.instance_writes import add_instance, update_instance
 from tests.support.memory.tables import ClaimRow, Tables
 

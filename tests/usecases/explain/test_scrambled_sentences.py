@@ -20,7 +20,8 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.ports.instances import Change, IdempotencyClaim, InstanceLeases, LeasedInstance
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind

@@ -14,8 +14,8 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
 from gpuherd.jobs.outcome import Done, Snooze
-from gpuherd.ports.instances import Change, DeliveryUpdate
-from gpuherd.ports.webhooks import DeliveryResult
+from gpuherd.ports.instances import Change
+from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import Scope
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 REPLAYED_HEADER = "Idempotency-Replayed"

@@ -15,7 +15,7 @@ from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.instances.launch import LaunchRequest
 
 # A week.

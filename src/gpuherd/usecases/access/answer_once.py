@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gpuherd.ports.access import IdempotencyStore, StoredReply
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim, IdempotencyStore, StoredReply
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
-from gpuherd.ports.instances import Flags
+from gpuherd.ports.flags import Flags
 
 # The flag that says why no machine may be rented.
 CREATES_BLOCKED = "creates_blocked"

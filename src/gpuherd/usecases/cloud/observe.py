@@ -26,8 +26,9 @@ from gpuherd.domain.cloud.observation import (
 )
 from gpuherd.domain.errors import CloudError, LeadershipLost, MachineGone
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.instances import Flags, Observations
+from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.observations import Observations
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
 

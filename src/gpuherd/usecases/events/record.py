@@ -32,7 +32,8 @@ from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.domain.webhooks.dispatch import OUT_OF_ORDER_RETRY
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import NewJob
-from gpuherd.ports.instances import Change, EndedStatus, OutboxEntries
+from gpuherd.ports.instances import Change, EndedStatus
+from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.jobs.kinds import JobFactory

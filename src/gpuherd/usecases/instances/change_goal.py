@@ -18,7 +18,8 @@ from gpuherd.domain.instance.goals import StartOrder
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.ports.instances import IdempotencyClaim, Instances
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.find import FindInstance

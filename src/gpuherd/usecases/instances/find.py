@@ -11,8 +11,9 @@ from gpuherd.domain.instance.instance import ID_PREFIX, Instance
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import Job
-from gpuherd.ports.instances import Instances, Outbox
+from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.webhooks import Outbox
 
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-z]{{26}}")
 

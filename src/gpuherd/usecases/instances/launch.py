@@ -18,7 +18,8 @@ from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
 from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
-from gpuherd.ports.instances import IdempotencyClaim, Instances
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
 from gpuherd.usecases.events.record import EventRecorder, NewEvent

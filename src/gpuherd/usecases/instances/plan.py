@@ -18,7 +18,8 @@ from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.instances import Flags, Instances
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.instances import Instances
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict
 from gpuherd.jobs.job import Job, JobStatus
-from gpuherd.ports.instances import Outbox
 from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.webhooks import Outbox
 from gpuherd.usecases.jobs.kinds import SEND_WEBHOOK
 
 

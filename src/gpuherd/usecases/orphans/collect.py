@@ -21,7 +21,7 @@ from gpuherd.domain.orphans.orphan import (
     brake,
     with_order,
 )
-from gpuherd.ports.instances import Flags
+from gpuherd.ports.flags import Flags
 from gpuherd.ports.orphans import Orphans
 from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
 from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
-from gpuherd.ports.instances import Flags
+from gpuherd.ports.flags import Flags
 from gpuherd.ports.orphans import Orphans
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 

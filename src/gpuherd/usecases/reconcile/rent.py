@@ -36,7 +36,8 @@ from gpuherd.domain.instance.offer_ranking import Ranking
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.domain.orphans.orphan import LEAVING_PHASES
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.events.record import EventRecorder, NewEvent

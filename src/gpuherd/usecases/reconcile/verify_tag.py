@@ -10,7 +10,8 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.ports.instances import Flags, InstanceLeases, LeasedInstance
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 

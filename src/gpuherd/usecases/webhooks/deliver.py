@@ -27,10 +27,9 @@ from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.domain.webhooks.retry_schedule import next_delay_s
 from gpuherd.jobs.job import Job, NewJob
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
-from gpuherd.ports.instances import DeliveryUpdate, Outbox, WakesNext
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, NullMeter
-from gpuherd.ports.webhooks import DeliveryResult, WebhookSender
+from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate, Outbox, WakesNext, WebhookSender
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.webhooks.endpoints import EndpointCache

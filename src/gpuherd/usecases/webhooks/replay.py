@@ -10,8 +10,7 @@ from gpuherd.clock import Clock
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
-from gpuherd.ports.instances import Outbox
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery
+from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery, Outbox
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 REPLAY_BATCH = 100

@@ -13,7 +13,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.instances.mapping import instance_row
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.schema.migrate import migrate
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START, FakeClock

@@ -17,8 +17,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.tables import claim as table
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict, IdempotencyKeyReused
-from gpuherd.ports.access import StoredReply
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim, StoredReply
 
 _INSERT = PreparedInsert(
     lambda _: sa.insert(table),

@@ -23,7 +23,13 @@ from gpuherd.domain.instance.attempt import OPEN_STATES, Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import Operation
-from gpuherd.ports.instances import Change, IdempotencyClaim, InstancePage, InstanceQuery, LiveInstance
+from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.instances import (
+    Change,
+    InstancePage,
+    InstanceQuery,
+    LiveInstance,
+)
 from gpuherd.resilience.cache import Cache
 
 READY_TIMES_LIMIT = 50

@@ -16,7 +16,7 @@ from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.jobs.job import delivery_key
-from gpuherd.ports.instances import DeliveryUpdate, WakesNext
+from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
 
 GONE = 410
 

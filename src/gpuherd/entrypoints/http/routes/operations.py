@@ -15,7 +15,7 @@ from gpuherd.entrypoints.http.json_body import read_optional_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.goals import GoalBody, GoalByNameBody, StartBody, StartByNameBody
 from gpuherd.entrypoints.schemas.openapi import takes
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.describe.operation import describe_accepted, describe_operation
 from gpuherd.usecases.instances.change_goal import AcceptedGoal
 

@@ -27,7 +27,7 @@ from gpuherd.entrypoints.web.views.wish_form import (
     launch_body_of,
     problems_by_field,
 )
-from gpuherd.ports.instances import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim
 
 
 async def show(request: Request) -> Response:

@@ -1,0 +1,15 @@
+"""Single facts about the whole installation, in the store."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpuherd.domain.access.audit import AuditRecord
+
+
+class Flags(Protocol):
+    """Single facts about the whole installation."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

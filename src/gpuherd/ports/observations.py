@@ -1,0 +1,40 @@
+"""What our lists of the cloud showed, in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.instance.instance import Instance
+
+
+class Observations(Protocol):
+    """What our lists of the cloud showed."""
+
+    async def all_known(self) -> Mapping[str, ObservedMachine]:
+        """Return every machine that we ever saw and that is not known to be gone for good."""
+        ...
+
+    async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
+        """Return some machines that an honest list must show: bound, in use, and old enough."""
+        ...
+
+    async def record(
+        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
+    ) -> tuple[Instance, ...]:
+        """Write down a list: what changed, what can be forgotten.
+
+        Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
+        returned, so that its turn can be rung at once.
+        """
+        ...
+
+    async def any_unsettled(self) -> bool:
+        """Tell whether some instance is not settled, and has a machine or may have one."""
+        ...
+
+    async def last_list(self) -> ListRecord | None:
+        """Return the latest list."""
+        ...
