@@ -131,7 +131,7 @@ async def _remember_instances(database: Database, listing: Listing, now: datetim
     attempts = [attempt_row(_attempt(it)) for it in herd]
     events = [event_row(Event(it.id, 1, CREATED, it.created_at, reason="accepted")) for it in herd]
     job_factory = JobFactory(ids, max_attempts=3)
-    turns = [job_factory.turn(it) for it in herd if not it.settled]
+    turns = [job_factory.reconcile_job(it) for it in herd if not it.settled]
 
     def work(connection: sa.Connection) -> None:
         connection.execute(sa.insert(tables.instance), rows)

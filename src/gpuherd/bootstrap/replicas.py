@@ -17,7 +17,8 @@ import structlog
 
 from gpuherd import __version__
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases
+from gpuherd.adapters.sql.replicas.registry import SqlReplicas
 from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore, SqlSharedLimits
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.clock import Clock, Ids

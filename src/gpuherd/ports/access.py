@@ -40,7 +40,7 @@ class ApiKeys(Protocol):
         """Make a key worthless from now on, and return it. Quiet if it is already."""
         ...
 
-    async def used(self, moments: Mapping[str, datetime]) -> None:
+    async def record_use(self, moments: Mapping[str, datetime]) -> None:
         """Note when keys were last used; an earlier moment than the one known changes nothing."""
         ...
 

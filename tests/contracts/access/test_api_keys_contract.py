@@ -95,7 +95,7 @@ class TestKeys:
     async def test_the_latest_use_counts(self, store: Store) -> None:
         await store.keys.add(a_key(), a_deed())
         for at in (MINUTE, 3 * MINUTE, 2 * MINUTE):
-            await store.keys.used({"adaadaad": START + at, "nobody": START})
+            await store.keys.record_use({"adaadaad": START + at, "nobody": START})
         assert (await store.keys.get("adaadaad")).last_used_at == START + 3 * MINUTE
 
 

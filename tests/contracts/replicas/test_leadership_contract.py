@@ -17,7 +17,8 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM, SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases
+from gpuherd.adapters.sql.replicas.registry import SqlReplicas
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.clock import Ids
 from gpuherd.domain.errors import LeadershipLost, StaleWrite

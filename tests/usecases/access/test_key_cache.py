@@ -36,7 +36,7 @@ class Shelf:
         self.reads += 1
         return self.keys
 
-    async def used(self, moments: Mapping[str, datetime]) -> None:
+    async def record_use(self, moments: Mapping[str, datetime]) -> None:
         self.noted.append(moments)
 
 

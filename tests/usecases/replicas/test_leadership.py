@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuherd.adapters.sql.instances.observations import SqlObservations
-from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases, SqlReplicas
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase, SqlLeaderLeases
+from gpuherd.adapters.sql.replicas.registry import SqlReplicas
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.errors import CloudUnavailable

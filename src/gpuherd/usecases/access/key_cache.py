@@ -101,7 +101,7 @@ class ApiKeyCache:
         """Store when keys were last used, all at once and after the fact."""
         used, self._used = self._used, {}
         if used:
-            await self._keys.used(used)
+            await self._keys.record_use(used)
 
     def _cache_entry(self, key: ApiKey) -> _CachedKey:
         before = self._known.get(key.id.encode())

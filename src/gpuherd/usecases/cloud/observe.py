@@ -204,7 +204,9 @@ class ObserveCloud:
         self.latest = record
         self._has_listed = self._has_listed or record.believable
         if concerned:
-            await self.jobs.wake_or_enqueue([self.job_factory.turn(instance) for instance in concerned])
+            await self.jobs.wake_or_enqueue(
+                [self.job_factory.reconcile_job(instance) for instance in concerned]
+            )
         if not record.believable:
             log.warning("observer.list_not_credible", complete=record.complete, witness=record.witness.value)
         return ListResult(listing, record, len(changed))

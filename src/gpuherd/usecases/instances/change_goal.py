@@ -152,7 +152,7 @@ class ChangeGoal:
                 if (known := await self._claimed(claim)) is not None:
                     return known
                 continue
-            await self.jobs.wake_or_enqueue([self.job_factory.turn(saved)])
+            await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
             return _accepted(saved)
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
 

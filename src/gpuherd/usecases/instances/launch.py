@@ -118,7 +118,7 @@ class LaunchInstance:
         change = self.event_recorder.change(instance, news, actor=caller.key_id)
         change = replace(
             change,
-            jobs=(self.job_factory.turn(change.instance), *change.jobs),
+            jobs=(self.job_factory.reconcile_job(change.instance), *change.jobs),
             audit_record=caller.audit_record(AUDIT_ACTION, instance.id, now, after=_audit_text(instance)),
             limits=caller.limits if caller.limits.on_rentals else None,
         )

@@ -26,7 +26,7 @@ class JobFactory:
         self._ids = ids
         self._max_attempts = max_attempts
 
-    def turn(self, instance: Instance) -> NewJob:
+    def reconcile_job(self, instance: Instance) -> NewJob:
         """Return the job that moves this instance."""
         kind = reconcile_job_kind(instance)
         return NewJob(

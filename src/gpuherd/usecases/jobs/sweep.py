@@ -36,7 +36,7 @@ class Sweep:
         if self._clock_steps.detect_step() < timedelta(0):
             await self._wake_reconcile_jobs()
         left = await self.book.unscheduled(SWEEP_BATCH)
-        jobs = [self.job_factory.turn(it) for it in left.instances]
+        jobs = [self.job_factory.reconcile_job(it) for it in left.instances]
         jobs += [self.job_factory.delivery_job(it) for it in left.deliveries]
         if not jobs:
             return 0

@@ -61,7 +61,7 @@ class AdoptOrphan:
             except StaleWrite:
                 # A turn or another caller was faster; what it did decides.
                 continue
-            await self.jobs.wake_or_enqueue([self.job_factory.turn(adopted)])
+            await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(adopted)])
             return adopted, True
         raise StaleWrite(f"machine {cloud_id} is changing too fast; try again")
 

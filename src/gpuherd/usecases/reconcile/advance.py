@@ -112,7 +112,7 @@ class AdvanceInstance:
             turn = await self._record(turn, requeue)
         instance = _as_waiting(turn.instance, requeue)
         if reconcile_job_kind(instance) != job.kind:
-            activity = self.job_factory.turn(instance)
+            activity = self.job_factory.reconcile_job(instance)
             change = Change(instance, finished_job=job.id, jobs=(activity,), releases_lease=True)
             await self.turns.save(turn, change)
             return Done(written=True)

@@ -57,7 +57,7 @@ class SqlApiKeys:
 
         return await self._database.write(work)
 
-    async def used(self, moments: Mapping[str, datetime]) -> None:
+    async def record_use(self, moments: Mapping[str, datetime]) -> None:
         def work(connection: sa.Connection) -> None:
             # In one order everywhere, so that two processes never wait for each other in a circle.
             for key_id, at in sorted(moments.items()):

@@ -1,4 +1,4 @@
-"""Leader leases and replicas, in SQL.
+"""Leader leases, in SQL.
 
 A lease's row says who holds it, until when, and under which fencing token; `FencedDatabase` refuses writes
 under an older one.
@@ -6,7 +6,7 @@ under an older one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -14,10 +14,9 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.replica_tables import duty, replica
+from gpuherd.adapters.sql.schema.replica_tables import duty
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import LeadershipLost
-from gpuherd.ports.replicas import Replica
 
 UNHELD = ""
 
@@ -70,27 +69,6 @@ def _write_lease(
         .returning(duty.c.fence)
     )
     return connection.execute(taken).scalar()
-
-
-class SqlReplicas:
-    """The port `Replicas`."""
-
-    def __init__(self, database: Database):
-        self._database = database
-
-    async def heartbeat(self, it: Replica, forget_before: datetime) -> Sequence[Replica]:
-        def work(connection: sa.Connection) -> Sequence[Replica]:
-            connection.execute(sa.delete(replica).where(replica.c.seen_at < forget_before))
-            row = insert_into(connection, replica).values(**vars(it))
-            connection.execute(row.on_conflict_do_update(index_elements=["id"], set_={"seen_at": it.seen_at}))
-            found = connection.execute(sa.select(replica).order_by(replica.c.started_at, replica.c.id))
-            return tuple(Replica(**row._mapping) for row in found)
-
-        return await self._database.write(work)
-
-    async def deregister(self, replica_id: str) -> None:
-        gone = sa.delete(replica).where(replica.c.id == replica_id)
-        await self._database.write(lambda c: c.execute(gone).rowcount)
 
 
 T = TypeVar("T")
