@@ -253,10 +253,12 @@ async def test_a_release_that_fails_does_not_hide_the_error_of_the_block(
 async def test_what_is_gone_already_is_released(call: AnyClient, server: FakeServer) -> None:
     server.script(FakeReply(details(), 201), details("running"), problem(404, "INSTANCE_NOT_FOUND"))
     await call.renting(nothing)
+    assert server.asked[-1] == DELETE
     for status in ("exited", "deleting", "deleted"):
         down = problem(409, "INSTANCE_NOT_STOPPABLE", details={"status": status})
         server.script(FakeReply(details(), 201), details("running"), down)
         await call.renting(nothing, release="stop")
+        assert server.asked[-1] == STOP
 
 
 async def test_a_stop_that_is_not_possible_is_told(call: AnyClient, server: FakeServer) -> None:

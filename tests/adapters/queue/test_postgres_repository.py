@@ -156,4 +156,7 @@ async def test_closing_does_not_wait_for_a_connection_that_is_in_use(
     repository = await PostgresRepository.open(postgres_url, SystemClock())
     await repository.ensure_schema()
     await repository.driver.add_listener(CHANNEL, lambda note: None)
-    await repository.close()
+    # Its listener would keep the connection for ever: it is cut off.
+    await asyncio.wait_for(repository.close(), 5)
+    with pytest.raises(ConnectionResetError, match="the connection that listened was lost"):
+        await repository.queue_size()

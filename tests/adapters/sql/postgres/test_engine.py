@@ -280,7 +280,11 @@ class TestSilence:
         assert await texts(impatient) == ["written"]
 
     async def test_a_migration_may_take_longer(self, impatient: Database) -> None:
-        impatient.migrate_with(lambda c: c.exec_driver_sql("SELECT pg_sleep(0.6)").close())
+        slept: list[int] = []
+        impatient.migrate_with(
+            lambda c: slept.append(c.exec_driver_sql("SELECT 1 FROM pg_sleep(0.6)").scalar_one())
+        )
+        assert slept == [1]
 
     async def test_many_short_ones_are_not_cut_off_together(self, impatient: Database) -> None:
         for n in range(10):

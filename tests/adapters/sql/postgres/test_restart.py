@@ -241,6 +241,8 @@ async def test_the_engine_takes_jobs_again(server: OwnServer, backend: PostgresB
         await asyncio.to_thread(server.restart, mode)
         await backend.enqueue("turn", "after")
         await shop.ran("after")
+        await shop.empty()
+        assert shop.runs == {"before": 1, "after": 1}
 
 
 @MODES
