@@ -67,11 +67,11 @@ class Jobs(Protocol):
         """Count all jobs, or those of one owner's instances."""
         ...
 
-    async def started(self, job_id: str) -> Job | None:
+    async def mark_started(self, job_id: str) -> Job | None:
         """Note that a job runs, and return it; None if it has ended already."""
         ...
 
-    async def finished(self, job_id: str) -> None:
+    async def mark_finished(self, job_id: str) -> None:
         """Note that a job has done its work. Quiet when that is known."""
         ...
 

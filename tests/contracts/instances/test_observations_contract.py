@@ -134,7 +134,7 @@ class TestNewsDuringATurn:
     async def turn(self, store: Store) -> LeasedInstance:
         watched = a_running_instance(1, settled=False)
         await store.instances.add(Change(watched, jobs=(a_turn_job(),)))
-        await store.jobs.started(a_turn_job().id)
+        await store.jobs.mark_started(a_turn_job().id)
         turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
         assert turn is not None
         return turn

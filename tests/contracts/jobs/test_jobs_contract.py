@@ -73,7 +73,7 @@ class TestTaking:
     async def test_a_key_is_free_again_when_its_job_has_ended(self, store: Store, end: str) -> None:
         await store.jobs.enqueue([a_turn_job()])
         await (
-            store.jobs.finished(a_turn_job().id)
+            store.jobs.mark_finished(a_turn_job().id)
             if end == "finished"
             else store.jobs.mark_failed(a_turn_job().id, "no")
         )
@@ -112,29 +112,29 @@ class TestRunning:
 
     async def test_a_started_job_is_returned_with_the_time(self, store: Store) -> None:
         await store.clock.advance(5)
-        job = await store.jobs.started(a_turn_job().id)
+        job = await store.jobs.mark_started(a_turn_job().id)
         assert job is not None
         assert (job.status, job.processed_at) == (JobStatus.PROCESSING, START + timedelta(seconds=5))
         assert job.payload == a_turn_job().payload
 
     async def test_an_ended_or_unknown_job_is_not_started(self, store: Store) -> None:
-        assert await store.jobs.started("job_nobody") is None
-        await store.jobs.finished(a_turn_job().id)
+        assert await store.jobs.mark_started("job_nobody") is None
+        await store.jobs.mark_finished(a_turn_job().id)
         before = await store.everything()
-        assert await store.jobs.started(a_turn_job().id) is None
+        assert await store.jobs.mark_started(a_turn_job().id) is None
         assert await store.everything() == before
 
     async def test_a_start_answers_whoever_rang_before(self, store: Store) -> None:
         """Else a turn that finds its instance busy would be woken again and again by one old ring."""
         await store.jobs.wake_or_enqueue([a_turn_job()])
-        await store.jobs.started(a_turn_job().id)
+        await store.jobs.mark_started(a_turn_job().id)
         assert [row.woken for row in await store.rows(tables.job)] == [False]
 
     async def test_finishing_is_noted_once(self, store: Store) -> None:
-        await store.jobs.finished(a_turn_job().id)
+        await store.jobs.mark_finished(a_turn_job().id)
         await store.clock.advance(60)
-        await store.jobs.finished(a_turn_job().id)
-        await store.jobs.finished("job_nobody")
+        await store.jobs.mark_finished(a_turn_job().id)
+        await store.jobs.mark_finished("job_nobody")
         job = await store.jobs.get(a_turn_job().id)
         assert (job.status, job.completed_at, job.error) == (JobStatus.COMPLETED, START, "")
 
@@ -156,7 +156,7 @@ class TestRunning:
         assert job.completed_at == START
 
     async def test_a_finished_job_does_not_fail_afterwards(self, store: Store) -> None:
-        await store.jobs.finished(a_turn_job().id)
+        await store.jobs.mark_finished(a_turn_job().id)
         await store.jobs.mark_failed(a_turn_job().id, "late")
         assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
 
@@ -170,7 +170,7 @@ class TestPagesAndStats:
             [a_turn_job(1), a_turn_job(2), a_turn_job(3), a_turn_job(4, **monitor), a_turn_job(5, **monitor)]
         )
         await pick(store, a_turn_job(2).id)
-        await store.jobs.finished(a_turn_job(3).id)
+        await store.jobs.mark_finished(a_turn_job(3).id)
         await drop(store, a_turn_job(3).id)
         # Its row in the queue is still there, picked: the book has the last word.
         await pick(store, a_turn_job(4).id)
@@ -247,10 +247,10 @@ class TestPagesAndStats:
 class TestPrune:
     async def test_only_jobs_that_ended_before_are_forgotten(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(n) for n in (1, 2, 3, 4)])
-        await store.jobs.finished(a_turn_job(1).id)
+        await store.jobs.mark_finished(a_turn_job(1).id)
         await store.jobs.mark_failed(a_turn_job(2).id, "no")
         await store.clock.advance(60)
-        await store.jobs.finished(a_turn_job(3).id)
+        await store.jobs.mark_finished(a_turn_job(3).id)
         assert await store.jobs.prune(START) == 0
         assert await store.jobs.prune(START + MINUTE) == 2
         assert await listed(store) == [a_turn_job(4).id, a_turn_job(3).id]

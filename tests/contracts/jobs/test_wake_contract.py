@@ -64,7 +64,7 @@ class TestRing:
 
     async def test_a_new_job_is_taken_where_none_lives(self, store: Store) -> None:
         await store.jobs.wake_or_enqueue([a_turn_job(name="a")])
-        await store.jobs.finished(a_turn_job(name="a").id)
+        await store.jobs.mark_finished(a_turn_job(name="a").id)
         await store.jobs.wake_or_enqueue([a_turn_job(name="b"), a_turn_job(2)])
         living = [row.id for row in await store.rows(tables.job) if row.state == "live"]
         assert sorted(living) == sorted([a_turn_job(name="b").id, a_turn_job(2).id])
@@ -193,8 +193,8 @@ class TestUnattended:
             )
         )
         assert await self.left(store) == ([], [])
-        await store.jobs.finished(a_turn_job(1).id)
-        await store.jobs.finished(a_sending_job(a_delivery()).id)
+        await store.jobs.mark_finished(a_turn_job(1).id)
+        await store.jobs.mark_finished(a_sending_job(a_delivery()).id)
         assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
 
     async def test_a_job_of_another_sort_attends_to_nothing(self, store: Store) -> None:

@@ -145,7 +145,7 @@ class TestTheRest:
     async def test_a_failed_job_is_retried(self, admin: Browser, herd: Herd) -> None:
         await herd.launch("alpha")
         (job,) = (await herd.book.page(JobQuery())).jobs
-        await herd.book.started(job.id)
+        await herd.book.mark_started(job.id)
         await herd.book.mark_failed(job.id, "the <b>reason</b>")
         page = await admin.text("/jobs?status=FAILED")
         assert "the &lt;b&gt;reason&lt;/b&gt;" in page

@@ -49,7 +49,7 @@ class MemoryJobs:
         instance = self._tables.instances.get(row.new.instance_id or "")
         return owner is None or (instance is not None and instance.instance.owner == owner)
 
-    async def started(self, job_id: str) -> Job | None:
+    async def mark_started(self, job_id: str) -> Job | None:
         row = self._tables.jobs.get(job_id)
         if row is None or row.state != LIVE:
             return None
@@ -58,7 +58,7 @@ class MemoryJobs:
             tables.put(tables.jobs, job_id, begun)
         return _job(begun, JobStatus.PROCESSING)
 
-    async def finished(self, job_id: str) -> None:
+    async def mark_finished(self, job_id: str) -> None:
         with self._tables as tables:
             job_rows.finish_job(tables, job_id, self._clock.now())
 

@@ -36,10 +36,10 @@ class Book:
     away: bool = False
     notes: list[str] = field(default_factory=list)
 
-    async def started(self, job_id: str) -> Job | None:
+    async def mark_started(self, job_id: str) -> Job | None:
         return self.job
 
-    async def finished(self, job_id: str) -> None:
+    async def mark_finished(self, job_id: str) -> None:
         if self.away:
             raise StoreUnavailable("away")
         self.notes.append("finished")

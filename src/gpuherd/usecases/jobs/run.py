@@ -41,7 +41,7 @@ class RunJob:
 
     async def __call__(self, job_id: str) -> Done | Snooze:
         try:
-            job = await self.book.started(job_id)
+            job = await self.book.mark_started(job_id)
             if job is None:
                 return Done()
             # Whatever is logged on the way says whom it is about.
@@ -87,7 +87,7 @@ class RunJob:
         match outcome:
             case Done(written):
                 if not written:
-                    await self.book.finished(job.id)
+                    await self.book.mark_finished(job.id)
                 return outcome, DONE
             case Snooze():
                 return outcome, SNOOZED

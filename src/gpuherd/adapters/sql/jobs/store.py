@@ -106,7 +106,7 @@ class SqlJobs:
 
         return await self._database.read(work)
 
-    async def started(self, job_id: str) -> Job | None:
+    async def mark_started(self, job_id: str) -> Job | None:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
@@ -115,7 +115,7 @@ class SqlJobs:
 
         return await self._database.write(work, durable=False)
 
-    async def finished(self, job_id: str) -> None:
+    async def mark_finished(self, job_id: str) -> None:
         now = self._clock.now()
         await self._database.write(lambda c: job_rows.finish_job(c, job_id, now))
 
