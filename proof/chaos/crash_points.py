@@ -10,11 +10,11 @@ from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.instances.launch import LaunchRequest
-from proof.chaos.checker import check
+from proof.chaos.checks.checker import check
+from proof.chaos.checks.evidence import Accepted, Violation
+from proof.chaos.checks.money_checker import machine_lifetimes, owner_by_tag, wasted_s
 from proof.chaos.crash_injection import CrashPolicy, crash_at, never_crash
-from proof.chaos.evidence import Accepted, Violation
 from proof.chaos.harness import Harness
-from proof.chaos.money_checker import machine_lifetimes, owner_by_tag, wasted_s
 from proof.chaos.process import Pace, Process
 from proof.chaos.runner import HOOK
 from tests.support.herd import Herd

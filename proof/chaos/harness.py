@@ -21,8 +21,8 @@ from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
 from gpuherd.simulator.world.timeline import Due
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, Window
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
-from proof.chaos.evidence import Evidence, ObservedCreate, ReceivedWebhook, Window
 from proof.chaos.process import Pace, Process, ProcessEnvironment
 from proof.chaos.recording_cloud import RecordingCloud
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop

@@ -18,6 +18,8 @@ from gpuherd.domain.errors import CloudError, CloudRefused, CloudUnavailable, Ma
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
+from proof.chaos.checks.evidence import Evidence, Violation
+from proof.chaos.checks.money_checker import MachineLifetime, check_known, check_single, machine_lifetimes
 from proof.chaos.crash_injection import (
     CrashablePort,
     CrashInjector,
@@ -25,9 +27,7 @@ from proof.chaos.crash_injection import (
     ProcessKilled,
     crash_with_probability,
 )
-from proof.chaos.evidence import Evidence, Violation
 from proof.chaos.harness import CALM_LIMIT_S, CRASHES_MAX, small_catalogue
-from proof.chaos.money_checker import MachineLifetime, check_known, check_single, machine_lifetimes
 from proof.chaos.recording_cloud import RecordingCloud
 from proof.chaos.schedules import Schedule, UserOperation
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop

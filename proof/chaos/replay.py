@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from proof.chaos.checker import check
-from proof.chaos.evidence import Evidence
+from proof.chaos.checks.checker import check
+from proof.chaos.checks.evidence import Evidence
 from proof.chaos.output import tell
 from proof.chaos.runner import run_schedule
 from proof.chaos.schedules import Schedule, draw_schedule

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpuherd.domain.instance.instance import Goal, Status
-from proof.chaos.checker import check
-from proof.chaos.coverage import (
+from proof.chaos.checks.checker import check
+from proof.chaos.checks.coverage import (
     REQUIRED_COVERAGE,
     REQUIRED_COVERAGE_LATE,
     REQUIRED_COVERAGE_STRICT,
     note_coverage,
 )
-from proof.chaos.evidence import Evidence, Violation
-from proof.chaos.money_checker import machine_lifetimes, overlaps, owner_by_tag, surplus_s, wasted_s
+from proof.chaos.checks.evidence import Evidence, Violation
+from proof.chaos.checks.money_checker import machine_lifetimes, overlaps, owner_by_tag, surplus_s, wasted_s
 from proof.chaos.predecessor import check_predecessor, owner_by_name, run_predecessor_schedule, unknown_s
 from proof.chaos.runner import run_schedule, silence_logs
 from proof.chaos.schedules import PROFILES, Schedule, draw_schedule

@@ -17,8 +17,8 @@ from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.crash_injection import crash_with_probability
-from proof.chaos.evidence import Accepted, Evidence, Window
 from proof.chaos.harness import Harness
 from proof.chaos.process import Process
 from proof.chaos.schedules import Schedule, UserOperation

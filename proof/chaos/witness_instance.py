@@ -17,7 +17,7 @@ from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.world.listing import Snapshot
 from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
 from gpuherd.simulator.world.world import World
-from proof.chaos.evidence import Accepted, Evidence
+from proof.chaos.checks.evidence import Accepted, Evidence
 from tests.support.herd import PRODUCT, Herd
 from tests.support.memory.observations import sighting_row
 from tests.support.memory.tables import ClaimRow, InstanceRow

@@ -22,11 +22,11 @@ from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.instances.launch import LaunchRequest
-from proof.chaos.checker import check
+from proof.chaos.checks.checker import check
+from proof.chaos.checks.evidence import Accepted
+from proof.chaos.checks.money_checker import machine_lifetimes, overlaps, owner_by_tag
 from proof.chaos.crash_injection import never_crash
-from proof.chaos.evidence import Accepted
 from proof.chaos.harness import Harness
-from proof.chaos.money_checker import machine_lifetimes, overlaps, owner_by_tag
 from proof.chaos.process import Pace, Process
 from proof.chaos.runner import HOOK, silence_logs
 from tests.support.herd import Herd

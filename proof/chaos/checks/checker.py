@@ -10,8 +10,8 @@ from gpuherd.domain.instance.events import goes_to_instance_webhook
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
-from proof.chaos.evidence import Evidence, Violation
-from proof.chaos.money_checker import (
+from proof.chaos.checks.evidence import Evidence, Violation
+from proof.chaos.checks.money_checker import (
     check_foreign_machines,
     check_known,
     check_ledger,

@@ -12,8 +12,8 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanEnding, OrphanVerdict
 from gpuherd.simulator.faults.fault import FaultKind
-from proof.chaos.checker import FOUND_AGAIN
-from proof.chaos.evidence import Evidence
+from proof.chaos.checks.checker import FOUND_AGAIN
+from proof.chaos.checks.evidence import Evidence
 
 # Must each be reached by the default profile; `late` must reach its own as well.
 REQUIRED_COVERAGE = (

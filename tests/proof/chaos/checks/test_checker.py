@@ -13,8 +13,8 @@ from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.world.machine import StatusChange
-from proof.chaos.checker import check
-from proof.chaos.evidence import Accepted, Evidence, Window
+from proof.chaos.checks.checker import check
+from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.fault_plan import FaultPlan
 from proof.chaos.process import Pace
 from proof.chaos.runner import run_schedule, silence_logs

@@ -11,7 +11,7 @@ from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.simulator.world.machine import SimulatedMachine
-from proof.chaos.evidence import Evidence, Violation
+from proof.chaos.checks.evidence import Evidence, Violation
 
 MUTATING_CALLS = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
 

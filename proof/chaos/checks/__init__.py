@@ -1,0 +1,1 @@
+"""What must hold of a schedule: evidence, invariants, those about money, and what was reached at all."""
