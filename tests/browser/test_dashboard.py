@@ -202,6 +202,26 @@ async def test_commands_are_copied(visitor: Visitor, site: Site) -> None:
     assert await visitor.page.evaluate("navigator.clipboard.readText()") == instance_id
 
 
+async def test_a_refresh_does_not_take_back_that_it_was_copied(visitor: Visitor, site: Site) -> None:
+    instance_id = await site.rent("copied-too")
+    await visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await visitor.go(f"/instances/{instance_id}")
+    # In the browser itself, because what is looked at lasts for 1.5 s and this machine may be busy.
+    seen = await visitor.page.evaluate(
+        """async () => {
+            const button = () => document.querySelector("#facts [data-copy]");
+            const swapped = new Promise(done => addEventListener("htmx:oobAfterSwap", done, {once: true}));
+            const before = button();
+            before.click();
+            while (button().textContent === "Copy") await new Promise(done => setTimeout(done, 5));
+            htmx.trigger(document.querySelector("[data-refresh]"), "refresh");
+            await swapped;
+            return [button() !== before, button().textContent];
+        }"""
+    )
+    assert seen == [True, "Copied"]
+
+
 async def test_a_revoked_key_ends_an_open_page(signed_out: Visitor, site: Site) -> None:
     _, made = await site.server.call("POST", "/api/keys", {"label": "short", "scopes": ["write"]})
     await signed_out.sign_in(made["key"])

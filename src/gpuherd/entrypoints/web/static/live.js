@@ -126,12 +126,27 @@
 
   // ---- copying and sending -------------------------------------------------------------------------------
 
-  function copied(button, word) {
-    const before = button.dataset.word || button.textContent;
-    button.dataset.word = before;
-    button.textContent = word;
-    setTimeout(function () { button.textContent = before; }, 1500);
+  // Answers to a click on a copy button, by the text that it copies: a refresh may replace the button meanwhile.
+  const answers = new Map();
+
+  function showAnswers() {
+    document.querySelectorAll("[data-copy]").forEach(function (button) {
+      const word = answers.get(button.dataset.copy);
+      if (word && button.textContent !== word) {
+        button.dataset.word = button.dataset.word || button.textContent;
+        button.textContent = word;
+      } else if (!word && button.dataset.word) { write(button, button.dataset.word); }
+    });
   }
+
+  function copied(button, word) {
+    const text = button.dataset.copy;
+    answers.set(text, word);
+    showAnswers();
+    setTimeout(function () { answers.delete(text); showAnswers(); }, 1500);
+  }
+
+  document.addEventListener("htmx:oobAfterSwap", showAnswers);
 
   document.addEventListener("click", function (event) {
     const button = event.target.closest("[data-copy]");
