@@ -15,7 +15,7 @@ from tests.support.fork_server import CAN_FORK, ForkedProcess, ForkServer
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.skipif(not CAN_FORK, reason="processes are forged on Linux only"),
+    pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux only"),
 ]
 
 TOLD = """

@@ -24,9 +24,9 @@ TURNS = "tests/contracts/instances/test_leases_contract.py"
 COLLECT = "tests/usecases/orphans/test_collect.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
-DUTY = "tests/usecases/replicas/test_leadership.py"
-DUTIES = "tests/contracts/replicas/test_leadership_contract.py"
-DOOR_TARGETS = "tests/adapters/egress/test_client_targets.py"
+LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
+LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
+EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
     Safeguard(
@@ -418,14 +418,14 @@ WIRE = (
         "adapters/egress/client.py",
         "        return check_dns_answers(answers, self._policy)\n",
         "        return tuple(answers)\n",
-        (DOOR_TARGETS,),
+        (EGRESS_TARGETS,),
     ),
     Safeguard(
         "private targets are refused in the URL",
         "adapters/egress/client.py",
         "            target = check_url(url, self._policy)\n",
         '            target = check_url(url, type(self._policy).parse("0.0.0.0/0,::/0"))\n',
-        (DOOR_TARGETS,),
+        (EGRESS_TARGETS,),
     ),
     Safeguard(
         "the signature is over the bytes that are sent",
@@ -463,38 +463,38 @@ REPLICAS = (
         "adapters/sql/replicas/leadership.py",
         "            if current != fence:\n",
         "            if False:\n",
-        (f"{DUTY}::test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down",),
+        (f"{LEADERSHIP}::test_a_look_that_slept_through_the_end_of_its_term_is_not_written_down",),
     ),
     Safeguard(
         "a term that ended and came back is another one",
         "usecases/cloud/observe.py",
         "        if self.leadership.fencing_token != self._known_token:\n",
         "        if False:\n",
-        (f"{DUTY}::test_a_look_during_which_the_duty_went_and_came_back_is_not_written_down_either",),
+        (f"{LEADERSHIP}::test_a_look_during_which_the_duty_went_and_came_back_is_not_written_down_either",),
     ),
     Safeguard(
         "only the one on duty looks",
         "usecases/cloud/observe.py",
         "        if not self.leadership.is_leader():\n",
         "        if False:\n",
-        (f"{DUTY}::test_only_the_one_on_duty_looks_and_the_other_learns_from_it",),
+        (f"{LEADERSHIP}::test_only_the_one_on_duty_looks_and_the_other_learns_from_it",),
     ),
     Safeguard(
         "a create is made promptly or not at all",
         "usecases/reconcile/rent.py",
         "            check_send_deadline(self.clock, decided_s)\n",
         "",
-        (f"{DUTY}::test_a_create_call_is_made_promptly_or_not_at_all",),
+        (f"{LEADERSHIP}::test_a_create_call_is_made_promptly_or_not_at_all",),
     ),
     Safeguard(
         "a removal is made promptly or not at all",
         "usecases/reconcile/apply_step.py",
         "            check_send_deadline(self.clock, decided_s)\n",
         "",
-        (f"{DUTY}::test_neither_is_a_removal",),
+        (f"{LEADERSHIP}::test_neither_is_a_removal",),
     ),
     Safeguard(
-        "a call that was held up at the door is not sent",
+        "a call that was held up on its way is not sent",
         "adapters/novita/exchange.py",
         "    if progress.is_late():\n",
         "    if False:\n",
@@ -505,7 +505,7 @@ REPLICAS = (
         "adapters/sql/instances/leases.py",
         "row.takeovers >= CRASHES_MAX",
         "False",
-        (f"{DUTIES}::test_a_turn_that_ends_one_process_after_the_other_is_given_up",),
+        (f"{LEADERSHIP_CONTRACT}::test_a_turn_that_ends_one_process_after_the_other_is_given_up",),
     ),
 )
 

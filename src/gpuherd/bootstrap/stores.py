@@ -171,4 +171,4 @@ async def _repository(
 
 
 async def _no_queue_log() -> None:
-    """SQLite keeps no log of the queue: the job book is the history."""
+    """SQLite keeps no log of the queue: the job table is the history."""

@@ -25,7 +25,7 @@ PGQUEUER_SETTINGS = DBSettings(
     queue_table_log="pgqueuer_log",
     trigger="tg_pgqueuer_changed",
     schedules_table="pgqueuer_schedules",
-    # Its log is not our history (the job book is), so it need not survive a crash of the server.
+    # Its log is not our history (the job table is), so it need not survive a crash of the server.
     durability=Durability.balanced,
     widen_id=True,
 )

@@ -43,7 +43,7 @@ class NoSchedules:
 
 
 class NoQueueLog:
-    """PGQueuer's log and statistics are not kept on SQLite: the job book is the history."""
+    """PGQueuer's log and statistics are not kept on SQLite: the job table is the history."""
 
     async def queue_log(self) -> list[models.Log]:
         """Return nothing."""

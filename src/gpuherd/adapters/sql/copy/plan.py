@@ -15,7 +15,7 @@ EXCLUDED_TABLES = {
     "duty": "who held it has ended",
     "replica": "those processes have ended",
     "pgqueuer": "made anew from the unfinished jobs",
-    "pgqueuer_log": "PGQueuer's own notes; the history is in the job book",
+    "pgqueuer_log": "PGQueuer's own notes; the history is in the job table",
     "pgqueuer_statistics": "PGQueuer's own notes",
     "pgqueuer_schedules": "PGQueuer's own; gpuherd has no schedules there",
     "sqlite_sequence": "the counters of the target are set instead",
