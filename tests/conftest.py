@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 
 import pytest
 import structlog
@@ -22,6 +23,13 @@ settings.register_profile("new", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("same", settings.get_profile("new"), derandomize=True)
 settings.load_profile(os.environ.get("GPUHERD_TEST_EXAMPLES", "same"))
 
+# A shell that starts this in the background, nohup and some CI systems have SIGINT ignored, and every process
+# started from here would inherit that: it could not be interrupted, which is what some tests do.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONG_S = 1800  # of a test marked `long`; the others have the limit of pyproject.toml
+
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
@@ -35,6 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow: dict[str, list[pytest.Item]] = {}
     quick: list[pytest.Item] = []
     for it in items:
+        if it.get_closest_marker("long") and not it.get_closest_marker("timeout"):
+            it.add_marker(pytest.mark.timeout(LONG_S))
         if it.get_closest_marker("processes"):
             # File by file: the tests of one often share a server.
             slow.setdefault(str(it.path), []).append(it)
