@@ -53,6 +53,15 @@ RENTING = (
         (f"{TURNS}::TestOneOpenAttempt",),
     ),
     Safeguard(
+        "lists are read before sightings",
+        "adapters/sql/instances/leases.py",
+        "    lists = _lists_since(connection, _evidence_needed_since(it, attempts))\n"
+        "    observations = _observations(connection, row, attempts)\n",
+        "    observations = _observations(connection, row, attempts)\n"
+        "    lists = _lists_since(connection, _evidence_needed_since(it, attempts))\n",
+        (f"{TURNS}::TestListsBeforeSightings",),
+    ),
+    Safeguard(
         "no call for an attempt that was not taken down",
         "adapters/sql/instances/write.py",
         '        raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")\n',

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -52,6 +56,19 @@ def a_full_change(turn: LeasedInstance) -> Change:
         jobs=(a_turn_job(name="next", key="next"),),
         finished_job=a_turn_job().id,
     )
+
+
+@contextmanager
+def after_each_statement(store: Store, call: Callable[..., None]) -> Iterator[None]:
+    """Call something after each statement of this store, in the thread and the transaction that ran it."""
+    engines = (store.database._write_engine, store.database._read_engine)
+    for engine in engines:
+        sa.event.listen(engine, "after_cursor_execute", call)
+    try:
+        yield
+    finally:
+        for engine in engines:
+            sa.event.remove(engine, "after_cursor_execute", call)
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +197,54 @@ class TestView:
         await store.instances.add(Change(replace(asked, id=instance_id(3), releasing=False)))
         assert (await acquire(store, 2)).lists == (a_list(2 * MINUTE), a_list(3 * MINUTE))
         assert (await acquire(store, 3)).lists == ()
+
+
+class TestListsBeforeSightings:
+    """A list is committed together with what it showed; a turn must never see the one without the other."""
+
+    @pytest.fixture
+    async def an_unknown_create(self, store: Store) -> None:
+        if isinstance(store, MemoryStore):
+            pytest.skip("memory is read in one piece")
+        turn = await acquire(store)
+        unknown = an_attempt(state=AttemptState.UNKNOWN)
+        await store.turns.save(turn, Change(turn.instance, attempt=unknown, releases_lease=True))
+
+    @pytest.mark.usefixtures("an_unknown_create")
+    async def test_evidence_is_read_in_this_order(self, store: Store) -> None:
+        tables_read: list[str] = []
+
+        def note(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
+            tables_read.extend(it for it in ("list_record", "sighting") if f"FROM {it}" in statement)
+
+        with after_each_statement(store, note):
+            turn = await acquire(store)
+            await store.turns.refresh(turn)
+        assert tables_read == ["list_record", "sighting"] * 2
+
+    @pytest.mark.usefixtures("an_unknown_create")
+    @pytest.mark.parametrize("look", ["acquire", "refresh"])
+    async def test_a_list_that_is_committed_meanwhile_is_not_seen_without_its_machine(
+        self, store: Store, other_store: Store, look: str
+    ) -> None:
+        if store.database.is_sqlite:
+            pytest.skip("a transaction on SQLite sees one moment only")
+        turn = await acquire(store)
+        if look == "acquire":
+            await store.turns.release(turn)
+        loop = asyncio.get_running_loop()
+        committed: list[object] = []
+
+        def commit_a_list(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if committed or not ("FROM list_record" in statement or "FROM sighting" in statement):
+                return
+            record = other_store.observations.record(a_list(MINUTE), [a_sighting(a_tagged_machine())], [])
+            committed.append(asyncio.run_coroutine_threadsafe(record, loop).result(10))
+
+        with after_each_statement(store, commit_a_list):
+            seen = await (acquire(store) if look == "acquire" else store.turns.refresh(turn))
+        assert committed
+        assert not seen.lists or [it.machine for it in seen.observations] == [a_tagged_machine()]
 
 
 class TestSave:

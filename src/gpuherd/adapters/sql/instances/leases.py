@@ -16,7 +16,7 @@ from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
 from gpuherd.adapters.sql.schema.tables import attempt, instance, job, list_record, orphan, sighting
 from gpuherd.clock import Clock, Ids
-from gpuherd.domain.cloud.observation import ListRecord
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
@@ -208,16 +208,21 @@ def _acquire(
 def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> LeasedInstance:
     """Return all that a decision about this instance needs, as it is now."""
     attempts = _attempts(connection, row.id)
+    it = instance_of(row)
+    # Lists before sightings. On PostgreSQL each statement sees its own moment, and a list is committed with
+    # what it showed: read the other way round, one that showed the machine would count as proof against it.
+    lists = _lists_since(connection, _evidence_needed_since(it, attempts))
+    observations = _observations(connection, row, attempts)
+    return LeasedInstance(instance=it, attempts=attempts, observations=observations, lists=lists, token=token)
+
+
+def _observations(
+    connection: sa.Connection, row: sa.Row[Any], attempts: tuple[Attempt, ...]
+) -> tuple[ObservedMachine, ...]:
+    """Return what the lists showed of its machine, or of those that may be its machine."""
     seen = _OBSERVED[row.cloud_id is not None, bool(attempts)]
     whose = {"its_id": row.id, "its_cloud_id": row.cloud_id, "its_tags": [it.tag for it in attempts]}
-    it = instance_of(row)
-    return LeasedInstance(
-        instance=it,
-        attempts=attempts,
-        observations=tuple(map(sighting_of, connection.execute(seen, whose))),
-        lists=_lists_since(connection, _evidence_needed_since(it, attempts)),
-        token=token,
-    )
+    return tuple(map(sighting_of, connection.execute(seen, whose)))
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
