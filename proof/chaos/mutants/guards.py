@@ -137,8 +137,15 @@ RENTING = (
     Safeguard(
         "the tag stands at the end of a name",
         "domain/cloud/tag.py",
+        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\\Z")\n',
+        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))")\n',
+        ("tests/domain/cloud/test_tag.py",),
+    ),
+    Safeguard(
+        "a tag of any number can be read",
+        "domain/cloud/tag.py",
+        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\\Z")\n',
         '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\\Z")\n',
-        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))")\n',
         ("tests/domain/cloud/test_tag.py",),
     ),
     Safeguard(

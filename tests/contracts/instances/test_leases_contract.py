@@ -16,7 +16,7 @@ from gpuherd.adapters.sql.instances.leases import LEASE_TERM
 from gpuherd.adapters.sql.instances.mapping import attempt_row
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance.attempt import OPEN_STATES, AttemptState
+from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, OPEN_STATES, AttemptState
 from gpuherd.domain.instance.instance import Status
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Change, LeasedInstance
@@ -337,6 +337,29 @@ class TestOneOpenAttempt:
             done = an_attempt(number=number, state=AttemptState.ABANDONED)
             turn = await store.turns.save(turn, Change(turn.instance, attempt=done))
         assert [it.state for it in await store.instances.attempts(instance_id(1))] == ["abandoned"] * 2
+
+    async def test_old_refusals_are_forgotten_so_that_no_turn_costs_more_than_the_one_before(
+        self, store: Store
+    ) -> None:
+        turn = await acquire(store)
+        given_up = an_attempt(number=1, state=AttemptState.ABANDONED)
+        turn = await store.turns.save(turn, Change(turn.instance, attempt=given_up))
+        last = ATTEMPTS_KEPT + 30
+        for number in range(2, last + 1):
+            sent = an_attempt(number=number)
+            turn = await store.turns.save(turn, Change(turn.instance, attempt=sent))
+            refused = replace(sent, state=AttemptState.REJECTED)
+            turn = await store.turns.save(turn, Change(turn.instance, attempt=refused))
+        kept = [1, *range(last - ATTEMPTS_KEPT + 1, last + 1)]
+        assert [it.n for it in await store.instances.attempts(instance_id(1))] == kept
+        assert [it.n for it in (await store.turns.refresh(turn)).attempts] == kept
+
+    async def test_attempts_of_others_stay(self, store: Store) -> None:
+        refused = an_attempt(2, state=AttemptState.REJECTED)
+        await store.instances.add(Change(an_instance(2), attempt=refused))
+        turn = await acquire(store)
+        await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(number=ATTEMPTS_KEPT + 1)))
+        assert [it.n for it in await store.instances.attempts(instance_id(2))] == [1]
 
     async def test_two_instances_may_each_have_one(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))

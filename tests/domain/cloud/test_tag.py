@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuherd.domain.cloud.tag import SEPARATOR, TAG_PREFIX, Tag, cloud_name, parse_tag, plain_name
+from gpuherd.domain.cloud.tag import (
+    ATTEMPT_MAX,
+    SEPARATOR,
+    TAG_PREFIX,
+    Tag,
+    cloud_name,
+    parse_tag,
+    plain_name,
+)
 
 KEY = "01kdvdna00sngxhwbavy8vep2a"
 TAG = Tag("a1b2c3d4", KEY, 1)
@@ -19,7 +27,7 @@ tags = st.builds(
     Tag,
     st.text(alphabet, min_size=8, max_size=8),
     st.text(alphabet, min_size=26, max_size=26),
-    st.integers(1, 9999),
+    st.integers(1, ATTEMPT_MAX),
 )
 # Other people's tags, whole and broken, inside a name.
 look_alikes = st.builds(
@@ -41,6 +49,8 @@ names = st.one_of(
 @example("漢字", TAG)
 @example("x" * 179 + "-" + "y", TAG)
 @example(f"job--{TEXT}", Tag("zzzzzzzz", "z" * 26, 9999))
+@example("job", Tag("zzzzzzzz", "z" * 26, 10000))
+@example("x" * 300, Tag("zzzzzzzz", "z" * 26, ATTEMPT_MAX))
 @example(f"job--{TEXT}", TAG)
 def test_a_tag_is_read_back_from_under_any_name(name: str, tag: Tag) -> None:
     called = cloud_name(name, tag)
@@ -116,7 +126,7 @@ def test_a_name_is_cleaned_and_cut(name: str, shown: str) -> None:
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-", id="empty attempt"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-0", id="attempts are counted from 1"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-01", id="leading zero"),
-        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-12345", id="attempt too long"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1234567890", id="attempt too long"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-x", id="attempt is no number"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-１", id="a digit of another script"),
         pytest.param(f"job--gh1-a1b2c3dé-{KEY}-1", id="a letter of another script"),

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.instances import Change
@@ -93,3 +93,17 @@ def _write_attempt(tables: Tables, it: Attempt) -> None:
         tables.drop(tables.tags, before.tag)
     tables.put(tables.tags, it.tag, key)
     tables.put(tables.attempts, key, it)
+    if it.state is AttemptState.SENT:
+        _prune_rejected(tables, it.instance_id, it.n - ATTEMPTS_KEPT)
+
+
+def _prune_rejected(tables: Tables, instance_id: str, up_to: int) -> None:
+    """Forget refused calls up to this number."""
+    old = [
+        it
+        for it in tables.attempts.values()
+        if it.instance_id == instance_id and it.n <= up_to and it.state is AttemptState.REJECTED
+    ]
+    for it in old:
+        tables.drop(tables.tags, it.tag)
+        tables.drop(tables.attempts, (it.instance_id, it.n))

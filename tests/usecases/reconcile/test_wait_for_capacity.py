@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 import pytest
 
-from gpuherd.domain.errors import NoCapacity
+from gpuherd.domain.errors import NoCapacity, OutOfStock
+from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.reconcile.choose_offer import sold_out_offers
+from gpuherd.usecases.reconcile.rent import CAPACITY_RECHECK
+from tests.support.builders import an_attempt, an_instance
+from tests.support.fake_clock import START
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -80,6 +88,53 @@ async def test_f40_a_refusal_at_the_counter_is_tried_again_later(herd: Herd, wor
     assert (await herd.instances.get(instance.id)).status is Status.CREATING
     sell_out(world, units=4)
     assert (await herd.settle(instance)).status is Status.RUNNING
+
+
+async def test_f40_an_offer_that_is_refused_again_and_again_is_tried_more_and_more_seldom(
+    herd: Herd, world: World
+) -> None:
+    """The catalogue says "available", the create says no."""
+    world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
+    instance = await herd.launch(capacity_wait_s=4 * WAIT_S)
+    await herd.run_for(timedelta(hours=3))
+    assert (await herd.instances.get(instance.id)).status is Status.CREATING
+    attempts = await herd.instances.attempts(instance.id)
+    offers = {it.offer_key for it in attempts}
+    tries = [it.sent_at for it in attempts if it.offer_key == attempts[0].offer_key]
+    gaps = [(later - sooner).total_seconds() for sooner, later in pairwise(tries)]
+    assert 60 <= gaps[0] <= 120
+    assert gaps == sorted(gaps)
+    assert 900 <= gaps[-1] <= 960
+    assert len(attempts) <= 20 * len(offers)
+    world.faults.replace([])
+    assert (await herd.settle(instance)).status is Status.RUNNING
+
+
+def test_a_week_of_refusals_makes_no_ten_thousand_calls() -> None:
+    """Eight offers that are refused whenever they are tried, for as long as a wish may wait."""
+    now, n = START, 0
+    kept: list[Attempt] = []
+    wish = replace(an_instance().wish, capacity_wait_s=604_800)
+    offers = [f"prod-{it}" for it in range(8)]
+    while now < START + timedelta(days=7):
+        sold_out = sold_out_offers(kept, wish, now)
+        for offer in offers:
+            if (offer, "CN-HK-01") in sold_out:
+                continue
+            n += 1
+            refused = an_attempt(
+                number=n,
+                product_id=offer,
+                state=AttemptState.REJECTED,
+                error_code=OutOfStock.code,
+                sent_at=now,
+                closed_at=now,
+            )
+            # As the store forgets.
+            kept = [it for it in kept if it.n > n - ATTEMPTS_KEPT] + [refused]
+        now += CAPACITY_RECHECK
+    assert 5_000 < n < 6_000
+    assert len(kept) <= ATTEMPTS_KEPT
 
 
 async def test_without_the_word_nothing_waits(herd: Herd, world: World) -> None:

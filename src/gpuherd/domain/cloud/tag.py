@@ -13,8 +13,10 @@ from gpuherd.domain.cloud.machine import Machine
 TAG_PREFIX = "gh1"
 SEPARATOR = f"--{TAG_PREFIX}-"
 NAME_MAX_CHARS = 180
+# Every number up to here can be read back; far more calls than any wish can make, and a 32-bit integer.
+ATTEMPT_MAX = 999_999_999
 
-_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\Z")
+_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\Z")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import NotFound, OutOfStock
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
 
-# Who waits for stock tries an offer again so long after it was refused.
-SOLD_OUT_TTL = timedelta(seconds=60)
+# Who waits for stock tries an offer again so long after it was refused, twice as long each time.
+SOLD_OUT_BACKOFF_FIRST = timedelta(seconds=60)
+SOLD_OUT_BACKOFF_CAP = timedelta(minutes=15)
 
 
 async def choose_offer(
@@ -32,8 +34,7 @@ async def choose_offer(
     fresh = wish.hourly_usd_max is not None or wish.capacity_wait_s > 0
     on_sale = catalogue.prices if fresh else catalogue.offers
     offers = require_offers(await on_sale(wish.billing_mode), wish)
-    sold_out = {it.offer_key for it in turn.attempts if _counts_as_sold_out(it, wish, now)}
-    ranking = rank_offers(offers, wish, sold_out=sold_out)
+    ranking = rank_offers(offers, wish, sold_out=sold_out_offers(turn.attempts, wish, now))
     if not ranking.accepted:
         raise no_capacity(ranking, wish)
     if template.registry_auth_id:
@@ -46,7 +47,24 @@ def was_sold_out(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
 
 
-def _counts_as_sold_out(attempt: Attempt, wish: Wish, now: datetime) -> bool:
-    tried_at = attempt.closed_at or attempt.sent_at
-    patient = wish.capacity_wait_s > 0
-    return was_sold_out(attempt) and not (patient and now - tried_at >= SOLD_OUT_TTL)
+def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> set[tuple[str, str]]:
+    """Return the offers that were refused for lack of stock, and are not to be tried again yet."""
+    refusals: dict[tuple[str, str], list[Attempt]] = {}
+    for it in attempts:
+        if was_sold_out(it):
+            refusals.setdefault(it.offer_key, []).append(it)
+    if wish.capacity_wait_s <= 0:
+        return set(refusals)
+    calls = max((it.n for it in attempts), default=0)
+    return {key for key, known in refusals.items() if now - _refused_at(known) < _backoff(len(known), calls)}
+
+
+def _refused_at(refusals: Sequence[Attempt]) -> datetime:
+    return max(it.closed_at or it.sent_at for it in refusals)
+
+
+def _backoff(refusals: int, calls: int) -> timedelta:
+    """Return how long an offer is left alone; with too many calls to remember all, as long as can be."""
+    if calls > ATTEMPTS_KEPT:
+        return SOLD_OUT_BACKOFF_CAP
+    return min(SOLD_OUT_BACKOFF_CAP, SOLD_OUT_BACKOFF_FIRST * (1 << min(refusals - 1, 10)))

@@ -27,7 +27,7 @@ from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.domain.errors import StaleWrite
-from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
 from gpuherd.ports.instances import Change
@@ -100,6 +100,11 @@ _INSERT_ATTEMPT = PreparedInsert(
     lambda name: insert_for(name, attempt).on_conflict_do_nothing().returning(attempt.c.n),
     *(it.name for it in attempt.columns),
 )
+_PRUNE_REJECTED = sa.delete(attempt).where(
+    attempt.c.instance_id == sa.bindparam("its_id"),
+    attempt.c.n <= sa.bindparam("up_to", type_=sa.Integer),
+    attempt.c.state == AttemptState.REJECTED.value,
+)
 _INSERT_DELIVERY = PreparedInsert(
     lambda _: sa.insert(delivery).inline(),
     *(it.name for it in delivery.columns),
@@ -165,6 +170,8 @@ def _write_attempt(connection: sa.Connection, it: Attempt) -> None:
     if not any(step(connection, it, row) for step in steps):
         # The index that allows one open attempt said no: somebody else's call is under way.
         raise StaleWrite(f"instance {it.instance_id} has an unresolved create call already")
+    if it.state is AttemptState.SENT and it.n > ATTEMPTS_KEPT:
+        connection.execute(_PRUNE_REJECTED, {"its_id": it.instance_id, "up_to": it.n - ATTEMPTS_KEPT})
 
 
 def _add_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
