@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
 from itertools import pairwise
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuherd.clock import BufferedSystemRandom, Ids, SystemClock
+from gpuherd.clock import BufferedSystemRandom, Ids, SystemClock, boot_clock
 from tests.support.fake_clock import FakeClock
 
 # Crockford's: no i, l, o, u, so that an id read aloud is the id that was meant.
@@ -127,3 +129,14 @@ def test_threads_never_draw_the_same() -> None:
     with ThreadPoolExecutor(8) as pool:
         drawn = list(pool.map(lambda _: [chance.getrandbits(80) for _ in range(500)], range(16)))
     assert len({it for some in drawn for it in some}) == 8000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has CLOCK_BOOTTIME")
+def test_the_boot_time_clock_is_the_one_that_counts_while_the_host_sleeps():
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= SystemClock().boottime() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_without_such_a_clock_the_monotonic_one_takes_its_place():
+    before = time.monotonic()
+    assert before <= boot_clock("darwin")() <= time.monotonic()

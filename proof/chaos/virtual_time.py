@@ -85,6 +85,9 @@ class VirtualClock:
     def monotonic(self) -> float:
         return _MONOTONIC_START_S + self._loop._time_s
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

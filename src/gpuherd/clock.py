@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 
@@ -22,9 +25,25 @@ class Clock(Protocol):
         """Return seconds that only ever grow. Use it for durations and in-process deadlines."""
         ...
 
+    def boottime(self) -> float:
+        """Return such seconds that go on while the host is suspended.
+
+        Use it where others may have acted meanwhile: whether a lease still holds, whether a decision or a
+        price is too old. It is no more comparable with `monotonic` than with the wall clock.
+        """
+        ...
+
     async def sleep(self, seconds: float) -> None:
         """Let `seconds` pass."""
         ...
+
+
+def boot_clock(platform: str) -> Callable[[], float]:
+    """Return the clock that counts while the host sleeps, or the best there is on this platform."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if platform == "linux" else time.monotonic
+
+
+_boottime = boot_clock(sys.platform)
 
 
 class SystemClock:
@@ -35,6 +54,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return _boottime()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

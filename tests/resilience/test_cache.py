@@ -53,6 +53,14 @@ async def test_what_was_put_is_found_until_its_time_is_up(cache: Cache[str, str]
     assert cache.get("never") is None
 
 
+async def test_what_was_put_before_the_host_slept_is_old_afterwards(
+    cache: Cache[str, str], clock: FakeClock
+) -> None:
+    cache.put("a", "the price of last night")
+    clock.suspend(8 * 3600)
+    assert cache.get("a") is None
+
+
 async def test_putting_again_starts_its_time_anew(cache: Cache[str, str], clock: FakeClock) -> None:
     cache.put("a", "one")
     await clock.advance(29)

@@ -13,6 +13,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 # Not zero: code that treats "monotonic is small" as "just started" should fail here as it would at boot.
 MONOTONIC_START_NS = 1_000 * 10**9
+# Another number: who takes one clock for the other should fail here as on a host that has slept.
+BOOTTIME_START_NS = 500_000 * 10**9
 
 # Enough turns for the selector to be polled; after that we go on for as long as anything is ready to run.
 TURNS_AT_LEAST = 5
@@ -41,6 +43,7 @@ class FakeClock:
         self._start = start
         self._auto = auto
         self._elapsed_ns = 0
+        self._suspended_ns = 0
         self._wall_offset = timedelta()
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -51,6 +54,9 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return (MONOTONIC_START_NS + self._elapsed_ns) / 1e9
+
+    def boottime(self) -> float:
+        return (BOOTTIME_START_NS + self._suspended_ns + self._elapsed_ns) / 1e9
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
@@ -94,6 +100,11 @@ class FakeClock:
     def jump_wall(self, seconds: float) -> None:
         """Step the wall clock as NTP or a person would; no time passes and nobody wakes."""
         self._wall_offset += timedelta(seconds=seconds)
+
+    def suspend(self, seconds: float) -> None:
+        """Let the host sleep, as a laptop does: only the monotonic clock does not notice; nobody wakes."""
+        self._suspended_ns += round(seconds * 1e9)
+        self.jump_wall(seconds)
 
     @property
     def sleepers(self) -> int:

@@ -36,6 +36,10 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boottime(self) -> float:
+        # For the commands that work on the database with this clock; none of them decides by it.
+        return time.monotonic()
+
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 

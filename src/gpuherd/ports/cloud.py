@@ -13,7 +13,7 @@ class Cloud(Protocol):
     """A place that rents machines. Every call may raise `CloudUnavailable`: surely nothing happened.
 
     Calls that only read are repeated inside where that helps; calls that change something never are, and they
-    are not sent after `send_by_s` of the monotonic clock: whoever decided on them may have slept since.
+    are not sent after `send_by_s` of the boot-time clock: whoever decided on them may have slept since.
     """
 
     async def list_regions(self) -> tuple[Region, ...]:

@@ -70,7 +70,7 @@ class Cache(Generic[K, V]):
     def peek(self, key: K) -> V | None:
         """Return the fresh value if there is one; a miss is counted only when it is loaded."""
         entry = self._entries.get(key)
-        if entry is None or entry.fresh_until <= self._clock.monotonic():
+        if entry is None or entry.fresh_until <= self._clock.boottime():
             return None
         self._hits += 1
         self._entries.move_to_end(key)
@@ -79,7 +79,7 @@ class Cache(Generic[K, V]):
     def get_stale(self, key: K) -> tuple[V, float] | None:
         """Return the last known value, however old, with its age in seconds; this counts as no use of it."""
         entry = self._entries.get(key)
-        return None if entry is None else (entry.value, self._clock.monotonic() - entry.stored_at)
+        return None if entry is None else (entry.value, self._clock.boottime() - entry.stored_at)
 
     def put(self, key: K, value: V) -> None:
         # What is on its way was asked for before this was known.
@@ -97,7 +97,7 @@ class Cache(Generic[K, V]):
 
     def clear_expired(self) -> int:
         """Drop what is no longer fresh and say how many that were."""
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         expired = [key for key, entry in self._entries.items() if entry.fresh_until <= now]
         for key in expired:
             del self._entries[key]
@@ -132,7 +132,7 @@ class Cache(Generic[K, V]):
 
     def _look_up(self, key: K) -> _Entry[V] | None:
         entry = self._entries.get(key)
-        if entry is None or entry.fresh_until <= self._clock.monotonic():
+        if entry is None or entry.fresh_until <= self._clock.boottime():
             self._misses += 1
             return None
         self._hits += 1
@@ -140,7 +140,7 @@ class Cache(Generic[K, V]):
         return entry
 
     def _store(self, key: K, value: V, ttl_s: float) -> None:
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         self._entries[key] = _Entry(value, now, now + ttl_s)
         self._entries.move_to_end(key)
         self._sets += 1

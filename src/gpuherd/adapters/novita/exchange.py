@@ -82,7 +82,7 @@ class Exchange:
     async def post(
         self, path: str, body: Mapping[str, Any], timeout_s: float, send_by_s: float = math.inf
     ) -> NovitaReply:
-        """Change something; not a byte goes out after `send_by_s` of the monotonic clock."""
+        """Change something; not a byte goes out after `send_by_s` of the boot-time clock."""
         data = json.dumps(body).encode()
         return await self._send("POST", path, timeout_s, True, send_by_s, data=data)
 
@@ -100,7 +100,7 @@ class Exchange:
         **content: Any,
     ) -> NovitaReply:
         session = self._session(fresh)
-        progress = _Progress(lambda: self._clock.monotonic() > send_by_s)
+        progress = _Progress(lambda: self._clock.boottime() > send_by_s)
         try:
             async with asyncio.timeout(timeout_s):
                 response = await session.request(

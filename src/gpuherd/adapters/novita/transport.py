@@ -148,7 +148,7 @@ class NovitaTransport:
         Raises `CloudUnavailable` when surely nothing was sent and `OutcomeUnknown` when no whole reply came.
         `may_probe=False` keeps a call that costs money from being the one that tests a sick cloud.
         """
-        now_s = self._clock.monotonic()
+        now_s = self._clock.boottime()
         wait_s = min(self._change_wait_s, max(0.0, send_by_s - now_s))
         # Who is later than that was not waiting but stopped.
         send_by_s = min(send_by_s, now_s + self._change_wait_s + SEND_SLACK_S)

@@ -118,5 +118,5 @@ class CreateCall:
     gpu_num: int
     disk_gb: int
     billing_mode: BillingMode
-    # By the monotonic clock of the deciding process: what has not gone out by then must not go out at all.
+    # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
     send_by_s: float = field(default=math.inf, compare=False)

@@ -30,7 +30,7 @@ class ExecuteOrphanOrder:
 
     async def __call__(self, it: Orphan) -> Orphan:
         """Ask if it is time to, and return the orphan as it is then; `CloudUnavailable`: ask again later."""
-        now, decided_s = self.clock.now(), self.clock.monotonic()
+        now, decided_s = self.clock.now(), self.clock.boottime()
         if not is_due(it, now):
             return it
         # Written first: the ledger refuses when an instance has got the machine meanwhile.

@@ -207,7 +207,7 @@ class ApplyStep:
         self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
     ) -> StepResult:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
-        it, decided_s = turn.instance, self.clock.monotonic()
+        it, decided_s = turn.instance, self.clock.boottime()
         turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
         try:
             check_send_deadline(self.clock, decided_s)

@@ -165,7 +165,7 @@ class RentMachine:
             )
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return CannotRent(turn, error.code, error.message, error.details)
-        decided_s = self.clock.monotonic()
+        decided_s = self.clock.boottime()
         turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
 

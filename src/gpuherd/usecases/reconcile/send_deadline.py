@@ -14,8 +14,8 @@ SEND_WITHIN_S = 5.0
 
 
 def check_send_deadline(clock: Clock, decided_s: float) -> None:
-    """Raise `CloudUnavailable` if the call, decided at that moment of the monotonic clock, is overdue."""
-    late_s = clock.monotonic() - decided_s
+    """Raise `CloudUnavailable` if the call, decided at that moment of the boot-time clock, is overdue."""
+    late_s = clock.boottime() - decided_s
     if late_s > SEND_WITHIN_S:
         raise CloudUnavailable(
             f"gpuherd was held up for {late_s:.0f} s before the call, so it was not made", code="HELD_UP"

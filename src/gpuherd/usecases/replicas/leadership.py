@@ -72,12 +72,12 @@ class LeaderLease:
         return self._fencing_token
 
     def is_leader(self) -> bool:
-        return self._clock.monotonic() < self._until_s
+        return self._clock.boottime() < self._until_s
 
     async def renew(self) -> bool:
         """Acquire the lease if it is free, renew it if it is ours; tell whether we are the leader now."""
         # Our term ends no later than the one in the database, which begins after this.
-        began_s, had = self._clock.monotonic(), self.is_leader()
+        began_s, had = self._clock.boottime(), self.is_leader()
         fencing_token = await self._duties.acquire_or_renew(self._name, self._holder, LEASE_TERM)
         if fencing_token is None:
             self._until_s = -math.inf
@@ -97,7 +97,7 @@ class LeaderLease:
         if self.is_leader():
             yield
             return
-        began_s = self._clock.monotonic()
+        began_s = self._clock.boottime()
         self._begin(await self._duties.force_acquire(self._name, self._holder, LEASE_TERM), began_s)
         try:
             yield

@@ -65,6 +65,9 @@ class DatabaseClock:
     def monotonic(self) -> float:
         return self._system.monotonic()
 
+    def boottime(self) -> float:
+        return self._system.boottime()
+
     async def sleep(self, seconds: float) -> None:
         await self._system.sleep(seconds)
 
