@@ -24,11 +24,11 @@ class Queue:
         self.refused: dict[str, float] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def join(self, name: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
+    async def join(self, name: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
         self.tasks[name] = asyncio.create_task(self._call(name, lane, max_wait_s))
         await self._clock.settle()
 
-    async def join_all(self, names: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
+    async def join_all(self, names: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
         for name in names:
             await self.join(name, lane, max_wait_s)
 
@@ -122,6 +122,45 @@ async def test_urgent_calls_go_before_those_that_watch(clock: FakeClock) -> None
     assert queue.order == "x12abc"
 
 
+async def test_each_lane_goes_before_those_behind_it(clock: FakeClock) -> None:
+    _, queue = one_a_second(clock)
+    await queue.join("x")
+    for name, lane in (("b", Lane.BROWSE), ("w", Lane.WATCH), ("r", Lane.RENTAL), ("u", Lane.URGENT)):
+        await queue.join(name, lane)
+    await clock.advance(10)
+    assert queue.order == "xurwb"
+
+
+async def test_however_many_are_urgent_the_observer_gets_its_share(clock: FakeClock) -> None:
+    _, queue = one_a_second(clock)
+    await queue.join("x")
+    await queue.join_all("123456789", Lane.URGENT)
+    await queue.join_all("rst", Lane.RENTAL)
+    await queue.join_all("abcd", Lane.WATCH)
+    await clock.advance(20)
+    assert queue.order == "x123a456b789crstd"
+
+
+async def test_people_get_no_share_while_others_wait(clock: FakeClock) -> None:
+    _, queue = one_a_second(clock)
+    await queue.join("x")
+    await queue.join_all("abc", Lane.BROWSE)
+    await queue.join_all("123456", Lane.RENTAL)
+    await clock.advance(10)
+    assert queue.order == "x123456abc"
+
+
+async def test_an_urgent_call_is_promised_its_turn_with_the_share_of_the_observer(clock: FakeClock) -> None:
+    _, queue = one_a_second(clock)
+    await queue.join("x")
+    await queue.join_all("123", Lane.URGENT, max_wait_s=3)
+    await queue.join("a", Lane.WATCH)
+    await queue.join("4", Lane.URGENT, max_wait_s=4)
+    await clock.advance(10)
+    assert queue.order == "x123a"
+    assert queue.refused == {"4": 5}
+
+
 async def test_an_urgent_call_is_not_promised_the_place_behind_the_watchers(clock: FakeClock) -> None:
     _, queue = one_a_second(clock)
     await queue.join_all("xabcdef")
@@ -170,7 +209,7 @@ async def test_a_newcomer_does_not_overtake_its_own_lane(clock: FakeClock) -> No
     await queue.join_all("xab")
     await clock.advance(0.9999995)
     with pytest.raises(RateLimitExceeded):
-        await limiter.acquire(Lane.BACKGROUND, max_wait_s=0)
+        await limiter.acquire(Lane.WATCH, max_wait_s=0)
     await clock.advance(2)
     assert queue.order == "xab"
 
@@ -236,7 +275,7 @@ async def test_one_who_comes_right_after_all_were_turned_away_is_served(clock: F
     async def pause_and_join() -> None:
         # Nothing else runs between these lines: who served "a" was told to stop but has not stopped yet.
         limiter.throttled(30)
-        await limiter.acquire(Lane.BACKGROUND, max_wait_s=100)
+        await limiter.acquire(Lane.WATCH, max_wait_s=100)
 
     newcomer = asyncio.create_task(pause_and_join())
     await clock.advance(40)
@@ -336,7 +375,7 @@ async def test_the_rate_comes_back_with_calm(clock: FakeClock) -> None:
 async def test_switched_off_it_holds_nobody_unless_the_other_side_asks(clock: FakeClock) -> None:
     limiter = RateLimiter(clock, per_minute=0)
     for _ in range(10_000):
-        await limiter.acquire(Lane.BACKGROUND, max_wait_s=0)
+        await limiter.acquire(Lane.WATCH, max_wait_s=0)
     assert limiter.rate_per_minute == 0
     limiter.throttled(10)
     with pytest.raises(RateLimitExceeded) as refusal:

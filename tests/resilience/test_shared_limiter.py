@@ -64,7 +64,7 @@ class Callers:
         self.refused: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def call(self, names: str, lane: Lane = Lane.BACKGROUND, max_wait_s: float = 1_000) -> None:
+    async def call(self, names: str, lane: Lane = Lane.WATCH, max_wait_s: float = 1_000) -> None:
         for name in names:
             self._tasks.append(asyncio.create_task(self._call(name, lane, max_wait_s)))
         await self._clock.settle()
@@ -261,8 +261,8 @@ async def test_one_who_is_cancelled_leaves_its_turn_to_the_next(
     clock: FakeClock, budgets: MemorySharedLimits
 ) -> None:
     limiter = shared(clock, budgets, ONE_A_SECOND)
-    first = asyncio.create_task(limiter.acquire(Lane.BACKGROUND, 10))
-    second = asyncio.create_task(limiter.acquire(Lane.BACKGROUND, 10))
+    first = asyncio.create_task(limiter.acquire(Lane.WATCH, 10))
+    second = asyncio.create_task(limiter.acquire(Lane.WATCH, 10))
     budgets.on_the_way = partial(clock.sleep, 0.2)
     await clock.settle()
     first.cancel()

@@ -72,6 +72,8 @@ class Shared:
     endpoint_cache: EndpointCache
     event_recorder: EventRecorder
     catalogue: CatalogueCache
+    # The same, for what people ask.
+    browsed_catalogue: CatalogueCache
     observer: ObserveCloud
 
 
@@ -120,13 +122,15 @@ def _shared(ports: Ports, values: Values) -> Shared:
     stores, clock = ports.stores, ports.clock
     job_factory = JobFactory(ports.ids, values.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
+    catalogue = CatalogueCache(ports.cloud, clock)
     return Shared(
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
-        catalogue=CatalogueCache(ports.cloud, clock),
+        catalogue=catalogue,
+        browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
         observer=ObserveCloud(
-            cloud=ports.cloud,
+            cloud=ports.watch_cloud or ports.cloud,
             observations=stores.observations,
             jobs=stores.book,
             job_factory=job_factory,
@@ -177,8 +181,8 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
 
 
 def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
-    stores, clock, ids, cloud = ports.stores, ports.clock, ports.ids, ports.cloud
-    instances, catalogue, observer = stores.instances, shared.catalogue, shared.observer
+    stores, clock, ids, cloud = ports.stores, ports.clock, ports.ids, ports.browse_cloud or ports.cloud
+    instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
     find = FindInstance(instances)
     reader = ReadInstance(find, instances, stores.hub, clock, observer.is_stale)
     comprehensive = ListComprehensive(instances, cloud, observer, stores.installation, clock)
@@ -195,9 +199,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
             ids=ids,
             max_wait=values.instance_max_wait,
         ),
-        plan_launch=PlanLaunch(
-            instances, catalogue, cloud, stores.flags, values.regions, values.request_timeout_s
-        ),
+        plan_launch=PlanLaunch(instances, catalogue, stores.flags, values.regions, values.request_timeout_s),
         explain_instance=ExplainInstance(instances, stores.book),
         find_instance=find,
         read_instance=reader,
@@ -265,14 +267,14 @@ def _webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
 def _orphans(ports: Ports, values: Values, shared: Shared) -> OrphanServices:
     stores, cloud, clock, installation = ports.stores, ports.cloud, ports.clock, ports.stores.installation
     orphans, fenced = stores.orphans, stores.collector_orphans
-    find = FindOrphan(orphans, cloud, clock, installation)
+    find = FindOrphan(orphans, ports.browse_cloud or cloud, clock, installation)
     return OrphanServices(
         list_open=ListOrphans(orphans, stores.flags),
         collect=CollectOrphans(
             orphans=fenced,
             update_ledger=UpdateOrphanLedger(
                 orphans=fenced,
-                cloud=cloud,
+                cloud=ports.watch_cloud or cloud,
                 catalogue=shared.catalogue,
                 orphan_events=OrphanEvents(shared.event_recorder, clock),
                 clock=clock,

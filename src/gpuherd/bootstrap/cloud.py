@@ -15,7 +15,7 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
-from gpuherd.resilience.rate_limit import RateLimiter
+from gpuherd.resilience.rate_limit import Lane, RateLimiter
 from gpuherd.resilience.token_lease_bucket import Limit
 from gpuherd.settings import Settings
 
@@ -31,6 +31,9 @@ class CloudLink:
     """A cloud, and what can be known about the way to it without asking it."""
 
     cloud: Cloud
+    # The same, for what only watches and for what people ask: behind the calls that a rental needs.
+    watch_cloud: Cloud
+    browse_cloud: Cloud
     breaker_state: Callable[[], str]
     limiters: Mapping[str, RateLimiter]
     # Sets the meter that counts each call from now on.
@@ -74,6 +77,8 @@ def novita_link(
     cloud = NovitaCloud(transport, clock=clock)
     return CloudLink(
         cloud,
+        cloud.in_lane(Lane.WATCH),
+        cloud.in_lane(Lane.BROWSE),
         lambda: breaker.state.value,
         limiters,
         calls.set_meter,

@@ -85,6 +85,10 @@ class Ports:
     replica_flags: Flags | None = None
     live_replicas: Callable[[], Sequence[Replica]] = tuple
     settings_shown: Callable[[], Sequence[ShownSetting]] = tuple
+    # The same cloud in lanes of their own, where its calls wait for their turn: for what only watches, and
+    # for what people ask. None where nobody waits.
+    watch_cloud: Cloud | None = None
+    browse_cloud: Cloud | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

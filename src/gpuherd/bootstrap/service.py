@@ -131,6 +131,8 @@ async def build_service(
     ports = Ports(
         stores=stores,
         cloud=link.cloud,
+        watch_cloud=link.watch_cloud,
+        browse_cloud=link.browse_cloud,
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
         prober=EgressProber(probe_egress, probe_egress, clock),
         clock=clock,

@@ -52,7 +52,7 @@ class Cache(Generic[K, V]):
         self._max_entries = max_entries
         self._name = name
         self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
-        self._flights: dict[K, asyncio.Future[V]] = {}
+        self._flights: dict[tuple[K, Hashable], asyncio.Future[V]] = {}
         self._hits = self._misses = self._sets = self._evictions = 0
 
     @property
@@ -83,12 +83,12 @@ class Cache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         # What is on its way was asked for before this was known.
-        self._flights.pop(key, None)
+        self._drop_flights(key)
         self._store(key, value, self._ttl_s)
 
     def invalidate(self, key: K) -> None:
         """Forget it, and do not believe an answer that is already on its way."""
-        self._flights.pop(key, None)
+        self._drop_flights(key)
         self._entries.pop(key, None)
 
     def clear(self) -> None:
@@ -104,20 +104,27 @@ class Cache(Generic[K, V]):
         return len(expired)
 
     async def get_or_load(
-        self, key: K, load: Callable[[], Awaitable[V]], *, negative_ttl_s: float = NEGATIVE_TTL_S
+        self,
+        key: K,
+        load: Callable[[], Awaitable[V]],
+        *,
+        negative_ttl_s: float = NEGATIVE_TTL_S,
+        lane: Hashable = None,
     ) -> V:
         """Return the fresh value, or ask `load` for it once for all callers (single-flight).
 
         A load that has begun goes on when those who wait for it give up, and its answer is kept for the next.
         An answer of None is believed for `negative_ttl_s`, never longer than any other; an error not at all.
+        Only callers of one `lane` share a load: who is urgent does not wait for a question that is not.
         """
         entry = self._look_up(key)
         if entry is not None:
             return entry.value
-        flight = self._flights.get(key)
+        flight = self._flights.get((key, lane))
         if flight is None:
-            flight = self._flights[key] = asyncio.ensure_future(load())
-            flight.add_done_callback(partial(self._finish_flight, key, min(negative_ttl_s, self._ttl_s)))
+            flight = self._flights[key, lane] = asyncio.ensure_future(load())
+            negative_ttl_s = min(negative_ttl_s, self._ttl_s)
+            flight.add_done_callback(partial(self._finish_flight, (key, lane), negative_ttl_s))
         return await asyncio.shield(flight)
 
     def keys(self) -> tuple[K, ...]:
@@ -148,12 +155,18 @@ class Cache(Generic[K, V]):
             self._entries.popitem(last=False)
             self._evictions += 1
 
-    def _finish_flight(self, key: K, negative_ttl_s: float, flight: asyncio.Future[V]) -> None:
+    def _drop_flights(self, key: K) -> None:
+        for asked in [it for it in self._flights if it[0] == key]:
+            del self._flights[asked]
+
+    def _finish_flight(
+        self, asked: tuple[K, Hashable], negative_ttl_s: float, flight: asyncio.Future[V]
+    ) -> None:
         # Asking for the exception also marks it as seen, should no caller be waiting any more.
         failed = flight.cancelled() or flight.exception() is not None
-        if self._flights.get(key) is not flight:
+        if self._flights.get(asked) is not flight:
             return
-        del self._flights[key]
+        del self._flights[asked]
         if not failed:
             value = flight.result()
-            self._store(key, value, negative_ttl_s if value is None else self._ttl_s)
+            self._store(asked[0], value, negative_ttl_s if value is None else self._ttl_s)

@@ -319,28 +319,55 @@ async def test_watching_has_a_budget_of_its_own():
         raw_server(saying(OK)) as server,
         open_transport(server.base_url, clock=clock, watch_budget=budget) as transport,
     ):
-        await transport.read("/gpu/instances", watching=True)
-        await transport.read("/gpu/instances", watching=True)
+        await transport.read("/gpu/instances", lane=Lane.WATCH)
+        await transport.read("/gpu/instances", lane=Lane.WATCH)
         with pytest.raises(RateLimited):
-            await transport.read("/gpu/instances", watching=True)
+            await transport.read("/gpu/instances", lane=Lane.WATCH)
         await transport.read("/products")
         await transport.change(CREATE, {})
         assert len(server.requests) == 4
 
 
-async def test_lists_and_details_of_machines_are_watching_and_the_catalogue_is_not():
+ANYTHING = http(200, {"data": [{"id": "a", "name": "A"}], "instances": [], "total": 0, "id": "a"})
+
+
+async def test_only_the_observer_pays_from_the_watch_budget():
     clock = FakeClock()
     budget = RateLimiter(clock, per_minute=1, burst=1)
-    answer = saying(http(200, {"data": [{"id": "a", "name": "A"}], "instances": [], "total": 0, "id": "a"}))
     async with (
-        raw_server(answer) as server,
+        raw_server(saying(ANYTHING)) as server,
         open_cloud(server.base_url, clock=clock, watch_budget=budget) as cloud,
     ):
-        await cloud.list_machines()
-        for watching in (cloud.list_machines(), cloud.get_machine("a")):
+        observer = cloud.in_lane(Lane.WATCH)
+        await observer.list_machines()
+        for watching in (observer.list_machines(), observer.get_machine("a")):
             with pytest.raises(RateLimited):
                 await watching
+        for _ in range(100):
+            await cloud.get_machine("a")
+        await cloud.in_lane(Lane.BROWSE).list_machines()
         await cloud.list_regions()
+
+
+async def test_a_page_of_the_observer_goes_before_everything_that_people_ask():
+    clock = FakeClock()
+    limiter = RateLimiter(clock, per_minute=300, burst=60)
+    async with (
+        raw_server(saying(ANYTHING)) as server,
+        open_cloud(server.base_url, clock=clock, limiter=limiter) as cloud,
+    ):
+        people, observer = cloud.in_lane(Lane.BROWSE), cloud.in_lane(Lane.WATCH)
+        asked = [asyncio.create_task(people.get_template(f"{n}")) for n in range(200)]
+        while len(server.requests) < 60:
+            await asyncio.sleep(0)
+        assert limiter.waiting == 140
+        page = asyncio.create_task(observer.list_machines())
+        await clock.advance(0.2)
+        await page
+        assert limiter.waiting == 140
+        for it in asked:
+            it.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def test_every_try_is_observed_once_without_anything_secret():

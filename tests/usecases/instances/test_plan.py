@@ -50,7 +50,7 @@ HK, SGP, IN = "CN-HK-01", "AS-SGP-02", "AS-IN-01"
 
 
 def planner(herd: Herd, timeout_s: float = 30.0) -> PlanLaunch:
-    return PlanLaunch(herd.instances, herd.catalogue, herd.cloud, herd.flags, RULES, timeout_s)
+    return PlanLaunch(herd.instances, herd.catalogue, herd.flags, RULES, timeout_s)
 
 
 async def planned(herd: Herd, caller: Caller = SYSTEM_CALLER, **asked: Any) -> Plan:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 from gpuherd.adapters.novita import failures, wire
 from gpuherd.adapters.novita.failures import ResourceKind
@@ -15,6 +17,7 @@ from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.errors import MachineGone, NotFound
 from gpuherd.resilience.cache import Cache
+from gpuherd.resilience.rate_limit import Lane
 
 REGIONS_TTL_S = 300.0
 
@@ -24,22 +27,33 @@ class NovitaCloud:
 
     `trust_429` is the assumption that a call which was answered "too many" was not carried out. Without it
     such a change has an unknown outcome.
+
+    Its reads are those that a rental needs; `in_lane` returns the same cloud for other purposes.
     """
 
     def __init__(self, transport: NovitaTransport, *, clock: Clock, trust_429: bool = True) -> None:
         self._transport = transport
         self._clock = clock
         self._trust_429 = trust_429
+        self._read = partial(transport.read, lane=Lane.RENTAL)
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, REGIONS_TTL_S, 1, "regions")
         self._machine_list = PagedList(_machine_entry)
         self._template_list = PagedList(_template_entry)
+
+    def in_lane(self, lane: Lane) -> Self:
+        """Return this cloud with its reads in another lane."""
+        view = copy.copy(self)
+        view._read = partial(self._transport.read, lane=lane)
+        # Who joins a question that waits in another lane would wait there too.
+        view._regions = Cache(self._clock, REGIONS_TTL_S, 1, "regions")
+        return view
 
     async def list_regions(self) -> tuple[Region, ...]:
         return await self._regions.get_or_load("all", self._load_regions)
 
     async def list_offers(self, billing_mode: BillingMode) -> tuple[Offer, ...]:
         regions = await self.list_regions()
-        body = await self._transport.read("/products", {"billingMethod": billing_mode.value})
+        body = await self._read("/products", {"billingMethod": billing_mode.value})
         return wire.read_offers(_rows(body, "data"), regions)
 
     async def list_templates(self) -> tuple[Template, ...]:
@@ -47,16 +61,14 @@ class NovitaCloud:
         return tuple(found.items.values())
 
     async def get_template(self, template_id: str) -> Template:
-        body = await self._transport.read(
-            "/template", {"templateId": template_id}, about=ResourceKind.TEMPLATE
-        )
+        body = await self._read("/template", {"templateId": template_id}, about=ResourceKind.TEMPLATE)
         template = wire.read_template(body.get("template"))
         if template is None:
             raise failures.unreadable()
         return template
 
     async def check_registry_auth(self, auth_id: str) -> None:
-        body = await self._transport.read("/repository/auths")
+        body = await self._read("/repository/auths")
         if auth_id not in wire.read_registry_auth_ids(_rows(body, "data")):
             raise NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
 
@@ -67,7 +79,7 @@ class NovitaCloud:
 
     async def get_machine(self, cloud_id: str) -> Machine:
         params = {"instanceId": cloud_id}
-        body = await self._transport.read("/gpu/instance", params, about=ResourceKind.MACHINE, watching=True)
+        body = await self._read("/gpu/instance", params, about=ResourceKind.MACHINE)
         machine = wire.read_machine(body.get("instance", body))
         # Another machine's details would be worse than none.
         if machine is None or machine.cloud_id != cloud_id:
@@ -115,7 +127,7 @@ class NovitaCloud:
             raise error
 
     async def _load_regions(self) -> tuple[Region, ...]:
-        regions = wire.read_regions(_rows(await self._transport.read("/clusters"), "data"))
+        regions = wire.read_regions(_rows(await self._read("/clusters"), "data"))
         # A cloud without places is a cloud on a bad day, and must not be remembered.
         if not regions:
             raise failures.unreadable()
@@ -123,11 +135,11 @@ class NovitaCloud:
 
     async def _machine_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
-        return _page(await self._transport.read("/gpu/instances", params, watching=True), "instances")
+        return _page(await self._read("/gpu/instances", params), "instances")
 
     async def _template_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
-        return _page(await self._transport.read("/templates", params), "template")
+        return _page(await self._read("/templates", params), "template")
 
 
 def _rows(body: dict[str, Any], key: str) -> list[Any]:

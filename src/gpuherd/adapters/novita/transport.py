@@ -112,12 +112,12 @@ class NovitaTransport:
         params: Mapping[str, str] | None = None,
         *,
         about: ResourceKind = ResourceKind.ACCOUNT,
-        watching: bool = False,
+        lane: Lane = Lane.RENTAL,
     ) -> dict[str, Any]:
-        """Return the JSON object at `path`. Calls that watch machines also pay from the watch budget."""
-        turns = [_LimiterWait(self._limiter, Lane.BACKGROUND, self._read_wait_s)]
-        if watching and self._watch_budget is not None:
-            turns.insert(0, _LimiterWait(self._watch_budget, Lane.BACKGROUND, self._read_wait_s))
+        """Return the JSON object at `path`. Calls that only watch also pay from the watch budget."""
+        turns = [_LimiterWait(self._limiter, lane, self._read_wait_s)]
+        if lane is Lane.WATCH and self._watch_budget is not None:
+            turns.insert(0, _LimiterWait(self._watch_budget, lane, self._read_wait_s))
         tries = itertools.count()
 
         def send() -> Awaitable[NovitaReply]:

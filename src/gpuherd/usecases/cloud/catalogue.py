@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, check_template
-from gpuherd.domain.errors import CloudError, CloudUnavailable, FieldProblem, InvalidRequest, KeyRefused
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudUnavailable,
+    FieldProblem,
+    InvalidRequest,
+    KeyRefused,
+    NotFound,
+)
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
 OFFERS_TTL_S = 300.0
 TEMPLATES_TTL_S = 600.0
+# That there is no such template is believed for so long: asking for what is not there must cost nothing.
+MISSES_TTL_S = 30.0
 # Whoever has set a limit to the price is not sent to buy with an older list than this.
 PRICES_TTL_S = 30.0
+
+# Who asks: questions of the one are not those of the other.
+RENTAL, BROWSE = "rental", "browse"
 
 T = TypeVar("T")
 CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...]]
@@ -33,19 +46,35 @@ class CatalogueCache:
     def __init__(self, cloud: Cloud, clock: Clock):
         self._cloud = cloud
         self._clock = clock
+        self._lane = RENTAL
         self._offers: Cache[BillingMode, tuple[Offer, ...]] = Cache(clock, OFFERS_TTL_S, 8, "offers")
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, OFFERS_TTL_S, 1, "regions")
         # Each under its id, and the list of all under None.
         self._templates: Cache[str | None, tuple[Template, ...]] = Cache(
             clock, TEMPLATES_TTL_S, 1000, "templates"
         )
+        # Kept apart, so that no number of wrong ids displaces a template that is used.
+        self._missing: Cache[str, tuple[str, str]] = Cache(clock, MISSES_TTL_S, 1000, "template_misses")
+        # With what is wrong with a credential, if anything is.
+        self._registry_auths: Cache[str, tuple[str, str] | bool] = Cache(
+            clock, MISSES_TTL_S, 100, "registry_auths"
+        )
+
+    def for_browsing(self, cloud: Cloud) -> Self:
+        """Return this very catalogue for people who look: they share what is known, and ask through `cloud`.
+
+        A rental does not join their questions, which wait behind everything else.
+        """
+        view = copy.copy(self)
+        view._cloud, view._lane = cloud, BROWSE
+        return view
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        return (self._offers, self._regions, self._templates)
+        return (self._offers, self._regions, self._templates, self._missing)
 
     async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
-        return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode))
+        return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode), lane=self._lane)
 
     async def prices(self, mode: BillingMode) -> tuple[Offer, ...]:
         """Return offers that are young enough to hold a price against a limit."""
@@ -55,10 +84,10 @@ class CatalogueCache:
         return await self.offers(mode)
 
     async def regions(self) -> tuple[Region, ...]:
-        return await self._regions.get_or_load("all", self._cloud.list_regions)
+        return await self._regions.get_or_load("all", self._cloud.list_regions, lane=self._lane)
 
     async def templates(self) -> tuple[Template, ...]:
-        return await self._templates.get_or_load(None, self._cloud.list_templates)
+        return await self._templates.get_or_load(None, self._cloud.list_templates, lane=self._lane)
 
     async def template(self, template_id: str) -> Template:
         """Return a template from which a machine can be started, or say why there is none."""
@@ -68,10 +97,31 @@ class CatalogueCache:
         """Return a template whether or not a machine can be started from it."""
 
         async def load() -> tuple[Template, ...]:
-            return (await self._cloud.get_template(template_id),)
+            try:
+                return (await self._cloud.get_template(template_id),)
+            except NotFound as missing:
+                self._missing.put(template_id, (missing.message, missing.code))
+                raise
 
-        (found,) = await self._templates.get_or_load(template_id, load)
+        # A rental that was accepted is not given up for what somebody was told before.
+        if self._lane == BROWSE and (told := self._missing.peek(template_id)):
+            raise NotFound(told[0], code=told[1])
+        (found,) = await self._templates.get_or_load(template_id, load, lane=self._lane)
         return found
+
+    async def check_registry_auth(self, auth_id: str) -> None:
+        """Return if there was such a registry credential within the last seconds; `NotFound` if not."""
+
+        async def load() -> tuple[str, str] | bool:
+            try:
+                await self._cloud.check_registry_auth(auth_id)
+            except NotFound as missing:
+                return missing.message, missing.code
+            return True
+
+        found = await self._registry_auths.get_or_load(auth_id, load, lane=self._lane)
+        if isinstance(found, tuple):
+            raise NotFound(found[0], code=found[1])
 
     def from_cache(self, mode: BillingMode, template_id: str) -> CachedCatalogue | None:
         """Return what a create asks for, if all of it can be had without waiting."""

@@ -17,7 +17,6 @@ from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
-from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
@@ -60,7 +59,6 @@ class PlanLaunch:
 
     instances: Instances
     catalogue: CatalogueCache
-    cloud: Cloud
     flags: Flags
     rules: RegionRules
     timeout_s: float
@@ -110,7 +108,7 @@ class PlanLaunch:
 
     async def _registry_auth_error(self, auth_id: str) -> NotFound | None:
         try:
-            await self.cloud.check_registry_auth(auth_id)
+            await self.catalogue.check_registry_auth(auth_id)
         except NotFound as missing:
             return missing
         return None
