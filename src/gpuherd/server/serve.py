@@ -26,6 +26,7 @@ from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import BufferedSystemRandom, Clock, SystemClock
 from gpuherd.domain.access.secret import Secret
+from gpuherd.server.event_loop import new_event_loop
 from gpuherd.server.sigterm import exit_cleanly_on_sigterm
 from gpuherd.server.stall_watchdog import StallWatchdog
 from gpuherd.server.wait_for_database import wait_for_database
@@ -193,11 +194,5 @@ def run_serve(
     os.umask(0o077)
     # The writer lets go of the interpreter at each statement, and must not wait 5 ms to get it back.
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, simulator=simulator, speed=speed, check=check, role=role))
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    import uvloop  # noqa: PLC0415  not to be found on every platform
-
-    return uvloop.new_event_loop()

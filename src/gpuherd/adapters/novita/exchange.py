@@ -15,6 +15,7 @@ import aiohttp
 
 from gpuherd import __version__
 from gpuherd.adapters.novita.reply import NovitaReply, read_reply
+from gpuherd.adapters.novita.resolver import NovitaResolver
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.resilience.retry import parse_retry_after
@@ -66,11 +67,20 @@ class Exchange:
     at that very moment, it is unknown whether the call was made, and that costs minutes to find out.
     """
 
-    def __init__(self, base_url: str, api_key: Secret, *, clock: Clock, max_bytes: int) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: Secret,
+        *,
+        clock: Clock,
+        max_bytes: int,
+        resolver: NovitaResolver | None = None,
+    ) -> None:
         self._root = _checked_root(base_url) + API_ROOT
         self._api_key = _checked_key(api_key)
         self._clock = clock
         self._max_bytes = max_bytes
+        self._resolver = resolver or NovitaResolver(clock)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def get(
@@ -89,6 +99,7 @@ class Exchange:
     async def close(self) -> None:
         for session in self._sessions.values():
             await session.close()
+        await self._resolver.close()
 
     async def _send(
         self,
@@ -113,6 +124,8 @@ class Exchange:
                 error, aiohttp.ClientError | OSError | _PastSendDeadline
             ):
                 raise
+            if isinstance(error, aiohttp.ClientConnectorError | TimeoutError) and not progress.written:
+                self._resolver.doubt()
             why, timed_out = _describe(error), isinstance(error, TimeoutError)
         # Raised out here so that no context hangs on to aiohttp's errors: some of them carry our headers.
         if not progress.written:
@@ -152,7 +165,9 @@ class Exchange:
 
     def _open_session(self, fresh: bool) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, force_close=fresh),
+            connector=aiohttp.TCPConnector(
+                limit=CONNECTIONS, force_close=fresh, resolver=self._resolver, use_dns_cache=False
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Ours is one deadline over everything, set around each call.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),

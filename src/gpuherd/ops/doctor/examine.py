@@ -11,7 +11,6 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import NAME as CLOUD
 from gpuherd.ops.doctor.cloud import check_cloud
-from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
 from gpuherd.ops.doctor.database import NAME as DATABASE
 from gpuherd.ops.doctor.database import check_postgres, check_sqlite
 from gpuherd.ops.doctor.files import DIRECTORY, check_files
@@ -20,6 +19,7 @@ from gpuherd.ops.doctor.port import check_port
 from gpuherd.ops.doctor.server import NAME as SERVER
 from gpuherd.ops.doctor.server import check_server, is_remote
 from gpuherd.ops.doctor.verdicts import PROBLEM, judge_settings, judge_unknown_variables
+from gpuherd.resilience.daemon_thread import run_in_daemon_thread
 from gpuherd.settings import (
     FILE_NAME,
     Settings,

@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from gpuherd import __version__
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
+from gpuherd.resilience.daemon_thread import run_in_daemon_thread
 
 TIMEOUT_S = 8.0
 BODY_MAX_BYTES = 4 * 1024 * 1024

@@ -7,10 +7,10 @@ from enum import Enum, auto
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.clock import Clock
 from gpuherd.entrypoints.cli.commands.doctor import CheckResult
-from gpuherd.ops.doctor.daemon_thread import run_in_daemon_thread
 from gpuherd.ops.doctor.http_query import http_query
 from gpuherd.ops.doctor.server import is_gpuherd
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM
+from gpuherd.resilience.daemon_thread import run_in_daemon_thread
 from gpuherd.server.serve import LOOPBACK_HOSTS, bound_socket
 from gpuherd.settings import Settings
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def run_in_daemon_thread(work: Callable[[], T]) -> T:
+async def run_in_daemon_thread(work: Callable[[], T], name: str = "gpuherd-aside") -> T:
     """Return what `work` returns; who is tired of waiting just goes."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -36,5 +36,5 @@ async def run_in_daemon_thread(work: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver_result, result, error)
 
-    threading.Thread(target=run, name="gpuherd-doctor", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await done
