@@ -24,6 +24,7 @@ from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerState
 from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
 from gpuherd.settings import load_settings
+from gpuherd.usecases.replicas.store_history import StoreHistory
 from tests.support.databases import sqlalchemy_url
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
@@ -42,7 +43,9 @@ class Replica:
 
     def __init__(self, directory: Path, database: Database, *, on_duty: bool = False) -> None:
         self.link = linked(directory)
-        self.loops = share_limits(self.link, database, SystemClock(), lambda: 2, lambda: on_duty)
+        self.loops = share_limits(
+            self.link, database, SystemClock(), lambda: 2, lambda: on_duty, StoreHistory(SystemClock())
+        )
 
     @property
     def breaker(self) -> CircuitBreaker:
@@ -105,7 +108,9 @@ def test_one_who_is_alone_shares_nothing_and_needs_no_loop(tmp_path: Path) -> No
     link = linked(tmp_path)
     before = [vars(it)["_bucket"] for it in link.limiters.values()]
     with closing(Database(f"sqlite:///{tmp_path}/gpuherd.db")) as database:
-        loops: list[Loop] = share_limits(link, database, SystemClock(), lambda: 2, lambda: False)
+        loops: list[Loop] = share_limits(
+            link, database, SystemClock(), lambda: 2, lambda: False, StoreHistory(SystemClock())
+        )
     assert loops == []
     assert [vars(it)["_bucket"] for it in link.limiters.values()] == before
     assert link.breaker is not None
@@ -117,7 +122,9 @@ async def test_a_limit_that_is_off_is_off_for_all(
     tmp_path: Path, databases: tuple[Database, Database]
 ) -> None:
     link = linked(tmp_path, NOVITA_RATE_LIMIT="0", GPUHERD_WATCH_BUDGET="0")
-    loops = share_limits(link, databases[0], SystemClock(), lambda: 1, lambda: True)
+    loops = share_limits(
+        link, databases[0], SystemClock(), lambda: 1, lambda: True, StoreHistory(SystemClock())
+    )
     assert [it.name for it in loops] == ["breaker"]
     assert await calls(link, "novita", 500) == 500
 

@@ -58,6 +58,7 @@ from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
+from gpuherd.usecases.replicas.store_history import StoreHistory
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
 from tests.support.inline_database import InlineDatabase
@@ -154,6 +155,8 @@ class Herd:
         self.prober = FakeProber(clock)
         self.meter = meter or NullMeter()
         self.hub = ChangeHub(clock)
+        self.history = StoreHistory(clock)
+        self.history.subscribe(self.hub.everything_changed)
         self.keys = KeyRing([ROOT_KEY])
         self.stores = self._open(path)
         self.ports = Ports(
@@ -211,9 +214,11 @@ class Herd:
         sql_turns = SqlInstanceLeases(database, clock, self.ids, changed)
         sql_turns.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)
+        self.history.subscribe(instances.forget)
         return StorePorts(
             installation=self._installation(flags),
             hub=self.hub,
+            history=self.history,
             flags=flags,
             instances=instances,
             events=SqlEventLog(database, clock),

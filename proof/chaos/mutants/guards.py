@@ -26,6 +26,7 @@ FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
 LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
+LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -487,6 +488,57 @@ REPLICAS = (
         "        if self.leadership.fencing_token != self._known_token:\n",
         "        if False:\n",
         (f"{LEADERSHIP}::test_a_look_during_which_the_duty_went_and_came_back_is_not_written_down_either",),
+    ),
+    Safeguard(
+        "after a loss of the store the account is seen before anything is rented",
+        "usecases/cloud/observe.py",
+        "        self._has_listed = False\n        self._known = None\n",
+        "        self._known = None\n",
+        (f"{LOST_HISTORY}::TestRenting::test_a_wish_from_after_the_loss_waits_for_one_look_only",),
+    ),
+    Safeguard(
+        "a create call that the store has lost is given time to show up",
+        "usecases/reconcile/rent.py",
+        "        if await self.may_have_lost_create(turn.instance):\n",
+        "        if False:\n",
+        (f"{LOST_HISTORY}::TestRenting::test_a_machine_that_can_only_be_seen_later_is_waited_for",),
+    ),
+    Safeguard(
+        "what was seen is read anew after a loss of the store",
+        "usecases/cloud/observe.py",
+        "        self._has_listed = False\n        self._known = None\n",
+        "        self._has_listed = False\n",
+        (f"{LOST_HISTORY}::TestObserving",),
+    ),
+    Safeguard(
+        "a look that is older than a loss of the store is not written down",
+        "usecases/cloud/observe.py",
+        "        if self._known is not known:\n",
+        "        if False:\n",
+        (
+            f"{LOST_HISTORY}::TestObserving::test_a_look_in_the_middle_of_which_the_store_lost_something_does_not_count",
+        ),
+    ),
+    Safeguard(
+        "nor when the loss is noticed by the very transaction that writes it",
+        "adapters/sql/replicas/leadership.py",
+        "            if self._database.history.generation != generation:\n",
+        "            if False:\n",
+        (f"{LEADERSHIP_CONTRACT}::test_what_was_concluded_before_a_loss_is_not_written_after_it",),
+    ),
+    Safeguard(
+        "a standby that was not promoted is not asked",
+        "adapters/sql/postgres/server_history.py",
+        "            raise driver.OperationalError(IN_RECOVERY)\n",
+        "            pass\n",
+        ("tests/adapters/sql/postgres/test_server_history.py::test_a_standby_is_not_used",),
+    ),
+    Safeguard(
+        "an earlier process's list is no look of ours, whatever the clock says",
+        "usecases/cloud/observe.py",
+        "        if last is None or last.id <= self._first_list_id:\n",
+        "        if last is None:\n",
+        (f"{LOST_HISTORY}::TestHasListed",),
     ),
     Safeguard(
         "only the one on duty looks",

@@ -21,6 +21,7 @@ from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
+from gpuherd.usecases.cloud.lost_creates import LostCreates
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.events.event_stream import EventFeed
@@ -138,6 +139,7 @@ def _shared(ports: Ports, values: Values) -> Shared:
             settling=values.settling,
             poll_interval=values.poll_interval,
             breaker_state=ports.breaker_state,
+            history=stores.history,
             leadership=ports.leadership,
             flags=ports.replica_flags,
         ),
@@ -156,6 +158,9 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         installation=ports.stores.installation,
         boot_id=values.boot_id,
         has_listed=shared.observer.has_listed,
+        may_have_lost_create=LostCreates(
+            ports.stores.history, ports.stores.observations, clock, values.settling
+        ).may_exist,
         unknown_outcomes_max=values.unknown_outcomes_max,
     )
     verify_tag = VerifyTag(turns, event_recorder, ports.stores.flags)
@@ -188,6 +193,9 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
     comprehensive = ListComprehensive(instances, cloud, observer, stores.installation, clock)
     caches = (*reader.caches, *comprehensive.caches, *catalogue.caches)
     feed = EventFeed(stores.events, stores.hub, clock)
+    list_instances = ListInstances(instances, clock)
+    for forget in (list_instances.forget, comprehensive.forget, feed.forget):
+        stores.history.subscribe(forget)
     return Plane(
         launch_instance=LaunchInstance(
             instances=instances,
@@ -203,7 +211,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         explain_instance=ExplainInstance(instances, stores.book),
         find_instance=find,
         read_instance=reader,
-        list_instances=ListInstances(instances, clock),
+        list_instances=list_instances,
         list_comprehensive=comprehensive,
         sync_cloud=SyncCloud(observer, comprehensive.forget),
         manage_caches=ManageCaches(caches, instances),

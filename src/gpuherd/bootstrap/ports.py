@@ -32,6 +32,7 @@ from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,8 @@ class StorePorts:
 
     installation: str
     hub: ChangeHub
+    # Tells when the store has lost its newest part.
+    history: StoreHistory
     flags: Flags
     instances: Instances
     events: EventLog

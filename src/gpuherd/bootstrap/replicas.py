@@ -37,10 +37,15 @@ from gpuherd.usecases.replicas.leadership import (
 )
 from gpuherd.usecases.replicas.registry import API, HEARTBEAT_INTERVAL_S, ReplicaRegistry
 from gpuherd.usecases.replicas.shared_breaker import SharedBreaker
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 
 async def _no_replicas() -> None:
     """Of one who is alone."""
+
+
+def _no_term() -> None:
+    """Of one who is always the leader."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ class Membership:
     # Gives leadership up.
     resign: Callable[[], Awaitable[None]] = _no_replicas
     deregister: Callable[[], Awaitable[None]] = _no_replicas
+    # Ends the term at once, because the database has lost something.
+    forget: Callable[[], None] = _no_term
 
     def leader_only(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
         """Return the same work, skipped unless this replica is the leader."""
@@ -105,6 +112,7 @@ def join_replicas(database: Database, role: str, clock: Clock, ids: Ids) -> Memb
         join=join,
         resign=resign,
         deregister=deregister,
+        forget=leadership.forget,
     )
 
 
@@ -122,6 +130,7 @@ def share_limits(
     clock: Clock,
     workers: Callable[[], int],
     may_probe: Callable[[], bool],
+    history: StoreHistory,
 ) -> list[Loop]:
     """Make the link's limits those of all replicas; return the loops that this needs. Alone, it needs none.
 
@@ -130,7 +139,10 @@ def share_limits(
     """
     if database.is_sqlite:
         return []
-    return [*_share_rates(link, database, clock), *_share_breaker(link, database, clock, workers, may_probe)]
+    return [
+        *_share_rates(link, database, clock),
+        *_share_breaker(link, database, clock, workers, may_probe, history),
+    ]
 
 
 def _share_rates(link: CloudLink, database: Database, clock: Clock) -> list[Loop]:
@@ -159,11 +171,13 @@ def _share_breaker(
     clock: Clock,
     workers: Callable[[], int],
     may_probe: Callable[[], bool],
+    history: StoreHistory,
 ) -> list[Loop]:
     if link.breaker is None:
         return []
     share = SharedBreaker(link.breaker, SqlBreakerStore(database))
     link.breaker.share(workers, may_probe, share.changed)
+    history.subscribe(share.forget)
     return [Loop("breaker", BREAKER_SYNC_INTERVAL_S, share, clock)]
 
 

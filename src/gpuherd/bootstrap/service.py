@@ -51,6 +51,8 @@ ENDPOINT_REFRESH_INTERVAL_S = 2.0
 # So long another replica may still accept a key that was revoked here.
 KEY_REFRESH_INTERVAL_S = 2.0
 KEY_USAGE_FLUSH_INTERVAL_S = 60.0
+# So long what is only refreshed now and then may be of a past that the database has lost.
+HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOK_CONCURRENCY = 16
@@ -153,6 +155,9 @@ async def build_service(
     # Before anything can happen that somebody wants to hear of.
     await parts.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
+    await parts.observer.begin()
+    for reload in (parts.endpoint_cache.refresh, parts.plane.keys.key_cache.refresh):
+        stores.history.subscribe_reload(reload)
     service = Service(
         plane=parts.plane,
         database=stores.database,
@@ -196,7 +201,10 @@ def _loops(
     membership, plane = stores.membership, parts.plane
     return [
         *membership.loops,
-        *share_limits(link, stores.database, clock, membership.workers, membership.leadership.is_leader),
+        *share_limits(
+            link, stores.database, clock, membership.workers, membership.leadership.is_leader, stores.history
+        ),
+        Loop("history", HISTORY_RELOAD_INTERVAL_S, stores.history.reload, clock),
         # A follower learns what the leader's lists have shown.
         Loop("observe", settings.fast_poll_interval_s, parts.observer.tick, clock),
         *_refresh_loops(stores, parts, clock),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -51,6 +53,7 @@ from gpuherd.ports.metrics import Meter
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.replicas.registry import ALL
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 log = structlog.get_logger()
 
@@ -91,11 +94,15 @@ async def open_stores(
     hub = ChangeHub(clock)
     flags = SqlFlags(database)
     instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
+    events = SqlEventLog(database, clock)
     is_sole_process = database.is_sqlite
     turns = SqlInstanceLeases(
         database, clock, ids, hub.changed, LEASE_TERM if is_sole_process else SHORT_LEASE_TERM
     )
     membership = join_replicas(database, role, clock, ids)
+    history = await _follow_history(database, flags, clock)
+    for forget in (hub.everything_changed, instances.forget, events.forget, membership.forget):
+        history.subscribe(forget)
     if is_sole_process:
         # We hold the lock, so nobody can be in the middle of a turn.
         turns.release_all_leases()
@@ -105,9 +112,10 @@ async def open_stores(
         installation=flags.ensure("installation", secrets.token_hex(4)),
         membership=membership,
         hub=hub,
+        history=history,
         flags=flags,
         instances=instances,
-        events=SqlEventLog(database, clock),
+        events=events,
         observations=SqlObservations(membership.fenced, hub.changed),
         turns=MeteredLeases(turns, meter),
         renewal_loops=renewal_loops
@@ -133,6 +141,27 @@ async def open_stores(
             lock,
         ),
     )
+
+
+async def _follow_history(database: Database, flags: SqlFlags, clock: Clock) -> StoreHistory:
+    """Return what tells when the database has lost its newest part, at this start or later on."""
+    history = StoreHistory(clock)
+    loop = asyncio.get_running_loop()
+
+    def on_lost(reason: str) -> None:
+        # In the loop, and before the answer of the thread that has noticed. One that has ended needs nothing.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(history.declare_lost, reason)
+
+    async def compare() -> None:
+        await history.compare(flags, database.history.identity)
+
+    database.history.on_lost = on_lost
+    history.subscribe_reload(compare)
+    if isinstance(clock, DatabaseClock):
+        history.subscribe_reload(clock.adjust)
+    await compare()
+    return history
 
 
 async def _follow_database_clock(database: Database, clock: Clock) -> tuple[Loop, ...]:

@@ -36,5 +36,9 @@ class Observations(Protocol):
         ...
 
     async def last_list(self) -> ListRecord | None:
-        """Return the latest list."""
+        """Return the list that was written down last."""
+        ...
+
+    async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:
+        """Return the lists that were begun after this, oldest first; they are kept for a day."""
         ...

@@ -233,11 +233,28 @@ class TestWitnesses:
 
 
 class TestLists:
-    async def test_the_latest_is_the_one_that_began_last(self, store: Store) -> None:
-        late = a_list(HOUR, complete=False, witness=Witness.MISSING, machines=0)
-        for record in (a_list(), late, a_list(SECOND)):
+    async def test_the_last_is_the_one_that_was_written_last_whatever_the_clock_said(
+        self, store: Store
+    ) -> None:
+        last = a_list(SECOND, complete=False, witness=Witness.MISSING, machines=0)
+        for record in (a_list(), a_list(HOUR), last):
             await store.observations.record(record, [], [])
-        assert await store.observations.last_list() == late
+        assert await store.observations.last_list() == last
+
+    async def test_each_has_a_higher_number_than_the_one_before(self, store: Store) -> None:
+        numbers = []
+        for minute in range(3):
+            await store.observations.record(a_list(minute * SECOND), [], [])
+            last = await store.observations.last_list()
+            assert last is not None
+            numbers.append(last.id)
+        assert 0 < numbers[0] < numbers[1] < numbers[2]
+
+    async def test_those_since_a_moment_come_oldest_first(self, store: Store) -> None:
+        for seconds in (0, 3, 1, 2):
+            await store.observations.record(a_list(seconds * SECOND), [], [])
+        since = await store.observations.lists_since(START + SECOND)
+        assert list(since) == [a_list(2 * SECOND), a_list(3 * SECOND)]
 
     async def test_lists_are_kept_for_a_day(self, store: Store) -> None:
         old, just_kept = a_list(-LIST_RETENTION - timedelta(microseconds=1)), a_list(-LIST_RETENTION)

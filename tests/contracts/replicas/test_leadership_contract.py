@@ -79,12 +79,14 @@ async def test_a_duty_whose_term_has_ended_goes_to_the_next_with_a_higher_fence(
     assert await duties.acquire_or_renew("watch", "a", TERM) is None
 
 
-async def test_one_who_comes_back_before_anybody_else_goes_on_under_the_same_fence(
+async def test_only_a_term_without_a_gap_goes_on_under_the_same_fence(
     duties: SqlLeaderLeases, store_clock: FakeClock
 ) -> None:
     fencing_token = await duties.acquire_or_renew("watch", "a", TERM)
-    await store_clock.advance(60)
+    await store_clock.advance(TERM.total_seconds() - 0.001)
     assert await duties.acquire_or_renew("watch", "a", TERM) == fencing_token
+    await store_clock.advance(TERM.total_seconds())
+    assert await duties.acquire_or_renew("watch", "a", TERM) == (fencing_token or 0) + 1
 
 
 async def test_a_duty_that_is_laid_down_is_free_at_once(duties: SqlLeaderLeases) -> None:
@@ -131,6 +133,24 @@ async def test_a_list_written_out_of_term_is_refused_and_leaves_no_trace(
     last = await late.last_list()
     assert last is not None
     assert last.started_at == START
+
+
+async def test_what_was_concluded_before_a_loss_is_not_written_after_it(
+    database: Database, duties: SqlLeaderLeases
+) -> None:
+    """The transaction itself may be the first to meet the server that has lost something."""
+    fencing_token = await duties.acquire_or_renew("watch", "a", TERM)
+    fenced = FencedDatabase(database, "watch", lambda: fencing_token or 0)
+    database.history.note_commit(2**62)
+
+    @sa.event.listens_for(database._write_engine, "begin")
+    def begin_on_a_promoted_standby(connection: object) -> None:
+        database.history.check_transaction(None, 1)
+
+    with pytest.raises(LeadershipLost):
+        await SqlObservations(fenced).record(a_list(), [a_sighting(a_machine())], ())
+    assert await SqlObservations(fenced).all_known() == {}
+    await SqlObservations(fenced).record(a_list(), [a_sighting(a_machine())], ())
 
 
 async def test_a_short_lease_lasts_for_as_long_as_it_is_renewed(

@@ -38,6 +38,7 @@ class MemoryHerd(Herd):
         return memory_ports(
             installation=self._installation(flags),
             hub=self.hub,
+            history=self.history,
             flags=flags,
             instances=MemoryInstances(tables, clock, changed),
             observations=MemoryObservations(tables, changed),

@@ -42,7 +42,8 @@ class MemoryObservations:
             old = [n for n, it in tables.lists.items() if it.started_at < record.started_at - LIST_RETENTION]
             for n in old:
                 tables.drop(tables.lists, n)
-            tables.insert(tables.lists, tables.number(), record)
+            number = tables.number()
+            tables.insert(tables.lists, number, replace(record, id=number))
             rows = [sighting_row(it) for it in changed]
             for cloud_id in (*forgotten, *(it.machine.cloud_id for it in changed)):
                 tables.drop(tables.observations, cloud_id)
@@ -60,7 +61,11 @@ class MemoryObservations:
         )
 
     async def last_list(self) -> ListRecord | None:
-        return max(self._tables.lists.values(), key=lambda it: it.started_at, default=None)
+        return max(self._tables.lists.values(), key=lambda it: it.id, default=None)
+
+    async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:
+        found = [it for it in self._tables.lists.values() if it.started_at > moment]
+        return sorted(found, key=lambda it: it.started_at)
 
     def _is_old_and_listed(self, cloud_id: str, older_than: datetime) -> bool:
         row = self._tables.observations.get(cloud_id)

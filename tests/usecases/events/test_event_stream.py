@@ -133,6 +133,55 @@ async def listening(
             await asyncio.gather(it.task, return_exceptions=True)
 
 
+class TestLostEnd:
+    """A log that loses its newest events gives their numbers out again."""
+
+    async def test_what_takes_the_place_of_lost_events_is_told_and_nothing_else_again(
+        self, feed: EventFeed, log: ListLog, clock: FakeClock
+    ) -> None:
+        log.happen()
+        async with listening(feed, clock) as it:
+            for _ in range(4):
+                log.happen()
+            await clock.advance(0.1)
+            assert it.got == [2, 3, 4, 5]
+            del log.events[3:]
+            feed.forget()
+            log.happen(7)
+            await clock.advance(2)
+            assert it.got == [2, 3, 4, 5, 4]
+            log.happen(8)
+            await clock.advance(2)
+            assert it.got == [2, 3, 4, 5, 4, 5]
+
+    async def test_a_stream_goes_on_where_even_its_beginning_was_lost(
+        self, feed: EventFeed, log: ListLog, clock: FakeClock
+    ) -> None:
+        for _ in range(5):
+            log.happen()
+        async with listening(feed, clock) as it:
+            del log.events[2:]
+            feed.forget()
+            await clock.advance(2)
+            log.happen(7)
+            await clock.advance(2)
+            assert it.got == [3]
+
+    async def test_a_stream_that_was_catching_up_does_not_stay_ahead_of_the_log(
+        self, feed: EventFeed, log: ListLog, clock: FakeClock
+    ) -> None:
+        for _ in range(5):
+            log.happen()
+        async with listening(feed, clock), listening(feed, clock, last=1) as it:
+            assert it.got == [2, 3, 4, 5]
+            del log.events[1:]
+            feed.forget()
+            await clock.advance(2)
+            log.happen(7)
+            await clock.advance(2)
+            assert it.got == [2, 3, 4, 5, 2]
+
+
 class TestHandingOut:
     async def test_without_a_last_id_a_stream_begins_now(
         self, feed: EventFeed, log: ListLog, clock: FakeClock

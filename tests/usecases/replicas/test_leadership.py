@@ -105,6 +105,18 @@ async def test_a_duty_that_is_renewed_in_time_is_held_for_ever(herd: Herd, clock
         assert not await theirs.renew()
 
 
+async def test_after_a_loss_of_the_store_a_new_term_begins_under_a_new_token(herd: Herd) -> None:
+    ours = duty_of(herd, "a")
+    await ours.renew()
+    before = ours.fencing_token
+    ours.forget()
+    assert not ours.is_leader()
+    assert await ours.renew()
+    assert ours.fencing_token == before + 1
+    await ours.renew()
+    assert ours.fencing_token == before + 1
+
+
 async def test_whoever_steps_back_leaves_the_duty_to_others_at_once(herd: Herd) -> None:
     ours, theirs = duty_of(herd, "a"), duty_of(herd, "b")
     await ours.renew()

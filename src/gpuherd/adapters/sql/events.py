@@ -50,6 +50,11 @@ class SqlEventLog:
         self._database = database
         self._watermark = None if database.is_sqlite else EventWatermark(database, clock)
 
+    def forget(self) -> None:
+        """Learn anew how far the log can be read, because it has lost its end."""
+        if self._watermark is not None:
+            self._watermark.forget()
+
     async def after(self, position: int, limit: int, wanted: EventFilter = EVERYTHING) -> EventPage:
         end, held_up = await self._end()
         rows = _ROWS.where(event.c.id > position, event.c.id <= end, *_conditions(wanted))

@@ -6,7 +6,7 @@ absence only when it is complete and shows some *witness*, a machine of ours tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -33,6 +33,8 @@ class ListRecord:
     complete: bool
     witness: Witness
     machines: int = 0
+    # In which order they were written down, whatever the clocks said; 0 before it is.
+    id: int = field(default=0, compare=False)
 
     @property
     def believable(self) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
@@ -31,6 +31,7 @@ from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 log = structlog.get_logger()
 
@@ -41,6 +42,8 @@ FORGET_AFTER = timedelta(days=1)
 # What we know counts as fresh for so many poll intervals, and never for less than this.
 FRESH_INTERVALS = 3
 FRESH_MIN_S = 90.0
+# What is remembered of the store is compared with it this often: rows may vanish without a word.
+KNOWN_RECHECK_S = 300.0
 # So often a look that another replica has cut short is begun anew.
 SYNC_TRIES_MAX = 3
 CLOUD_ERROR_FLAG = "cloud_trouble"
@@ -71,6 +74,8 @@ class ObserveCloud:
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
     breaker_state: Callable[[], str] = lambda: "CLOSED"
+    # Tells when the store has lost what was concluded here.
+    history: StoreHistory
     leadership: Leadership = field(default_factory=AlwaysLeader)
     # Where replicas tell each other what is wrong with the cloud; None of one who is alone.
     flags: Flags | None = None
@@ -78,17 +83,35 @@ class ObserveCloud:
     latest: ListRecord | None = field(default=None, init=False)
     # The code of what was wrong with the cloud when it was asked last, or nothing.
     error_code: str = field(default="", init=False)
-    _begun_at: datetime = field(init=False)
+    # The last list that was in the store when this process began; None until it was looked up.
+    _first_list_id: int | None = field(default=None, init=False)
     _has_listed: bool = field(default=False, init=False)
     _known: dict[str, ObservedMachine] | None = field(default=None, init=False)
     # The term in which that was read or written.
     _known_token: int = field(default=0, init=False)
+    _known_since_s: float = field(default=0.0, init=False)
+    # Counts how often everything was forgotten.
+    _generation: int = field(default=0, init=False)
     _listed_at_s: float | None = field(default=None, init=False)
     _published_error: str | None = field(default=None, init=False)
     _list_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
-        self._begun_at = self.clock.now()
+        self.history.subscribe(self.forget)
+
+    def forget(self) -> None:
+        """Begin anew as at a start, because the store has lost something: look before anything is rented."""
+        self._generation += 1
+        self._first_list_id = None
+        self._has_listed = False
+        self._known = None
+        self._listed_at_s = None
+        self._published_error = None
+        self.latest = None
+
+    async def begin(self) -> None:
+        """Take note of which lists were made before this process began."""
+        await self._read_last_list()
 
     async def has_listed(self) -> bool:
         """Tell whether a believable list was made since this process began, by us or by another replica.
@@ -96,7 +119,7 @@ class ObserveCloud:
         Our own memory may be older than the cloud's: somebody may have put an old database back.
         """
         if not self._has_listed:
-            self._note_list(await self.observations.last_list())
+            await self._read_last_list()
         return self._has_listed
 
     def is_stale(self) -> bool:
@@ -114,6 +137,8 @@ class ObserveCloud:
             return False
         since_s = None if self._listed_at_s is None else self.clock.monotonic() - self._listed_at_s
         due = since_s is None or since_s >= self.poll_interval.total_seconds()
+        # After a loss, renting waits for lists.
+        due = due or self.history.is_recent(self.settling.settle_without_witness)
         if not due and not await self.observations.any_unsettled():
             return False
         return await self.look()
@@ -156,8 +181,9 @@ class ObserveCloud:
         await self._publish_error("")
         listed_at_s = self.clock.monotonic()
         look = await self._record_list(listing, known)
-        # Only what is written down counts as known.
-        self._listed_at_s = listed_at_s
+        if self._known is known:
+            # Only what is written down counts as known.
+            self._listed_at_s = listed_at_s
         return look
 
     async def _publish_error(self, error_code: str) -> None:
@@ -169,14 +195,23 @@ class ObserveCloud:
 
     async def _follow_leader(self) -> None:
         """Learn from whoever looks for all of us."""
-        self._note_list(await self.observations.last_list())
+        await self._read_last_list()
         if self.flags is not None:
             self.error_code = await self.flags.get(CLOUD_ERROR_FLAG) or ""
             self._published_error = None
 
+    async def _read_last_list(self) -> None:
+        """Take note of the last list, which another replica may have made."""
+        generation = self._generation
+        last = await self.observations.last_list()
+        if generation == self._generation:
+            self._note_list(last)
+
     def _note_list(self, last: ListRecord | None) -> None:
-        """Take note of a list that another replica may have made."""
-        if last is None or last.started_at < self._begun_at:
+        if self._first_list_id is None:
+            self._first_list_id = 0 if last is None else last.id
+        # By number, not by time: a clock that was set back would make an earlier process's list a new one.
+        if last is None or last.id <= self._first_list_id:
             return
         age_s = max(0.0, (self.clock.now() - last.finished_at).total_seconds())
         self._listed_at_s = max(self._listed_at_s or 0.0, self.clock.monotonic() - age_s)
@@ -196,13 +231,16 @@ class ObserveCloud:
         if self.leadership.fencing_token != self._known_token:
             # The duty was lost and has come back: what was compared is not what is known by now.
             raise LeadershipLost("another replica has looked meanwhile")
+        if self._known is not known:
+            raise LeadershipLost("the store has lost something meanwhile")
         concerned = await self.observations.record(record, changed, forgotten)
         for sighting in changed:
             known[sighting.machine.cloud_id] = sighting
         for cloud_id in forgotten:
             del known[cloud_id]
-        self.latest = record
-        self._has_listed = self._has_listed or record.believable
+        if self._known is known:
+            self.latest = record
+            self._has_listed = self._has_listed or record.believable
         if concerned:
             await self.jobs.wake_or_enqueue(
                 [self.job_factory.reconcile_job(instance) for instance in concerned]
@@ -236,9 +274,33 @@ class ObserveCloud:
 
     async def _load_known(self) -> dict[str, ObservedMachine]:
         fencing_token = self.leadership.fencing_token
+        if self._known is not None and self._known_token == fencing_token:
+            await self._check_store(self._known)
         if self._known is None or self._known_token != fencing_token:
-            self._known, self._known_token = dict(await self.observations.all_known()), fencing_token
+            generation = self._generation
+            known = dict(await self.observations.all_known())
+            if generation != self._generation:
+                raise LeadershipLost("the store has lost something meanwhile")
+            self._known, self._known_token = known, fencing_token
+            self._known_since_s = self.clock.monotonic()
         return self._known
+
+    async def _check_store(self, known: dict[str, ObservedMachine]) -> None:
+        """See that the store has what we wrote there: rows may vanish without a word."""
+        ours = self.latest
+        last = await self.observations.last_list()
+        if ours is None or ours is not self.latest:
+            return
+        if last != ours:
+            # A later one is of a replica that has taken our duty, and the fence will tell.
+            if last is None or last.finished_at < ours.finished_at:
+                self.history.declare_lost("the last list that was written down is gone")
+            return
+        if self.clock.monotonic() - self._known_since_s < KNOWN_RECHECK_S:
+            return
+        self._known_since_s = self.clock.monotonic()
+        if await self.observations.all_known() != known and self._known is known:
+            self.history.declare_lost("what the lists have shown is not what is written down")
 
     def _forgettable(self, known: Mapping[str, ObservedMachine], record: ListRecord) -> list[str]:
         oldest = record.finished_at - FORGET_AFTER

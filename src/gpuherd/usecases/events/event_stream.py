@@ -74,6 +74,7 @@ class EventStream:
         self._feed = feed
         self._joined = False
         self._pending: deque[bytes] = deque()
+        self._rewinds = 0
         self._idle = False
         self._wakeup = asyncio.Event()
 
@@ -115,6 +116,12 @@ class EventStream:
             self.end()
         self._wakeup.set()
 
+    def rewind(self, position: int) -> None:
+        """Go back to where the log still is what it was: what it told behind that, it has lost."""
+        self._rewinds += 1
+        if self.position is not None:
+            self.position = min(self.position, position)
+
     def heartbeat(self, now_s: float) -> None:
         """Send a sign of life, if there is nothing else."""
         self.active_s = now_s
@@ -132,7 +139,10 @@ class EventStream:
         if self._feed.join(self):
             self._joined = True
             return b""
+        rewinds = self._rewinds
         page = await self._log.after(self.position, CATCH_UP_PAGE_SIZE, self.reader.wanted)
+        if rewinds != self._rewinds:
+            return b""
         self.position = page.position
         return b"".join(map(event_frame, page.events))
 
@@ -190,6 +200,8 @@ class EventFeed:
         self._recent: deque[EncodedEvent] = deque(maxlen=RECENT_EVENTS_MAX)
         # Handed out is everything up to `position`; kept is everything behind `floor`.
         self._position = self._floor = 0
+        # How often the log has lost its end, and after how many of these we went back.
+        self._losses = self._rewound = 0
         self._ready = asyncio.Event()
         self._wakeup = Subscription(clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -227,6 +239,11 @@ class EventFeed:
         self._closed = True
         for stream in self._streams:
             stream.end()
+
+    def forget(self) -> None:
+        """Go back to where the log still is what it was, because it has lost its end."""
+        self._losses += 1
+        self._wake()
 
     async def ready(self) -> int:
         await self._ready.wait()
@@ -303,9 +320,17 @@ class EventFeed:
     async def _dispatch_new(self) -> float:
         """Hand out what is new; return how long to wait for more if nobody rings."""
         if not self._ready.is_set():
+            self._rewound = self._losses
             self._position = self._floor = await self._log.newest()
             self._ready.set()
+        losses = self._losses
+        if self._rewound != losses:
+            await self._rewind()
+            self._rewound = losses
         page = await self._log.after(self._position, READ_BATCH)
+        if self._losses != losses:
+            # What was read may be of either of two histories.
+            return 0.0
         now_s = self._clock.monotonic()
         encoded = [EncodedEvent(it, event_frame(it)) for it in page.events]
         for one in encoded:
@@ -319,6 +344,23 @@ class EventFeed:
         if page.more:
             return 0.0
         return GAP_RETRY_S if page.held_up else POLL_INTERVAL_S
+
+    async def _rewind(self) -> None:
+        """Find the last event that was told and is still there; all behind it has to be told.
+
+        Numbers are given out a second time, so an event is the same only if all of it is.
+        """
+        told = {one.it.position: one.it.event for one in self._recent}
+        last = min(self._floor, await self._log.highest())
+        page = await self._log.after(last, RECENT_EVENTS_MAX)
+        for it in page.events:
+            if told.get(it.position) != it.event:
+                break
+            last = it.position
+        self._position, self._floor = last, min(self._floor, last)
+        self._recent = deque((it for it in self._recent if it.it.position <= last), RECENT_EVENTS_MAX)
+        for stream in self._streams:
+            stream.rewind(last)
 
     async def _check_streams(self) -> None:
         while True:

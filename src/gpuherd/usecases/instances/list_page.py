@@ -19,8 +19,17 @@ class ListInstances:
 
     def __init__(self, instances: Instances, clock: Clock):
         self._instances = instances
-        # By id: which version, and its bytes. A version never changes, so nothing here is ever out of date.
-        self._encoded: Cache[str, tuple[int, bytes]] = Cache(clock, math.inf, CACHED_ENTRIES_MAX, "entries")
+        self._clock = clock
+        # By id: which version, and its bytes. A version never changes, unless the
+        # store loses it; so nothing here is ever out of date.
+        self._encoded = self._new_cache()
+
+    def _new_cache(self) -> Cache[str, tuple[int, bytes]]:
+        return Cache(self._clock, math.inf, CACHED_ENTRIES_MAX, "entries")
+
+    def forget(self) -> None:
+        """Drop what is kept: versions may be given out a second time."""
+        self._encoded = self._new_cache()
 
     async def page(self, query: InstanceQuery) -> InstancePage:
         """Return the page, for those who show it in another form."""
@@ -28,14 +37,17 @@ class ListInstances:
 
     async def __call__(self, query: InstanceQuery) -> bytes:
         """Return the page as JSON."""
+        # What is read now does not belong into what comes after a `forget`.
+        encoded = self._encoded
         page = await self._instances.page(query)
-        entries = b",".join([self._entry(it) for it in page.instances])
+        entries = b",".join([_entry(it, encoded) for it in page.instances])
         rest = compact({"total": page.total, "nextCursor": page.next_cursor})
         return b'{"instances":[' + entries + b"]," + rest[1:]
 
-    def _entry(self, it: Instance) -> bytes:
-        kept = self._encoded.peek(it.id)
-        if kept is None or kept[0] != it.version:
-            kept = (it.version, compact(describe(it)))
-            self._encoded.put(it.id, kept)
-        return kept[1]
+
+def _entry(it: Instance, encoded: Cache[str, tuple[int, bytes]]) -> bytes:
+    kept = encoded.peek(it.id)
+    if kept is None or kept[0] != it.version:
+        kept = (it.version, compact(describe(it)))
+        encoded.put(it.id, kept)
+    return kept[1]

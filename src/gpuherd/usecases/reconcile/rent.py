@@ -73,6 +73,10 @@ async def _always() -> bool:
     return True
 
 
+async def _never(_: Instance) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class CreateAttempted:
     """A call was made and its outcome is in the turn: bound, refused for lack of stock, or unknown."""
@@ -119,6 +123,8 @@ class RentMachine:
     boot_id: str
     # Whether the cloud was seen since this process began; before that we may not know what we own.
     has_listed: Callable[[], Awaitable[bool]] = _always
+    # Whether the database may have lost a create call of this instance that cannot be seen yet.
+    may_have_lost_create: Callable[[Instance], Awaitable[bool]] = _never
     # So many create calls may stay without answer and effect. With one, no machine can ever be surplus.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX
 
@@ -137,6 +143,17 @@ class RentMachine:
         turn = await self.turns.refresh(turn)
         if machine := unrecorded_machine(turn, self.installation):
             return CreateAttempted(await self._bind_unrecorded(turn, machine))
+        if await self.may_have_lost_create(turn.instance):
+            unsure = (
+                "the database has lost its newest entries, perhaps a create call; looking for its machine"
+            )
+            return RentLater(
+                turn,
+                FIRST_LIST_RETRY,
+                f"waiting for the cloud: {unsure}",
+                Waiting(WaitingFor.CLOUD, unsure, self.clock.now()),
+                wait_record(WaitingFor.CLOUD),
+            )
         if reason := await self.flags.get(CREATES_BLOCKED):
             return RentLater(
                 turn,

@@ -66,6 +66,7 @@ class LeaderLease:
         self._clock = clock
         self._fencing_token = 0
         self._until_s = -math.inf
+        self._must_begin_anew = False
 
     @property
     def fencing_token(self) -> int:
@@ -78,6 +79,7 @@ class LeaderLease:
         """Acquire the lease if it is free, renew it if it is ours; tell whether we are the leader now."""
         # Our term ends no later than the one in the database, which begins after this.
         began_s, had = self._clock.boottime(), self.is_leader()
+        await self._begin_anew()
         fencing_token = await self._duties.acquire_or_renew(self._name, self._holder, LEASE_TERM)
         if fencing_token is None:
             self._until_s = -math.inf
@@ -86,6 +88,11 @@ class LeaderLease:
             return False
         self._begin(fencing_token, began_s)
         return True
+
+    def forget(self) -> None:
+        """End the term here, because the store has lost something; the next one has a new token."""
+        self._until_s = -math.inf
+        self._must_begin_anew = True
 
     async def release(self) -> None:
         """Release the lease, so that no replica has to wait for the end of the term."""
@@ -98,6 +105,7 @@ class LeaderLease:
             yield
             return
         began_s = self._clock.boottime()
+        await self._begin_anew()
         self._begin(await self._duties.force_acquire(self._name, self._holder, LEASE_TERM), began_s)
         try:
             yield
@@ -105,6 +113,12 @@ class LeaderLease:
             # Should that fail, the term ends by itself.
             with contextlib.suppress(StoreUnavailable):
                 await self.release()
+
+    async def _begin_anew(self) -> None:
+        """Let go of a term that the store may have forgotten: what is free is taken under a new token."""
+        if self._must_begin_anew:
+            await self._duties.release(self._name, self._holder)
+            self._must_begin_anew = False
 
     def _begin(self, fencing_token: int, began_s: float) -> None:
         if fencing_token != self._fencing_token:

@@ -15,6 +15,8 @@ from gpuherd.resilience.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger()
 
+UNKNOWN_NUMBER = -1
+
 
 class SharedBreaker:
     """Each change has a number and is made on top of the last one. One that was found out while others were
@@ -33,6 +35,10 @@ class SharedBreaker:
         """Tell the others at once of what was found out here."""
         self._has_unpublished = True
         self._publishing = asyncio.create_task(self._publish())
+
+    def forget(self) -> None:
+        """Take whatever state is in the store for a new one: its number may be given out a second time."""
+        self._number = UNKNOWN_NUMBER
 
     async def __call__(self) -> None:
         """Learn what the others have found out, or tell what they do not know yet."""

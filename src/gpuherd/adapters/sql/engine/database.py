@@ -25,15 +25,18 @@ from gpuherd.adapters.sql.engine.group_commit import Transactions, Writer
 from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
 from gpuherd.adapters.sql.postgres.engine import make_postgres_engine
 from gpuherd.adapters.sql.postgres.reconnect import PostgresGuard
+from gpuherd.adapters.sql.postgres.server_history import ServerHistory
 from gpuherd.clock import Clock, SystemClock
 
 READERS = 4
 
 
-def make_engine(url: str, busy_timeout_s: float, *, writer: bool, readers: int = READERS) -> Engine:
+def make_engine(
+    url: str, busy_timeout_s: float, history: ServerHistory, *, writer: bool, readers: int = READERS
+) -> Engine:
     size = 1 if writer else readers
     if make_url(url).get_backend_name() != "sqlite":
-        return make_postgres_engine(url, size, writer=writer)
+        return make_postgres_engine(url, size, history, writer=writer)
     if path := make_url(url).database:
         _create_private_file(Path(path))
     engine = create_engine(url, pool_size=size, max_overflow=0, hide_parameters=True)
@@ -93,8 +96,10 @@ class Database:
     ):
         self.url = url
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
-        self._write_engine = make_engine(url, busy_timeout_s, writer=True)
-        self._read_engine = make_engine(url, busy_timeout_s, writer=False, readers=readers)
+        # Of a file it knows nothing, and says so.
+        self.history = ServerHistory()
+        self._write_engine = make_engine(url, busy_timeout_s, self.history, writer=True)
+        self._read_engine = make_engine(url, busy_timeout_s, self.history, writer=False, readers=readers)
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="gpuherd-read")
         # By this, replicas know their own notices from those of others.
         self.sender = secrets.token_hex(8)
@@ -109,7 +114,9 @@ class Database:
                 clock or SystemClock(), closing.wait, reconnect_limit_s, response_timeout_s
             )
             self._server.watch(self._write_engine, self._read_engine)
-            self._transactions = ServerTransactions(self._write_engine, self.sender, self._server)
+            self._transactions = ServerTransactions(
+                self._write_engine, self.sender, self._server, self.history
+            )
         self._writer = Writer(self._transactions, closing, self._wake)
         self._start_writer()
 

@@ -14,6 +14,7 @@ from gpuherd.adapters.sql.engine.errors import as_unavailable
 from gpuherd.adapters.sql.postgres.commit_outcome import CommitOutcome, is_lost, query_outcome
 from gpuherd.adapters.sql.postgres.notify import clear_changes, notify_changes, take_changes
 from gpuherd.adapters.sql.postgres.reconnect import PostgresGuard
+from gpuherd.adapters.sql.postgres.server_history import ServerHistory
 from gpuherd.adapters.sql.postgres.transaction_id import TransactionId, transaction_id_of
 from gpuherd.domain.errors import StoreOutcomeUnknown
 
@@ -50,10 +51,11 @@ class FileTransactions:
 class ServerTransactions:
     """Transactions on PostgreSQL: the server may be away for a moment, or be lost in the middle."""
 
-    def __init__(self, engine: Engine, sender: str, server: PostgresGuard):
+    def __init__(self, engine: Engine, sender: str, server: PostgresGuard, history: ServerHistory):
         self._engine = engine
         self._sender = sender
         self._server = server
+        self._history = history
 
     @contextmanager
     def open(self, *, durable: bool = True) -> Iterator[Connection]:
@@ -81,6 +83,8 @@ class ServerTransactions:
                     raise
                 lost = error
             else:
+                if durable:
+                    self._history.note_commit(int(transaction_id.number))
                 notify_changes(connection, self._sender, changed)
         if lost is not None:
             self._resolve_lost_commit(transaction_id, lost)

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
-from gpuherd.adapters.sql.instances.observations import list_record_of, sighting_of
+from gpuherd.adapters.sql.instances.observations import read_lists_since, sighting_of
 from gpuherd.adapters.sql.instances.write import update_instance
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
-from gpuherd.adapters.sql.schema.tables import attempt, instance, job, list_record, orphan, sighting
+from gpuherd.adapters.sql.schema.tables import attempt, instance, job, orphan, sighting
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
@@ -68,11 +68,6 @@ _RENEW = (
     .values(lease_until=sa.bindparam("until"))
 )
 _ATTEMPTS = sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
-_LISTS = (
-    sa.select(list_record)
-    .where(list_record.c.started_at > sa.bindparam("since", type_=list_record.c.started_at.type))
-    .order_by(list_record.c.started_at)
-)
 _UNWANTED = sa.exists().where(
     orphan.c.cloud_id == sighting.c.cloud_id,
     orphan.c.gone_at.is_(None),
@@ -239,9 +234,7 @@ def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datet
 
 
 def _lists_since(connection: sa.Connection, since: datetime | None) -> tuple[ListRecord, ...]:
-    if since is None:
-        return ()
-    return tuple(map(list_record_of, connection.execute(_LISTS, {"since": since})))
+    return () if since is None else read_lists_since(connection, since)
 
 
 def _merged(attempts: tuple[Attempt, ...], changed: Attempt | None) -> tuple[Attempt, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,7 +77,13 @@ def sighting_of(row: Row[Any]) -> ObservedMachine:
 
 
 def list_record_of(row: Row[Any]) -> ListRecord:
-    return ListRecord(row.started_at, row.finished_at, row.complete, Witness(row.witness), row.machines)
+    worth = Witness(row.witness)
+    return ListRecord(row.started_at, row.finished_at, row.complete, worth, row.machines, row.id)
+
+
+def list_record_row(it: ListRecord) -> Doc:
+    # The database numbers them.
+    return {name: value for name, value in vars(it).items() if name != "id"} | {"witness": it.witness.value}
 
 
 # Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
@@ -134,13 +141,28 @@ class SqlObservations:
         return await self._database.read(lambda c: c.execute(query).first() is not None)
 
     async def last_list(self) -> ListRecord | None:
-        query = sa.select(list_record).order_by(list_record.c.started_at.desc()).limit(1)
+        query = sa.select(list_record).order_by(list_record.c.id.desc()).limit(1)
 
         def work(connection: sa.Connection) -> ListRecord | None:
             row = connection.execute(query).first()
             return None if row is None else list_record_of(row)
 
         return await self._database.read(work)
+
+    async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:
+        return await self._database.read(partial(read_lists_since, since=moment))
+
+
+_LISTS = (
+    sa.select(list_record)
+    .where(list_record.c.started_at > sa.bindparam("since", type_=list_record.c.started_at.type))
+    .order_by(list_record.c.started_at)
+)
+
+
+def read_lists_since(connection: sa.Connection, since: datetime) -> tuple[ListRecord, ...]:
+    """Return the lists that were begun after a moment, oldest first."""
+    return tuple(map(list_record_of, connection.execute(_LISTS, {"since": since})))
 
 
 def _record(
@@ -149,7 +171,7 @@ def _record(
     changed: Sequence[ObservedMachine],
     forgotten: Sequence[str],
 ) -> tuple[Instance, ...]:
-    connection.execute(sa.insert(list_record).values(**{**vars(record), "witness": record.witness.value}))
+    connection.execute(sa.insert(list_record).values(**list_record_row(record)))
     connection.execute(
         sa.delete(list_record).where(list_record.c.started_at < record.started_at - LIST_RETENTION)
     )

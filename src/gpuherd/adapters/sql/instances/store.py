@@ -54,8 +54,15 @@ class SqlInstances:
         self._announce = announce
         self._on_update = on_update
         # The instances that were listed last: an unchanged one need not be read and understood again. What a
-        # version says never changes, so nothing here is ever too old.
-        self._recent: Cache[str, Instance] = Cache(clock, math.inf, RECENT_MAX, "recent")
+        # version says never changes, unless the store loses it; so nothing here is ever too old.
+        self._recent = self._new_cache()
+
+    def _new_cache(self) -> Cache[str, Instance]:
+        return Cache(self._clock, math.inf, RECENT_MAX, "recent")
+
+    def forget(self) -> None:
+        """Drop what is kept: versions may be given out a second time."""
+        self._recent = self._new_cache()
 
     async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         now = self._clock.now()
@@ -176,12 +183,14 @@ class SqlInstances:
 
     async def _at_versions(self, keys: Sequence[tuple[str, int]]) -> tuple[Instance, ...]:
         """Return instances at these versions or later ones: most of a list is as it was a moment ago."""
-        known = {it: self._recent.peek(it) for it, _ in keys}
+        # What is read now does not belong into what comes after a `forget`.
+        recent = self._recent
+        known = {it: recent.peek(it) for it, _ in keys}
         missing = [it for it, version in keys if (kept := known[it]) is None or kept.version != version]
         if missing:
             query = sa.select(instance).where(instance.c.id.in_(missing))
             for fresh in await self._database.read(lambda c: list(map(instance_of, c.execute(query)))):
-                self._recent.put(fresh.id, fresh)
+                recent.put(fresh.id, fresh)
                 known[fresh.id] = fresh
         return tuple(found for it, _ in keys if (found := known[it]) is not None)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.postgres.server_history import ServerHistory
 from gpuherd.adapters.sql.postgres.transaction_id import track_transaction_ids
 
 # Enforced by the server, in milliseconds. A session that does nothing in the middle of a transaction belongs
@@ -27,10 +28,12 @@ CONNECTION_DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "fallback_application_name": "gpuherd",
+    # Of several hosts, the one that is not a standby.
+    "target_session_attrs": "read-write",
 }
 
 
-def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
+def make_postgres_engine(url: str, size: int, history: ServerHistory, *, writer: bool) -> sa.Engine:
     """Return a pool of `size` connections.
 
     None is tried out before it is used: a round trip for each transaction is dear, and a caller that meets
@@ -50,8 +53,9 @@ def make_postgres_engine(url: str, size: int, *, writer: bool) -> sa.Engine:
         isolation_level="READ COMMITTED" if writer else "AUTOCOMMIT",
     )
     replace_nulls(engine)
+    history.watch(engine)
     if writer:
-        track_transaction_ids(engine)
+        track_transaction_ids(engine, history)
     return engine
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -80,6 +81,11 @@ class EventWatermark:
         # What is heard must not be older than what it is compared with.
         self._looking = asyncio.Lock()
 
+    def forget(self) -> None:
+        """Begin anew, because the log has lost its end."""
+        self._gaps = GapTracker()
+        self._known = False
+
     async def look(self) -> tuple[int, bool]:
         """Return up to which number nothing can appear any more, and whether there are some behind that.
 
@@ -96,18 +102,23 @@ class EventWatermark:
     async def _advance(self) -> bool:
         """Go as far as possible; tell whether something is held up."""
         while True:
-            numbers = await self._database.read(self._numbers)
-            complete = self._gaps.advance(numbers)
+            # Whatever is read of a log that then loses its end is of no use for the next.
+            gaps = self._gaps
+            numbers = await self._database.read(partial(_numbers, after=gaps.watermark))
+            complete = gaps.advance(numbers)
             if complete and len(numbers) < SCAN_LIMIT:
-                return False
-            further = self._gaps.observe_writers(await self._database.read(_writers))
+                return gaps is not self._gaps
+            further = gaps.observe_writers(await self._database.read(_writers))
+            if gaps is not self._gaps:
+                continue
             self._known |= further
             if not further and not complete:
                 return True
 
-    def _numbers(self, connection: sa.Connection) -> list[int]:
-        behind = sa.select(event.c.id).where(event.c.id > self._gaps.watermark).order_by(event.c.id)
-        return list(connection.execute(behind.limit(SCAN_LIMIT)).scalars())
+
+def _numbers(connection: sa.Connection, after: int) -> list[int]:
+    behind = sa.select(event.c.id).where(event.c.id > after).order_by(event.c.id)
+    return list(connection.execute(behind.limit(SCAN_LIMIT)).scalars())
 
 
 def _writers(connection: sa.Connection) -> InFlightWriters:

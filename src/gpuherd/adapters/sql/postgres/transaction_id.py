@@ -12,11 +12,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.postgres.server_history import TIMELINE, ServerHistory, has_timeline
+
 _EPOCH, _TRANSACTION_ID = "gpuherd.epoch", "gpuherd.transaction_id"
 # PostgreSQL throws its statistics away whenever it has to recover, and only then; any role may read this.
 _READ_EPOCH = "SELECT extract(epoch FROM stats_reset)::text FROM pg_stat_archiver"
 # In one message: to learn the number costs no round trip.
 _BEGIN = "BEGIN; SELECT pg_current_xact_id()::text"
+_BEGIN_ON_TIMELINE = f"{_BEGIN}, {TIMELINE}"
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,10 @@ class TransactionId:
     epoch: str | None
 
 
-def track_transaction_ids(engine: sa.Engine) -> None:
-    """Have every transaction of this engine begun with a mark."""
+def track_transaction_ids(engine: sa.Engine, history: ServerHistory) -> None:
+    """Have every transaction of this engine begun with a mark, by which `history` is checked too."""
     sa.event.listen(engine, "connect", _store_epoch)
-    sa.event.listen(engine, "begin", _begin)
+    sa.event.listen(engine, "begin", lambda connection: _begin(connection, history))
 
 
 def transaction_id_of(connection: sa.Connection) -> TransactionId:
@@ -45,19 +48,20 @@ def _store_epoch(driver: Any, record: Any) -> None:
     record.info[_EPOCH] = driver.execute(_READ_EPOCH).fetchone()[0]
 
 
-def _begin(connection: sa.Connection) -> None:
+def _begin(connection: sa.Connection, history: ServerHistory) -> None:
     driver: Any = connection.connection.dbapi_connection
     errors: Any = connection.dialect.loaded_dbapi.Error
+    begin = _BEGIN_ON_TIMELINE if has_timeline(connection.info) else _BEGIN
     try:
-        cursor = driver.execute(_BEGIN, prepare=False)
+        cursor = driver.execute(begin, prepare=False)
         cursor.nextset()
-        number = cursor.fetchone()[0]
+        number, timeline = (*cursor.fetchone(), None)[:2]
     except errors as error:
         if lost := driver.closed:
             connection.invalidate(error)
         # In SQLAlchemy's words, as from every other statement.
         raise sa.exc.DBAPIError.instance(
-            _BEGIN,
+            begin,
             None,
             error,
             errors,
@@ -65,4 +69,5 @@ def _begin(connection: sa.Connection) -> None:
             connection_invalidated=lost,
             dialect=connection.dialect,
         ) from error
+    history.check_transaction(timeline, int(number))
     connection.info[_TRANSACTION_ID] = TransactionId(number, connection.info[_EPOCH])

@@ -60,8 +60,9 @@ def _write_lease(
 ) -> int | None:
     first = insert_into(connection, duty).values(name=name, holder=UNHELD, fence=0, until=now)
     connection.execute(first.on_conflict_do_nothing())
-    # One who comes back to a duty that nobody took meanwhile goes on where he was.
-    fence = sa.case((duty.c.holder == holder, duty.c.fence), else_=duty.c.fence + 1)
+    # Only a term without a gap goes on: whoever comes back later may remember what is not so any more.
+    goes_on = sa.and_(duty.c.holder == holder, duty.c.until > now)
+    fence = sa.case((goes_on, duty.c.fence), else_=duty.c.fence + 1)
     taken = (
         sa.update(duty)
         .where(duty.c.name == name, allowed)
@@ -86,9 +87,12 @@ class FencedDatabase:
 
     async def write(self, work: Callable[[sa.Connection], T], *, wakes_workers: bool = False) -> T:
         """As `Database.write`; `LeadershipLost` if the duty has changed hands since our term began."""
-        fence = self._fencing_token()
+        fence, generation = self._fencing_token(), self._database.history.generation
 
         def under_lease(connection: sa.Connection) -> T:
+            if self._database.history.generation != generation:
+                # What is about to be written was concluded from what the database had then.
+                raise LeadershipLost(f"the database has lost its newest part under the duty {self._name}")
             current = connection.execute(self._term).scalar()
             if current != fence:
                 raise LeadershipLost(f"the duty {self._name} has passed to another replica")
