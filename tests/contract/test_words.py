@@ -53,7 +53,7 @@ def test_every_word_of_the_domain_is_told(told: Any, known: type[Enum]) -> None:
 
 def test_every_other_word_is_told() -> None:
     assert set(words_of(job.Priority)) == {it.name for it in Priority}
-    assert set(words_of(job.JobKind)) == {*kinds.RECONCILE_KINDS, kinds.SEND_WEBHOOK}
+    assert set(words_of(job.JobKind)) == {*kinds.RECONCILE_KINDS, kinds.CHECK_HEALTH, kinds.SEND_WEBHOOK}
     assert set(webhook.INSTANCE_EVENT_TYPES) == events.WEBHOOK_TYPES
     assert webhook.TEST == events.WEBHOOK_TEST
     assert set(words_of(why.WaitingFor)) == set(map(str, ADVICE))

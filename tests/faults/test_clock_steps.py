@@ -94,6 +94,16 @@ async def test_f19_an_application_keeps_its_time_to_come_up(herd: Herd, world: W
     assert len(world.alive()) == 1
 
 
+async def test_f19_an_application_is_asked_in_time_when_the_clock_is_set_back(herd: Herd) -> None:
+    up_at_s = herd.clock.monotonic() + 60
+    herd.prober.is_up = lambda _: herd.clock.monotonic() >= up_at_s
+    instance = await herd.launch(health_check=HealthCheck())
+    await herd.run_for(timedelta(seconds=40))
+    set_wall(herd, -HOUR_S)
+    assert await seconds_to_settle(herd, instance) < 120
+    assert (await herd.instances.get(instance.id)).status is Status.READY
+
+
 async def test_f19_steps_are_told_from_time_that_passes() -> None:
     clock = FakeClock()
     steps = ClockStepDetector(clock)

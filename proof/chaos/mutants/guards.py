@@ -27,6 +27,7 @@ EXCHANGE = "tests/adapters/novita/test_exchange.py"
 LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
+HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -294,6 +295,26 @@ STORE = (
 )
 
 REMOVAL = (
+    Safeguard(
+        "a health round counts for the run that it asked",
+        "usecases/reconcile/run_health_round.py",
+        "        if not _is_about(turn, asked):\n",
+        "        if False:\n",
+        (
+            f"{HEALTH_ROUNDS}::test_a_round_that_fails_after_a_new_start_deletes_nothing",
+            f"{HEALTH_ROUNDS}::test_a_round_that_ends_after_a_delete_says_nothing",
+        ),
+    ),
+    Safeguard(
+        "nobody is given up who was not asked",
+        "domain/instance/health.py",
+        "    if any(it.status is EndpointStatus.PENDING for it in health.endpoints):\n",
+        "    if False:\n",
+        (
+            "tests/usecases/reconcile/test_check_health.py"
+            "::test_who_could_not_be_asked_is_not_given_up_when_the_time_is_over",
+        ),
+    ),
     Safeguard(
         "absence takes two lists",
         "domain/cloud/observation.py",

@@ -38,7 +38,7 @@ from gpuherd.usecases.instances.launch import LaunchInstance
 from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
-from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
+from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK, JobFactory
 from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.jobs.run import Handler, RunJob
@@ -57,6 +57,7 @@ from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.check_health import CheckHealth
 from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.run_health_round import RunHealthRound
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 from gpuherd.usecases.webhooks.deliver import DeliverWebhook
 from gpuherd.usecases.webhooks.endpoints import EndpointCache, ManageEndpoints
@@ -107,7 +108,19 @@ def assemble(ports: Ports, values: Values) -> Parts:
         chance=ports.chance,
         meter=ports.meter,
     )
-    handlers: dict[str, Handler] = {**dict.fromkeys(RECONCILE_KINDS, advance), SEND_WEBHOOK: deliver}
+    run_health_round = RunHealthRound(
+        instances=stores.instances,
+        turns=stores.turns,
+        jobs=stores.book,
+        job_factory=shared.job_factory,
+        check_health=CheckHealth(ports.prober, clock, ports.chance),
+        apply_step=advance.apply_step,
+    )
+    handlers: dict[str, Handler] = {
+        **dict.fromkeys(RECONCILE_KINDS, advance),
+        CHECK_HEALTH: run_health_round,
+        SEND_WEBHOOK: deliver,
+    }
     return Parts(
         **vars(shared),
         advance=advance,
@@ -170,7 +183,7 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         event_recorder=event_recorder,
         rent=rent,
         resolve=ResolveAttempt(turns, event_recorder, rent, clock, values.settling),
-        check_health=CheckHealth(ports.prober, clock, ports.chance),
+        job_factory=shared.job_factory,
         verify_tag=verify_tag,
         clock=clock,
     )

@@ -36,7 +36,7 @@ from gpuherd.settings import Settings
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.housekeeping import PruneRecords
 from gpuherd.usecases.instances.region_rules import RegionRules
-from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK
+from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.jobs.sweep import Sweep
 from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.replicas.registry import ALL, API
@@ -56,6 +56,8 @@ HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOK_CONCURRENCY = 16
+# So may applications; many of them, because a round that hangs costs next to nothing.
+HEALTH_CONCURRENCY = 64
 # A create call may take this long, and should not be cut off.
 SHUTDOWN_LIMIT_S = 35.0
 
@@ -222,6 +224,7 @@ def _collect_interval_s(settings: Settings) -> float:
 def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Engine]:
     return [
         _engine(stores, parts, RECONCILE_KINDS, settings.max_concurrent_jobs, clock, "turns"),
+        _engine(stores, parts, (CHECK_HEALTH,), HEALTH_CONCURRENCY, clock, "health"),
         _engine(stores, parts, (SEND_WEBHOOK,), WEBHOOK_CONCURRENCY, clock, "webhooks"),
     ]
 

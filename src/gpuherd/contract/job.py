@@ -9,7 +9,9 @@ from typing import Annotated, Any
 from gpuherd.contract.model import Model
 from gpuherd.contract.values import OneOf
 
-JobKind = Annotated[str, OneOf(("create_instance", "monitor_instance", "monitor_startup", "send_webhook"))]
+JobKind = Annotated[
+    str, OneOf(("create_instance", "monitor_instance", "monitor_startup", "check_health", "send_webhook"))
+]
 JobStatus = Annotated[str, OneOf(("PENDING", "PROCESSING", "COMPLETED", "FAILED"))]
 Priority = Annotated[str, OneOf(("LOW", "NORMAL", "HIGH"))]
 

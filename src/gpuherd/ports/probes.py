@@ -16,6 +16,7 @@ class Prober(Protocol):
         """Look once, for at most `check.timeout_ms`.
 
         Whatever the target, its address or the network does is a result and never an exception; nothing that
-        the target wrote is in it.
+        the target wrote is in it. Where too many looks are under way, none is made (`not_asked`): nobody
+        waits for long.
         """
         ...

@@ -325,6 +325,17 @@ async def test_only_so_many_look_at_once(hosts: int, seats: int) -> None:
     assert set(door.timeouts) == {1.234}
 
 
+async def test_nobody_waits_for_a_seat_for_long() -> None:
+    door = CrowdedDoor()
+    prober = EgressProber(door, door, FakeClock(), seat_wait_s=0.01)
+    ports = [PortMapping(n, f"https://h{n}.example.com/", "http") for n in range(PROBE_CONCURRENCY + 1)]
+    tasks = [asyncio.create_task(prober.probe(port, HealthCheck())) for port in ports]
+    assert await tasks[-1] == EndpointHealth.not_asked(ports[-1])
+    door.open.set()
+    assert {it.status for it in await asyncio.gather(*tasks[:-1])} == {EndpointStatus.HEALTHY}
+    assert (await prober.probe(ports[-1], HealthCheck())).status is EndpointStatus.HEALTHY
+
+
 async def test_a_failure_is_safe_to_show_and_has_no_response_time() -> None:
     door = CrowdedDoor()
     door.open.set()

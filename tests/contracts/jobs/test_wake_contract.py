@@ -16,6 +16,7 @@ from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.store import QUARANTINE
 from gpuherd.adapters.sql.schema import queue_table, tables
 from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.jobs.job import Priority
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
@@ -80,6 +81,17 @@ class TestRing:
         await store.jobs.wake_or_enqueue([a_turn_job(2)])
         assert (await store.jobs.get(a_turn_job(1).id)).next_retry_at == START + HOUR
         assert (await store.jobs.get(a_turn_job(2).id)).next_retry_at == START
+
+    async def test_a_job_that_is_woken_for_something_urgent_is_urgent_from_then_on(
+        self, store: Store
+    ) -> None:
+        normal = a_turn_job(delay=HOUR, priority=Priority.NORMAL)
+        await store.jobs.enqueue([normal, a_turn_job(2, delay=HOUR, priority=Priority.NORMAL)])
+        for priority in (Priority.HIGH, Priority.NORMAL):
+            await store.jobs.wake_or_enqueue([a_turn_job(name="other", priority=priority)])
+            assert (await store.jobs.get(normal.id)).priority is Priority.HIGH
+        queued = {bytes(row.payload).decode(): row.priority for row in await store.rows(queue_table.queue)}
+        assert queued == {normal.id: Priority.HIGH, a_turn_job(2).id: Priority.NORMAL}
 
     async def test_of_very_many_each_is_woken_or_taken(self, store: Store) -> None:
         await store.jobs.enqueue([a_turn_job(n, delay=HOUR) for n in range(0, 1200, 2)])

@@ -94,8 +94,19 @@ def fail_job(tables: Tables, job_id: str, now: datetime, error: str) -> None:
 def wake_or_insert_jobs(tables: Tables, jobs: Iterable[NewJob], now: datetime) -> None:
     """Wake the unfinished jobs with the keys of these, and take those for whose key there is none."""
     for new in jobs:
-        if not wake_job(tables, new.key, now):
+        if wake_job(tables, new.key, now):
+            _raise_priority(tables, new)
+        else:
             insert_job(tables, new, now)
+
+
+def _raise_priority(tables: Tables, new: NewJob) -> None:
+    job_id = tables.live_jobs[new.key]
+    row = tables.jobs[job_id]
+    if new.priority > row.new.priority:
+        tables.put(tables.jobs, job_id, replace(row, new=replace(row.new, priority=new.priority)))
+        waiting = tables.queue[row.queue_id]
+        tables.put(tables.queue, waiting.id, replace(waiting, priority=int(new.priority)))
 
 
 def _enqueue(tables: Tables, job_id: str, new: NewJob, now: datetime) -> int:

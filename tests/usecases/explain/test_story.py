@@ -156,7 +156,7 @@ async def test_a_health_check_that_fails(herd: Herd) -> None:
         "22: The application is asked whether it is up.",
         "322: Given up (HEALTH_CHECK_FAILED): The application did not answer as it should: port 8888: "
         "the port answered 502. The machine is given back.",
-        f"324: {GONE}",
+        f"325: {GONE}",
     ]
 
 

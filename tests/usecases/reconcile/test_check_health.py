@@ -283,3 +283,23 @@ async def test_a_cancelled_round_leaves_no_look_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert clock.sleepers == 0
+
+
+class BusyProber:
+    """Implements `Prober` where too many looks are under way."""
+
+    async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
+        return EndpointHealth.not_asked(port)
+
+
+async def test_who_could_not_be_asked_is_not_given_up_when_the_time_is_over() -> None:
+    clock = FakeClock(auto=True)
+    checker = CheckHealth(BusyProber(), clock, random.Random(7))
+    health = begin_check(CHECK, (WEB,), clock.now())
+    await clock.advance(CHECK.max_wait_ms / 1000 + 1)
+    health, wait_s = await checker(CHECK, health, (WEB,))
+    assert (health.status, explain_health(health)) == (
+        HealthStatus.IN_PROGRESS,
+        "the health check has not looked yet",
+    )
+    assert wait_s

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from contextlib import AsyncExitStack
 
 from gpuherd import __version__
 from gpuherd.adapters.probes.addresses import UnusableAddress, host_and_port, host_of, url_of
@@ -19,9 +21,11 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.ports.egress import EgressFailure, EgressHttp, EgressReply, EgressTcp, FailureCategory
 from gpuherd.resilience.bulkhead import Bulkhead
 
-PROBE_CONCURRENCY = 16
+PROBE_CONCURRENCY = 32
 # On the simulator every machine has the same host, so a hung one must leave some seats there too.
-PROBE_CONCURRENCY_PER_HOST = 8
+PROBE_CONCURRENCY_PER_HOST = 16
+# Who gets no seat within this is asked in the next round.
+SEAT_WAIT_S = 10.0
 
 _HEADERS = {"accept": "*/*", "user-agent": f"gpuherd/{__version__}"}
 # zlib's own sign for "a gzip or a zlib header, whichever comes".
@@ -43,14 +47,20 @@ ProbeOutcome = tuple[HealthCategory, str, float | None]
 class EgressProber:
     """Implements `Prober`. The timeout of a look begins when it has its seat."""
 
-    def __init__(self, http: EgressHttp, tcp: EgressTcp, clock: Clock):
+    def __init__(self, http: EgressHttp, tcp: EgressTcp, clock: Clock, seat_wait_s: float = SEAT_WAIT_S):
         self._http = http
         self._tcp = tcp
         self._clock = clock
         self._bulkhead = Bulkhead(PROBE_CONCURRENCY, PROBE_CONCURRENCY_PER_HOST)
+        self._seat_wait_s = seat_wait_s
 
     async def probe(self, port: PortMapping, check: HealthCheck) -> EndpointHealth:
-        async with self._bulkhead(host_of(port.endpoint)):
+        async with AsyncExitStack() as seat:
+            try:
+                async with asyncio.timeout(self._seat_wait_s):
+                    await seat.enter_async_context(self._bulkhead(host_of(port.endpoint)))
+            except TimeoutError:
+                return EndpointHealth.not_asked(port)
             category, detail, elapsed_s = await self._probe_once(port, check)
         return EndpointHealth.seen(port, category, detail, self._clock.now(), elapsed_s)
 

@@ -101,6 +101,11 @@ class EndpointHealth:
             at,
         )
 
+    @classmethod
+    def not_asked(cls, port: PortMapping) -> EndpointHealth:
+        """Return what is known of an endpoint that there was no time to ask: nothing, which is no failure."""
+        return cls(port.port, port.endpoint, port.type)
+
     def as_doc(self) -> dict[str, Any]:
         return {**vars(self), "checked_at": _stamp(self.checked_at)}
 
@@ -245,7 +250,7 @@ def missing_target(check: HealthCheck, now: datetime) -> tuple[EndpointHealth, .
 
 def begin_check(check: HealthCheck, ports: tuple[PortMapping, ...], now: datetime) -> Health:
     """Return a check that starts now: nothing was looked at yet."""
-    pending = tuple(EndpointHealth(it.port, it.endpoint, it.type) for it in probe_targets(check, ports))
+    pending = tuple(EndpointHealth.not_asked(it) for it in probe_targets(check, ports))
     return Health(HealthStatus.IN_PROGRESS, started_at=now, endpoints=pending)
 
 
@@ -266,10 +271,13 @@ def next_round(check: HealthCheck, health: Health, now: datetime, jitter: float)
     """Return the seconds until the next round, or None when it is time to give up.
 
     The wait is cut where the time ends, so that a program which came up during the last wait is still seen.
+    Nobody is given up who was not asked: that we had no time is no fault of the program's.
     """
     if any(it.category is not None and not it.category.retryable for it in health.endpoints):
         return None
     left_s = time_left_s(check, health, now)
+    if any(it.status is EndpointStatus.PENDING for it in health.endpoints):
+        return retry_wait_s(check, max(1, health.rounds), jitter)
     if left_s < _WAIT_MIN_S:
         return None
     return min(retry_wait_s(check, max(1, health.rounds), jitter), left_s)

@@ -211,6 +211,11 @@ def _remove(instance: Instance, observation: Observation, now: datetime) -> Step
     return Wait(REPEAT_DELETE_AFTER)
 
 
+def awaits_health(instance: Instance) -> bool:
+    """Tell whether the application is being asked whether it is up."""
+    return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
+
+
 def is_starting_again(instance: Instance) -> bool:
     """Tell whether this is a start of what was stopped, and not the first boot."""
     operation = instance.operation

@@ -12,6 +12,7 @@ from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import awaits_health
 from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances
@@ -19,7 +20,7 @@ from gpuherd.ports.jobs import JobQuery, Jobs
 from gpuherd.usecases.describe.instance import describe_failure, describe_health
 from gpuherd.usecases.explain.story import Sentence, story_of
 from gpuherd.usecases.explain.waiting import WaitExplanation, advice_for, explain_waiting
-from gpuherd.usecases.jobs.kinds import reconcile_job_kind
+from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, reconcile_job_kind
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class ExplainInstance:
     async def _next_try_at(self, it: Instance) -> datetime | None:
         """Return when the instance's next turn is; None while one is under way."""
         # By its kind: there may be more webhooks waiting than a page holds.
-        turns = JobQuery(kind=reconcile_job_kind(it), instance_id=it.id, status=JobStatus.PENDING, limit=1)
+        kind = CHECK_HEALTH if awaits_health(it) else reconcile_job_kind(it)
+        turns = JobQuery(kind=kind, instance_id=it.id, status=JobStatus.PENDING, limit=1)
         return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
 
 

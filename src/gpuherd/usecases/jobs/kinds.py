@@ -13,6 +13,7 @@ from gpuherd.jobs.job import Job, NewJob, Priority, delivery_key
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
 MONITOR_STARTUP = "monitor_startup"
+CHECK_HEALTH = "check_health"
 SEND_WEBHOOK = "send_webhook"
 
 RECONCILE_KINDS = (CREATE_INSTANCE, MONITOR_INSTANCE, MONITOR_STARTUP)
@@ -35,7 +36,18 @@ class JobFactory:
             key=f"turn:{instance.id}",
             payload=create_payload(instance) if kind == CREATE_INSTANCE else {"instanceId": instance.id},
             instance_id=instance.id,
-            priority=Priority.HIGH if kind == CREATE_INSTANCE else Priority.NORMAL,
+            priority=Priority.HIGH if kind == CREATE_INSTANCE or _is_ending(instance) else Priority.NORMAL,
+            max_attempts=self._max_attempts,
+        )
+
+    def health_job(self, instance: Instance) -> NewJob:
+        """Return the job that asks the application of this instance, beside the one that moves it."""
+        return NewJob(
+            id=self._ids.new("job_"),
+            kind=CHECK_HEALTH,
+            key=f"health:{instance.id}",
+            payload={"instanceId": instance.id},
+            instance_id=instance.id,
             max_attempts=self._max_attempts,
         )
 
@@ -44,7 +56,7 @@ class JobFactory:
         return NewJob(
             id=self._ids.new("job_"),
             kind=job.kind,
-            key=f"turn:{job.instance_id}",
+            key=f"{'health' if job.kind == CHECK_HEALTH else 'turn'}:{job.instance_id}",
             payload=job.payload,
             instance_id=job.instance_id,
             priority=job.priority,
@@ -71,6 +83,11 @@ def reconcile_job_kind(instance: Instance) -> str:
         return MONITOR_STARTUP
     renting = instance.cloud_id is None and not instance.settled and instance.goal is Goal.RUNNING
     return CREATE_INSTANCE if renting else MONITOR_INSTANCE
+
+
+def _is_ending(instance: Instance) -> bool:
+    """Tell whether a machine shall be stopped or removed, which costs money until it is done."""
+    return instance.goal is not Goal.RUNNING or instance.releasing
 
 
 def create_payload(instance: Instance) -> dict[str, object]:

@@ -11,7 +11,7 @@ from gpuherd.clock import Clock
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.jobs import JobQuery, Jobs
 from gpuherd.usecases.clock_steps import ClockStepDetector
-from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, JobFactory
+from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, JobFactory
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class Sweep:
 
     async def _wake_reconcile_jobs(self) -> None:
         """The clock was set back, so whoever waits would wait for that much longer."""
-        for kind in RECONCILE_KINDS:
+        for kind in (*RECONCILE_KINDS, CHECK_HEALTH):
             cursor, more = None, True
             while more:
                 page = await self.book.page(

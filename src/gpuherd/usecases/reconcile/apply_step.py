@@ -23,7 +23,7 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events, steps
 from gpuherd.domain.instance.failure import Failure
-from gpuherd.domain.instance.health import HealthStatus, explain_health
+from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import is_starting_again, must_release
 from gpuherd.domain.instance.steps import Step
@@ -32,7 +32,7 @@ from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails
-from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
@@ -41,6 +41,8 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 log = structlog.get_logger()
 
 RECHECK_SOON = timedelta(seconds=1)
+# A health check has a job of its own; so often we see to it that it is there.
+HEALTH_JOB_CHECK = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class ApplyStep:
     event_recorder: EventRecorder
     rent: RentMachine
     resolve: ResolveAttempt
-    check_health: CheckHealth
+    job_factory: JobFactory
     verify_tag: VerifyTag
     clock: Clock
 
@@ -84,7 +86,7 @@ class ApplyStep:
             case steps.ReadDetails():
                 return await self._read_details(turn)
             case steps.RunHealthCheck():
-                return await self._check_health(turn)
+                return await self._ask_application(turn)
             case steps.Become(status, reason):
                 return await self._become(turn, status, reason), None
             case steps.AnnounceReclaim():
@@ -151,11 +153,15 @@ class ApplyStep:
             news.append(NewEvent(events.READY, "usable"))
         return await self._save(turn, running, *news), None
 
-    async def _check_health(self, turn: LeasedInstance) -> StepResult:
-        it = turn.instance
-        assert it.health_check is not None, "only what is to be checked is checked"
-        health, wait_s = await self.check_health(it.health_check, it.health, it.ports)
-        now = self.clock.now()
+    async def _ask_application(self, turn: LeasedInstance) -> StepResult:
+        """Leave it to a job of its own: an application that hangs must not hold the lease, nor our slot."""
+        change = self.event_recorder.change(turn.instance)
+        asked = replace(change, jobs=(*change.jobs, self.job_factory.health_job(turn.instance)))
+        return await self.turns.save(turn, asked), RequeueAfter(HEALTH_JOB_CHECK)
+
+    async def record_health(self, turn: LeasedInstance, health: Health) -> LeasedInstance:
+        """Remember what a round has shown, and what follows from it."""
+        it, now = turn.instance, self.clock.now()
         match health.status:
             case HealthStatus.PASSED:
                 ready = replace(
@@ -167,16 +173,14 @@ class ApplyStep:
                     ready_at=it.ready_at or now,
                 )
                 news = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
-                return await self._save(turn, ready, news), None
+                return await self._save(turn, ready, news)
             case HealthStatus.FAILED:
                 turn = replace(turn, instance=replace(it, health=health))
                 reason = f"the application did not answer as it should: {explain_health(health)}"
-                return await self._fail(turn, "HEALTH_CHECK_FAILED", reason), None
+                return await self._fail(turn, "HEALTH_CHECK_FAILED", reason)
             case _:
-                turn = await self._save(turn, replace(it, health=health))
-                return turn, RequeueAfter(
-                    timedelta(seconds=wait_s or 0.0), f"waiting for the application: {explain_health(health)}"
-                )
+                reason = f"waiting for the application: {explain_health(health)}"
+                return await self._save(turn, replace(it, health=health, reason=reason, waiting_for=None))
 
     async def _become(self, turn: LeasedInstance, status: Status, reason: str) -> LeasedInstance:
         it = turn.instance

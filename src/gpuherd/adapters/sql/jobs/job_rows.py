@@ -89,6 +89,19 @@ _WAKE_QUEUE_ROWS = (
     .values(execute_after=sa.case((_IS_SNOOZED, _NOW), else_=queue.c.execute_after), updated=_NOW)
     .returning(queue.c.id)
 )
+_RAISE_PRIORITY = (
+    sa.update(job)
+    .where(
+        job.c.key.in_(sa.bindparam("wanted", expanding=True)), is_live, job.c.priority < int(Priority.HIGH)
+    )
+    .values(priority=int(Priority.HIGH))
+    .returning(job.c.queue_id)
+)
+_RAISE_QUEUE_ROWS = (
+    sa.update(queue)
+    .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
+    .values(priority=int(Priority.HIGH))
+)
 _SETTINGS = DBSettings()
 _NOTIFY = sa.select(
     sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), sa.bindparam("notice", type_=sa.Text))
@@ -212,6 +225,15 @@ def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> 
     return woken
 
 
+def raise_priority(connection: sa.Connection, jobs: Sequence[NewJob]) -> None:
+    """Let unfinished jobs be as urgent as what is asked of them now; none becomes less urgent."""
+    for start in range(0, len(jobs), _WAKE_BATCH):
+        some = [new.key for new in jobs[start : start + _WAKE_BATCH]]
+        raised = connection.execute(_RAISE_PRIORITY, {"wanted": some}).scalars().all()
+        if raised:
+            connection.execute(_RAISE_QUEUE_ROWS, {"numbers": list(raised)})
+
+
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
     """Tell whether the job was woken since its run began, and let nobody wake it until we are done."""
     return bool(connection.execute(_IS_WOKEN, {"its_id": job_id}).scalar())
@@ -242,6 +264,7 @@ def fail_job(connection: sa.Connection, job_id: str, now: datetime, error: str) 
 def wake_or_insert_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: datetime) -> None:
     """Wake the unfinished jobs with the keys of these, and take those for whose key there is none."""
     woken = wake_jobs(connection, [new.key for new in jobs], now)
+    raise_priority(connection, [new for new in jobs if new.key in woken and new.priority is Priority.HIGH])
     insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
     notify(connection, now)
 

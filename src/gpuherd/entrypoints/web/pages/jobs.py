@@ -15,7 +15,7 @@ from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.jobs import JobQuery
-from gpuherd.usecases.jobs.kinds import RECONCILE_KINDS, SEND_WEBHOOK
+from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 
 LIMIT = 50
 FILTERS = ("type", "status", "instanceId")
@@ -49,7 +49,7 @@ async def show(request: Request) -> Response:
         stats=(await plane.read_jobs.stats(owner)).by_status,
         looks=LOOKS,
         statuses=list(JobStatus),
-        kinds=[*RECONCILE_KINDS, SEND_WEBHOOK],
+        kinds=[*RECONCILE_KINDS, CHECK_HEALTH, SEND_WEBHOOK],
         chosen={name: request.query_params.get(name, "") for name in FILTERS},
         is_filtered=any(request.query_params.get(name) for name in FILTERS),
         next_page=next_page(request, found.next_cursor),
