@@ -11,7 +11,7 @@ from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.errors import CircuitOpen, CloudUnavailable, OutcomeUnknown, RateLimited
 from gpuherd.resilience.circuit_breaker import BreakerOpen, CircuitBreaker
 from gpuherd.simulator.cloud import SimulatedCloud
-from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.world.world import World
 
 # One call of the port is up to three of the wire, so fewer than the service's ten stand for as much trouble.

@@ -14,7 +14,7 @@ from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, Status
 from gpuherd.simulator import domain_mapping
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
-from gpuherd.simulator.world.listing import Snapshot
+from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
 from gpuherd.simulator.world.world import World
 from proof.chaos.checks.evidence import Accepted, Evidence

@@ -10,7 +10,7 @@ import pytest
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.scenarios import SCENARIOS, apply_scenario, scenario_names
-from gpuherd.simulator.world.listing import ListQuery
+from gpuherd.simulator.views.listing import ListQuery
 from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request
 from tests.support.fake_clock import FakeClock

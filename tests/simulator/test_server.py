@@ -10,7 +10,7 @@ import pytest
 
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import SimulatorServer, start_simulator
-from gpuherd.simulator.world.listing import ListQuery, Paging, list_machines
+from gpuherd.simulator.views.listing import ListQuery, Paging, list_machines
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request

@@ -11,6 +11,7 @@ from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.machine_charges import billed_gpu_s
 from proof.chaos.checks.evidence import Evidence, Violation
 
 MUTATING_CALLS = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
@@ -149,7 +150,7 @@ def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterat
         row = evidence.tables.instances.get(lifetime.owner)
         if row is None or row.instance.cloud_id != lifetime.machine.id:
             continue
-        billed_s = lifetime.machine.billed_gpu_s(now)
+        billed_s = billed_gpu_s(lifetime.machine, now)
         if billed_s > _recorded_s(evidence, row.instance) + slack_s:
             yield Violation("I13 ledger", f"{lifetime.machine.name} was billed for {billed_s:.0f} s")
 

@@ -37,8 +37,14 @@ class ApiEndpoint(StrEnum):
     REGISTRY_SAVE = "registry_save"
     REGISTRY_DELETE = "registry_delete"
     NETWORK_STORAGES = "network_storages"
+    NETWORK_STORAGE_CREATE = "network_storage_create"
+    NETWORK_STORAGE_UPDATE = "network_storage_update"
+    NETWORK_STORAGE_DELETE = "network_storage_delete"
     NETWORKS = "networks"
     JOBS = "jobs"
+    METRICS = "metrics"
+    BILL = "bill"
+    BALANCE = "balance"
     # Not Novita's: a request to the program on a machine.
     APP = "app"
 

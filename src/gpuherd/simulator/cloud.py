@@ -24,8 +24,8 @@ from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.faults.fault import FaultKind
 from gpuherd.simulator.operations import CloudOperations, TemplateQuery
-from gpuherd.simulator.world.listing import ListQuery, Paging, Snapshot
-from gpuherd.simulator.world.product_list import ProductQuery
+from gpuherd.simulator.views.listing import ListQuery, Paging, Snapshot
+from gpuherd.simulator.views.product_list import ProductQuery
 from gpuherd.simulator.world.world import World
 
 PAGE_SIZE = 100

@@ -24,10 +24,10 @@ from gpuherd.simulator.catalogue import (
 )
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.views.listing import Snapshot
+from gpuherd.simulator.views.product_list import ProductOnSale
 from gpuherd.simulator.world.addresses import Addresses
-from gpuherd.simulator.world.listing import Snapshot
 from gpuherd.simulator.world.placement import SSH_PORT
-from gpuherd.simulator.world.product_list import ProductOnSale
 from gpuherd.simulator.world.stock import inventory_state
 
 TAG_VARIABLE = "GPUHERD_TAG"

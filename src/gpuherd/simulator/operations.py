@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeVar
 
 from gpuherd.simulator.calls import ApiEndpoint, Call
@@ -12,8 +13,12 @@ from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.fault_injection import FaultInjector
 from gpuherd.simulator.fields import Fields
-from gpuherd.simulator.world.account import AccountJob
-from gpuherd.simulator.world.listing import (
+from gpuherd.simulator.money.bill import BillRow
+from gpuherd.simulator.money.charge import Span
+from gpuherd.simulator.money.use import UseSample
+from gpuherd.simulator.money.volumes import NetworkVolume
+from gpuherd.simulator.views.billing import billed
+from gpuherd.simulator.views.listing import (
     FIRST_PAGE,
     ListQuery,
     MachinePage,
@@ -22,7 +27,8 @@ from gpuherd.simulator.world.listing import (
     list_machines,
     show_machine,
 )
-from gpuherd.simulator.world.product_list import (
+from gpuherd.simulator.views.metrics import measured
+from gpuherd.simulator.views.product_list import (
     CpuQuery,
     ProductOnSale,
     ProductQuery,
@@ -30,6 +36,7 @@ from gpuherd.simulator.world.product_list import (
     list_cpu_products,
     list_products,
 )
+from gpuherd.simulator.world.account import AccountJob
 from gpuherd.simulator.world.world import World
 
 T = TypeVar("T")
@@ -144,8 +151,44 @@ class CloudOperations:
             ApiEndpoint.REGISTRY_DELETE, lambda: account.remove_registry_auth(auth_id, in_use=in_use)
         )
 
+    async def volumes(self) -> list[NetworkVolume]:
+        return await self._ask(ApiEndpoint.NETWORK_STORAGES, self.world.volumes.listed)
+
+    async def create_volume(self, name: str, cluster_id: str, size_gb: int) -> NetworkVolume:
+        world = self.world
+        return await self._ask(
+            ApiEndpoint.NETWORK_STORAGE_CREATE,
+            lambda: world.volumes.create(name, cluster_id, size_gb, world.now()),
+        )
+
+    async def update_volume(self, volume_id: str, name: str, size_gb: int) -> NetworkVolume:
+        world = self.world
+        return await self._ask(
+            ApiEndpoint.NETWORK_STORAGE_UPDATE,
+            lambda: world.volumes.change(volume_id, name, size_gb, world.now()),
+        )
+
+    async def delete_volume(self, volume_id: str) -> None:
+        world = self.world
+        await self._ask(
+            ApiEndpoint.NETWORK_STORAGE_DELETE,
+            lambda: world.volumes.delete(volume_id, world.now(), world.mounted_volumes()),
+        )
+
+    async def samples(self, machine_id: str, window: Span, interval_s: int) -> list[UseSample]:
+        """Return how busy a machine was, as the metrics API shows it."""
+        return await self._about(
+            ApiEndpoint.METRICS, machine_id, lambda: measured(self.world, machine_id, window, interval_s)
+        )
+
+    async def bill(self, window: Span, cycle_s: int) -> list[BillRow]:
+        return await self._ask(ApiEndpoint.BILL, lambda: billed(self.world, window, cycle_s))
+
+    async def balance(self) -> Fraction:
+        return await self._ask(ApiEndpoint.BALANCE, self.world.balance_usd)
+
     async def nothing(self, endpoint: ApiEndpoint) -> None:
-        """Answer for what the simulated account does not own: network volumes and networks."""
+        """Answer for what the simulated account does not own: networks."""
         await self._ask(endpoint, lambda: None)
 
     async def jobs(self) -> list[AccountJob]:

@@ -9,6 +9,9 @@ from types import MappingProxyType
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault
 from gpuherd.simulator.faults.fault import FaultKind as Kind
+from gpuherd.simulator.money.tariff import HOUR_S
+from gpuherd.simulator.money.weather import CALM, Weather
+from gpuherd.simulator.world.market import set_weather
 from gpuherd.simulator.world.state import WorldState
 
 
@@ -18,6 +21,7 @@ class Scenario:
 
     description: str
     faults: tuple[Fault, ...] = ()
+    weather: Weather = CALM
 
 
 def _scenario(description: str, *faults: Fault) -> Scenario:
@@ -122,6 +126,23 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 message="the balance is not enough",
             ),
         ),
+        "spot-market": Scenario(
+            "spot prices move by up to a fifth, products sell out for an hour, machines are taken back",
+            weather=Weather(
+                price_range=0.2, in_stock_s=6 * HOUR_S, out_of_stock_s=HOUR_S, reclaim_mean_s=6 * HOUR_S
+            ),
+        ),
+        "price-follows": Scenario(
+            "spot prices move every minute, and running machines pay today's price",
+            weather=Weather(price_range=0.5, walk_every_s=60, price_follows=True),
+        ),
+        "metrics-zero": _scenario("every machine looks idle", Fault(Kind.WRONG_METRICS)),
+        "metrics-gap": _scenario(
+            "half of the samples of the metrics are missing", Fault(Kind.WRONG_METRICS, style="gap")
+        ),
+        "wrong-bill": _scenario(
+            "the bill charges a tenth more than was agreed", Fault(Kind.WRONG_BILL, factor=1.1)
+        ),
         "key-revoked": _scenario(
             "the API key is refused",
             Fault(Kind.REFUSE, status=401, reason="UNAUTHORIZED", message="invalid api key"),
@@ -136,8 +157,9 @@ def scenario_names() -> dict[str, str]:
 
 
 def apply_scenario(world: WorldState, name: str) -> None:
-    """Replace all faults by those of a scenario."""
+    """Replace all faults and the weather by those of a scenario."""
     if name not in SCENARIOS:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     world.faults.replace(SCENARIOS[name].faults)
+    set_weather(world, SCENARIOS[name].weather)
     world.scenario = name

@@ -175,6 +175,7 @@ async def test_a_created_machine_can_be_read_in_full(novita: Client, world: Worl
         },
         "freeStorageSize": 60,
         "keepDataDay": 7,
+        "instancePrice": "35000",
         "jobs": [],
     }
     assert len(machine.id) == 16

@@ -12,8 +12,8 @@ from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.faults.fault import FAULT_KIND_SPECS, Fault, FaultKind
 from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.world.listing import ListQuery, Paging
-from gpuherd.simulator.world.product_list import ProductQuery
+from gpuherd.simulator.views.listing import ListQuery, Paging
+from gpuherd.simulator.views.product_list import ProductQuery
 from gpuherd.simulator.world.world import World
 from tests.simulator.builders import BOOT_S, a_request, a_running_machine, status_of
 from tests.support.fake_clock import FakeClock

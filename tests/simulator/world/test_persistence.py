@@ -16,7 +16,7 @@ from gpuherd.simulator.errors import ConnectionCut, SimulatedError
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.operations import CloudOperations
 from gpuherd.simulator.scenarios import apply_scenario
-from gpuherd.simulator.world.listing import ListQuery, list_machines
+from gpuherd.simulator.views.listing import ListQuery, list_machines
 from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request, a_running_machine, status_of
 from tests.support.fake_clock import START, FakeClock

@@ -9,7 +9,8 @@ import pytest
 
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.simulator.world.product_list import ProductQuery, list_products
+from gpuherd.simulator.views.product_list import ProductQuery, list_products
+from gpuherd.simulator.world.machine_charges import billed_gpu_s
 from gpuherd.simulator.world.stock import inventory_state
 from gpuherd.simulator.world.world import World
 from tests.simulator.builders import a_request, a_running_machine, status_of
@@ -117,7 +118,7 @@ async def test_a_spot_machine_costs_the_spot_price(world: World, clock: FakeCloc
 async def test_what_nobody_knows_of_is_wasted(world: World, clock: FakeClock) -> None:
     known = await a_running_machine(world, clock)
     unknown = await a_running_machine(world, clock)
-    assert world.wasted_gpu_s({known.id}) == unknown.billed_gpu_s(world.now()) > 0
+    assert world.wasted_gpu_s({known.id}) == billed_gpu_s(unknown, world.now()) > 0
     assert world.wasted_gpu_s(world.machines.keys()) == 0
 
 

@@ -1,4 +1,4 @@
-"""The endpoints of Novita's v1 API for templates, registry logins, jobs and the things we do not own."""
+"""The endpoints of Novita's v1 API for templates, registry logins, jobs and networks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpuherd.simulator.api.shapes import Json, job_shape, registry_auth_shape, t
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.operations import CloudOperations, TemplateQuery
-from gpuherd.simulator.world.listing import read_paging
+from gpuherd.simulator.views.listing import read_paging
 
 
 async def list_templates(operations: CloudOperations, query: Values) -> Json:
@@ -73,11 +73,6 @@ async def list_jobs(operations: CloudOperations, query: Values) -> Json:
     return {"jobs": [job_shape(job, now) for job in page], "total": len(jobs)}
 
 
-async def list_network_storages(operations: CloudOperations, _: Values) -> Json:
-    await operations.nothing(ApiEndpoint.NETWORK_STORAGES)
-    return {"data": [], "total": 0}
-
-
 async def list_networks(operations: CloudOperations, _: Values) -> Json:
     await operations.nothing(ApiEndpoint.NETWORKS)
     return {"networks": [], "total": 0}
@@ -93,6 +88,5 @@ ACCOUNT_ROUTES = (
     Route("POST", "/repository/auth/save", save_registry_auth),
     Route("POST", "/repository/auth/delete", delete_registry_auth),
     Route("GET", "/jobs", list_jobs),
-    Route("GET", "/networkstorages/list", list_network_storages),
     Route("GET", "/networks", list_networks),
 )

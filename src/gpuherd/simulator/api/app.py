@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gpuherd.simulator.api.account import ACCOUNT_ROUTES
+from gpuherd.simulator.api.billing import BILLING_ROUTES, HOST_PATH
 from gpuherd.simulator.api.instances import INSTANCE_ROUTES
 from gpuherd.simulator.api.replies import cut, error_reply, garbage_reply, json_reply
 from gpuherd.simulator.api.routes import Answer, Route, Values
 from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
+from gpuherd.simulator.api.volumes import VOLUME_ROUTES
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.world.product_list import read_cpu_query, read_product_query
+from gpuherd.simulator.views.product_list import read_cpu_query, read_product_query
 
 BASE_PATH = "/gpu-instance/openapi/v1"
 KEY_PREFIX = "sk_"
@@ -45,8 +47,10 @@ CATALOGUE_ROUTES = (
 
 def add_api(app: web.Application, operations: CloudOperations) -> None:
     """Let `app` answer Novita's paths from `operations`."""
-    for method, path, answer in (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES):
+    for method, path, answer in (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES, *VOLUME_ROUTES):
         app.router.add_route(method, BASE_PATH + path, _handler(operations, answer))
+    for method, path, answer in BILLING_ROUTES:
+        app.router.add_route(method, HOST_PATH + path, _handler(operations, answer))
 
 
 def _handler(operations: CloudOperations, answer: Answer) -> Handler:

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 
 from gpuherd.simulator.api.replies import json_reply
 from gpuherd.simulator.api.shapes import Json
+from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json, kinds_to_json
 from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.money.charge import DISK, GPU, VOLUME, millionths, total_usd
+from gpuherd.simulator.money.use import BUSY, Use
+from gpuherd.simulator.money.weather import Weather
 from gpuherd.simulator.scenarios import apply_scenario, scenario_names
 from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.machine_charges import billed_gpu_s, machine_charges
+from gpuherd.simulator.world.market import set_price, set_weather
 from gpuherd.simulator.world.world import World
 
 Command = Callable[[World, Fields], Awaitable[Json]]
 
 TEN_DAYS_S = 864_000.0
+YEAR_S = 366 * 86_400.0
 FAULTS_MAX = 1000
 
 
@@ -39,7 +47,8 @@ async def see_state(world: World, _: Fields) -> Json:
         "scenario": world.scenario,
         "machines": [_machine_shape(machine, world.now()) for machine in world.machines.values()],
         "alive": len(world.alive()),
-        "bill": {"gpuSeconds": round(world.billed_gpu_s(), 3), "costUsd": str(world.cost_usd())},
+        "bill": _bill_shape(world),
+        "weather": asdict(world.weather),
         "stock": [
             {"productId": product_id, "clusterId": cluster_id, "units": units}
             for product_id, cluster_id, units in world.stock_levels
@@ -97,6 +106,53 @@ async def reclaim(world: World, fields: Fields) -> Json:
     return _machine_shape(machine, world.now())
 
 
+async def change_weather(world: World, fields: Fields) -> Json:
+    """Let prices, stock and evictions move by themselves; whatever is not named stands still."""
+    calm = Weather()
+    known = {name.replace("_", " ").title().replace(" ", ""): name for name in calm.__slots__}
+    names = {name[0].lower() + name[1:]: field for name, field in known.items()}
+    if unknown := sorted(fields.names() - set(names)):
+        raise ValueError(f"the weather has no {', '.join(map(repr, unknown))}; it has {', '.join(names)}")
+    values = {
+        field: fields.flag(name) if field == "price_follows" else fields.number(name, low=0, high=YEAR_S)
+        for name, field in names.items()
+        if fields.has(name)
+    }
+    set_weather(world, replace(calm, **values))  # type: ignore[arg-type]
+    return asdict(world.weather)
+
+
+async def change_price(world: World, fields: Fields) -> Json:
+    """Change the USD that a GPU of a product costs an hour."""
+    price, spot_price = fields.number("price", low=0, high=1000), fields.number("spotPrice", low=0, high=1000)
+    product = set_price(
+        world,
+        fields.text("productId", shortest=1),
+        price=None if price is None else round(price * PRICE_UNITS_PER_USD),
+        spot_price=None if spot_price is None else round(spot_price * PRICE_UNITS_PER_USD),
+    )
+    return {"productId": product.id, "price": product.price, "spotPrice": product.spot_price}
+
+
+async def set_use(world: World, fields: Fields) -> Json:
+    """Say how busy a machine is, in percent, from now (or `afterSeconds`) on."""
+    machine = world.find(fields.text("instanceId", shortest=1))
+    after_s = fields.number("afterSeconds", low=0, high=TEN_DAYS_S) or 0.0
+    gpu, cpu = fields.number("gpu", low=0, high=100), fields.number("cpu", low=0, high=100)
+    use = Use(world.now() + after_s, BUSY.gpu if gpu is None else gpu, BUSY.cpu if cpu is None else cpu)
+    world.uses.set(machine.id, use)
+    return {"instanceId": machine.id, "from": use.at, "gpu": use.gpu, "cpu": use.cpu}
+
+
+async def set_balance(world: World, fields: Fields) -> Json:
+    """Let the account have this much left; at nothing, creates and starts are refused."""
+    left = fields.number("usd", low=-(10**6), high=10**9)
+    if left is None:
+        raise ValueError("say how many usd are left")
+    world.deposit = Fraction(left) + world.bill_usd()
+    return _bill_shape(world)
+
+
 async def advance(world: World, fields: Fields) -> Json:
     if not isinstance(world.clock, MovableClock):
         raise SimulatedError(
@@ -120,6 +176,10 @@ COMMANDS: tuple[tuple[str, str, Command], ...] = (
     ("POST", "/scenario", play_scenario),
     ("POST", "/stock", set_stock),
     ("POST", "/reclaim", reclaim),
+    ("POST", "/weather", change_weather),
+    ("POST", "/price", change_price),
+    ("POST", "/use", set_use),
+    ("POST", "/balance", set_balance),
     ("POST", "/advance", advance),
 )
 
@@ -153,6 +213,18 @@ async def _read_fields(request: web.Request) -> Fields:
     return Fields(body)
 
 
+def _bill_shape(world: World) -> Json:
+    by_kind: dict[str, Fraction] = dict.fromkeys((GPU, DISK, VOLUME), Fraction(0))
+    for charge in world.charges():
+        by_kind[charge.kind] += charge.usd
+    return {
+        "gpuSeconds": round(world.billed_gpu_s(), 3),
+        "costUsd": str(world.cost_usd()),
+        "byKind": {kind: str(millionths(usd)) for kind, usd in by_kind.items()},
+        "balanceUsd": str(millionths(world.balance_usd())),
+    }
+
+
 def _armed(world: World) -> list[Json]:
     return [{**fault_to_json(armed.fault), "strikes": armed.strikes} for armed in world.faults.armed]
 
@@ -170,6 +242,6 @@ def _machine_shape(machine: SimulatedMachine, now: float) -> Json:
         "alive": machine.is_alive(now),
         "createdAt": machine.created_at,
         "goneAt": machine.gone_at,
-        "gpuSeconds": round(machine.billed_gpu_s(now), 3),
-        "costUsd": str(machine.cost_usd(now)),
+        "gpuSeconds": round(billed_gpu_s(machine, now), 3),
+        "costUsd": str(millionths(total_usd(machine_charges(machine, now)))),
     }

@@ -17,7 +17,7 @@ from gpuherd.simulator.create_request import (
 )
 from gpuherd.simulator.fields import Fields
 from gpuherd.simulator.operations import CloudOperations
-from gpuherd.simulator.world.listing import Snapshot, read_list_query
+from gpuherd.simulator.views.listing import Snapshot, read_list_query
 
 
 async def create(operations: CloudOperations, body: Values) -> Json:

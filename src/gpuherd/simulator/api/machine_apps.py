@@ -6,6 +6,7 @@ from html import escape
 
 from aiohttp import web
 
+from gpuherd.simulator.api.machine_logs import LOG_PORT, LOGS, stream_log
 from gpuherd.simulator.api.replies import page_reply
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.errors import SimulatedError
@@ -34,6 +35,8 @@ async def _answer(world: World, request: web.Request) -> web.StreamResponse:
         machine = world.find(request.match_info["machine_id"])
     except SimulatedError:
         return page_reply(404, "Not Found")
+    if port == LOG_PORT and request.match_info.get("path") in LOGS:
+        return await stream_log(world, machine, request.match_info["path"], request)
     if port not in _http_ports(machine):
         return page_reply(404, "Not Found")
     call = world.call_about(ApiEndpoint.APP, machine)

@@ -13,11 +13,11 @@ from gpuherd.simulator.catalogue import (
     StoredTemplate,
 )
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.views.listing import Snapshot
+from gpuherd.simulator.views.product_list import ProductOnSale
 from gpuherd.simulator.world.account import AccountJob
 from gpuherd.simulator.world.addresses import Addresses
-from gpuherd.simulator.world.listing import Snapshot
 from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.product_list import ProductOnSale
 from gpuherd.simulator.world.stock import inventory_state
 
 Json = dict[str, object]
@@ -102,7 +102,10 @@ def instance_shape(
         "productName": machine.product_name,
         "rootfsSize": request.disk_gb,
         "portMappings": _port_mappings(machine, addresses),
-        "volumeMounts": [],
+        "volumeMounts": [
+            {"type": "network", "size": "0", "id": storage.id, "mountPath": storage.mount_point}
+            for storage in request.network_storages
+        ],
         "envs": [{"key": key, "value": value} for key, value in request.envs],
         "kind": request.kind,
         "billingMode": request.billing_mode,
@@ -118,6 +121,7 @@ def instance_shape(
         **_connections(snapshot, addresses, with_secrets=with_secrets),
         "freeStorageSize": FREE_DISK_GB,
         "keepDataDay": 7,
+        "instancePrice": str(machine.price * max(1, request.gpu_num)),
         "jobs": [],
     }
 
@@ -192,7 +196,9 @@ def _connections(snapshot: Snapshot, addresses: Addresses, *, with_secrets: bool
     ssh = addresses.ssh(machine.cluster_id, machine.proxy_ports[22]) if running else ""
     terminal = addresses.http(machine.id, machine.cluster_id, 2223) if running else ""
     notebook = addresses.http(machine.id, machine.cluster_id, jupyter.port) if running and jupyter else ""
-    logs = addresses.http(machine.id, machine.cluster_id, 2224) if running else ""
+    # The log of the cloud can be read as soon as there is something to tell: the pull.
+    booting = snapshot.status in ("creating", "pulling")
+    logs = addresses.http(machine.id, machine.cluster_id, 2224) if running or booting else ""
     return {
         "connectComponentSSH": {"sshCommand": ssh, "password": password, "isRunning": running},
         "connectComponentWebTerminal": {
@@ -208,7 +214,7 @@ def _connections(snapshot: Snapshot, addresses: Addresses, *, with_secrets: bool
         },
         "connectComponentLog": {
             "systemLogAddress": f"{logs}/system" if logs else "",
-            "instanceLogAddress": f"{logs}/instance" if logs else "",
+            "instanceLogAddress": f"{logs}/instance" if logs and running else "",
             "isRunning": running,
         },
     }

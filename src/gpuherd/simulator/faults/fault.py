@@ -39,6 +39,8 @@ class FaultKind(StrEnum):
     SLOW_PULL = "slow_pull"
     PULL_FAILURE = "pull_failure"
     RECLAIM = "reclaim"
+    WRONG_METRICS = "wrong_metrics"
+    WRONG_BILL = "wrong_bill"
     APP_DOWN = "app_down"
     APP_ERROR_PAGE = "app_error_page"
 
@@ -114,6 +116,12 @@ FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
             "takes a spot machine back: notice `seconds` after it runs, gone `notice_s` later",
             (E.CREATE, E.START),
             ("time_at_reclaim", "time_at_notice"),
+        ),
+        FaultKind.WRONG_METRICS: FaultKindSpec(
+            "shows an idle machine, half of the samples, or none", (E.METRICS,), ("zeros", "gap", "empty")
+        ),
+        FaultKind.WRONG_BILL: FaultKindSpec(
+            "charges `factor` times the price, or forgets rows", (E.BILL,), ("factor", "missing_rows")
         ),
         FaultKind.APP_DOWN: FaultKindSpec("the program on a machine does not answer", (E.APP,)),
         FaultKind.APP_ERROR_PAGE: FaultKindSpec("the program answers 200 with an error page", (E.APP,)),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import NamedTuple
 
-from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.create_request import CreateRequest
+from gpuherd.simulator.money.charge import Dated
 
 BILLED_STATUSES = frozenset(
     {
@@ -18,7 +17,6 @@ BILLED_STATUSES = frozenset(
     }
 )
 REMOVAL_STATUSES = frozenset({"toRemove", "removing", "removed"})
-SECONDS_PER_HOUR = 3600
 
 
 class StatusChange(NamedTuple):
@@ -55,13 +53,15 @@ class SimulatedMachine:
     name: str
     cluster_id: str
     created_at: float
-    # Price units for one GPU and one hour (for the whole machine when it has no GPU).
-    price: int
+    # Price units for one GPU and one hour (for the whole machine when it has no GPU), and since when.
+    prices: list[Dated]
     product_name: str
     cpu_num: int
     memory_gb: int
     gpu_ids: list[int]
     ssh_password: str = field(repr=False)
+    # The size of the root disk in GB, and since when.
+    disks: list[Dated]
     turns: list[StatusChange] = field(default_factory=list)
     # Container port to the proxy's port; drawn anew on every start.
     proxy_ports: dict[int, int] = field(default_factory=dict)
@@ -72,6 +72,11 @@ class SimulatedMachine:
     unlisted_until: float = 0.0
     holds_units: bool = False
     auto_migrate: bool = False
+
+    @property
+    def price(self) -> int:
+        """Return the price that holds since its last change."""
+        return self.prices[-1].value
 
     def status(self, now: float) -> str:
         """Return the status at `now`; for most machines the last turn is long past."""
@@ -123,18 +128,3 @@ class SimulatedMachine:
         if self.reclaim is None or now < self.reclaim.time_shown_at:
             return 0
         return int(self.reclaim.begin_at)
-
-    def billed_gpu_s(self, now: float) -> float:
-        """Return the GPU-seconds paid for: from the pull to the stop, times the number of GPUs."""
-        ends = [*(turn.at for turn in self.turns[1:]), now]
-        seconds = sum(
-            max(0.0, min(until, now) - turn.at)
-            for turn, until in zip(self.turns, ends, strict=True)
-            if turn.status in BILLED_STATUSES
-        )
-        return seconds * max(1, self.request.gpu_num)
-
-    def cost_usd(self, now: float) -> Decimal:
-        """Return the bill for the GPUs so far, to the millionth; disks are not modelled."""
-        units = Decimal(self.price) * Decimal(str(self.billed_gpu_s(now))) / SECONDS_PER_HOUR
-        return (units / PRICE_UNITS_PER_USD).quantize(Decimal("0.000001"))

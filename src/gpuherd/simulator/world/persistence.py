@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any
 
 from gpuherd.simulator.catalogue import RegistryAuth, StoredTemplate
@@ -10,6 +11,10 @@ from gpuherd.simulator.create_request import CreateRequest, ExposedPort, Network
 from gpuherd.simulator.faults.fault import ArmedFault
 from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json
 from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.money.charge import Dated
+from gpuherd.simulator.money.use import Use
+from gpuherd.simulator.money.volumes import NetworkVolume
+from gpuherd.simulator.money.weather import Weather
 from gpuherd.simulator.world.account import AccountJob
 from gpuherd.simulator.world.machine import Reclaim, SimulatedMachine, StatusChange, StatusError
 from gpuherd.simulator.world.state import WorldState
@@ -39,6 +44,13 @@ def dump_state(state: WorldState) -> Json:
             for armed in state.faults.armed
         ],
         "calls": dict(state.calls),
+        "prices": {it.id: [it.price, it.spot_price] for it in state.catalogue.products},
+        "first_prices": state.first_prices,
+        "withheld": sorted(state.stock_levels.withheld),
+        "weather": _flat(state.weather),
+        "volumes": [_flat(volume) for volume in state.volumes.all.values()],
+        "uses": state.uses.traces,
+        "deposit": None if state.deposit is None else str(state.deposit),
     }
 
 
@@ -65,6 +77,26 @@ def restore_state(state: WorldState, data: Json) -> None:
         for each in data["faults"]
     ]
     state.record.counts.update(data["calls"])
+    _restore_money(state, data)
+
+
+def _restore_money(state: WorldState, data: Json) -> None:
+    """Put back what moves prices and the bill; a world kept by an earlier version has none of it."""
+    products = state.catalogue.products
+    kept = data.get("prices", {})
+    prices = {it.id: kept.get(it.id, (it.price, it.spot_price)) for it in products}
+    state.catalogue = replace(
+        state.catalogue,
+        products=tuple(replace(it, price=prices[it.id][0], spot_price=prices[it.id][1]) for it in products),
+    )
+    state.first_prices = data.get("first_prices", {})
+    state.stock_levels.withheld = {(product, cluster) for product, cluster in data.get("withheld", ())}
+    state.weather = Weather(**data.get("weather", {}))
+    state.volumes.all = {each["id"]: _volume(each) for each in data.get("volumes", ())}
+    traces = data.get("uses", {})
+    state.uses.traces = {machine_id: [Use(*use) for use in trace] for machine_id, trace in traces.items()}
+    deposit = data.get("deposit")
+    state.deposit = None if deposit is None else Fraction(deposit)
 
 
 def _flat(item: Any) -> Json:
@@ -82,9 +114,17 @@ def _event_to_json(event: TimelineEvent) -> Json:
 
 
 def _machine(data: Json) -> SimulatedMachine:
+    data = dict(data)
+    # A world kept by an earlier version has one price and one size of the disk for all time.
+    price = data.pop("price", 0)
+    created_at = data["created_at"]
+    data.setdefault("prices", [[created_at, price]])
+    data.setdefault("disks", [[created_at, data["request"]["disk_gb"]]])
     return SimulatedMachine(
         **{
             **data,
+            "prices": [Dated(*each) for each in data["prices"]],
+            "disks": [Dated(*each) for each in data["disks"]],
             "request": _request(data["request"]),
             "turns": [StatusChange(*turn) for turn in data["turns"]],
             "proxy_ports": {int(port): proxy for port, proxy in data["proxy_ports"].items()},
@@ -92,6 +132,10 @@ def _machine(data: Json) -> SimulatedMachine:
             "reclaim": Reclaim(*data["reclaim"]) if data["reclaim"] else None,
         }
     )
+
+
+def _volume(data: Json) -> NetworkVolume:
+    return NetworkVolume(**{**data, "sizes": tuple(Dated(*each) for each in data["sizes"])})
 
 
 def _request(data: Json) -> CreateRequest:

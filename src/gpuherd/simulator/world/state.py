@@ -6,21 +6,29 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator
 from decimal import Decimal
+from fractions import Fraction
 from random import Random
 
 from gpuherd.clock import Clock
 from gpuherd.simulator.calls import ApiEndpoint, Call, CallLog, LoggedCall
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
-from gpuherd.simulator.errors import instance_not_found
+from gpuherd.simulator.errors import SimulatedError, instance_not_found
 from gpuherd.simulator.faults.fault import FaultKind, Faults
+from gpuherd.simulator.money.charge import Charge, millionths, total_usd
+from gpuherd.simulator.money.use import UseTraces
+from gpuherd.simulator.money.volumes import Volumes
+from gpuherd.simulator.money.weather import CALM
 from gpuherd.simulator.world.account import Account
 from gpuherd.simulator.world.addresses import Addresses, NovitaAddresses
 from gpuherd.simulator.world.lifecycle import Times
 from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.machine_charges import billed_gpu_s, machine_charges
 from gpuherd.simulator.world.stock import Stock
 from gpuherd.simulator.world.timeline import Timeline, TimelineEvent
 
 DEFAULT_UNITS = 50
+DEPOSIT_USD = Fraction(10_000)
+WEATHER_SEED = 20_26
 
 
 class WorldState(ABC):
@@ -53,6 +61,14 @@ class WorldState(ABC):
         self.listed: dict[str, SimulatedMachine] = {}
         # When the last machine whose listing lags will be listed.
         self.all_listed_at = 0.0
+        self.volumes = Volumes(self.catalogue, chance)
+        self.uses = UseTraces()
+        self.weather = CALM
+        self.weather_chance = Random(WEATHER_SEED)
+        # Where the walk of the spot prices began.
+        self.first_prices: dict[str, int] = {}
+        # What was paid in, in USD; without it the account is never empty.
+        self.deposit: Fraction | None = None
         self.record = CallLog()
         self.timeline = Timeline()
         self._origin = clock.now().timestamp() - clock.monotonic()
@@ -120,13 +136,38 @@ class WorldState(ABC):
         """Return the GPU-seconds paid for machines whose ids are not among `known`."""
         self.tick()
         now = self.now()
-        return sum(machine.billed_gpu_s(now) for machine in self.machines.values() if machine.id not in known)
+        return sum(
+            billed_gpu_s(machine, now) for machine in self.machines.values() if machine.id not in known
+        )
 
-    def cost_usd(self) -> Decimal:
-        """Return the bill for all GPUs so far."""
+    def charges(self) -> list[Charge]:
+        """Return what was charged so far for machines and volumes, also for those that are gone."""
         self.tick()
         now = self.now()
-        return sum((machine.cost_usd(now) for machine in self.machines.values()), Decimal(0))
+        machines = (charge for it in self.machines.values() for charge in machine_charges(it, now))
+        volumes = (charge for it in self.volumes.all.values() for charge in it.charges(now))
+        return [*machines, *volumes]
+
+    def bill_usd(self) -> Fraction:
+        """Return what all of it costs so far, exactly."""
+        return total_usd(self.charges())
+
+    def cost_usd(self) -> Decimal:
+        """Return the bill to the millionth."""
+        return millionths(self.bill_usd())
+
+    def balance_usd(self) -> Fraction:
+        """Return what is left of what was paid in."""
+        return (DEPOSIT_USD if self.deposit is None else self.deposit) - self.bill_usd()
+
+    def check_balance(self) -> None:
+        """Refuse what costs money when there is none left."""
+        if self.deposit is not None and self.balance_usd() <= 0:
+            raise SimulatedError(400, "BALANCE_NOT_ENOUGH", "the balance is not enough")
+
+    def mounted_volumes(self) -> set[str]:
+        """Return the volumes that some machine mounts, stopped ones too."""
+        return {storage.id for machine in self.alive() for storage in machine.request.network_storages}
 
     def stock(self, product_id: str, cluster_id: str, units: int) -> None:
         """Set how many GPUs are free there."""

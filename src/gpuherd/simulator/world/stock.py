@@ -19,6 +19,8 @@ class Stock:
             for product in catalogue.products
             for cluster_id in product.cluster_ids
         }
+        # Not for sale at the moment, however many units there are.
+        self.withheld: set[tuple[str, str]] = set()
 
     def sells(self, product_id: str, cluster_id: str) -> bool:
         return (product_id, cluster_id) in self._free
@@ -31,7 +33,8 @@ class Stock:
         self._free[product_id, cluster_id] = units
 
     def free(self, product_id: str, cluster_id: str) -> int:
-        return self._free.get((product_id, cluster_id), 0)
+        place = product_id, cluster_id
+        return 0 if place in self.withheld else self._free.get(place, 0)
 
     def take(self, product_id: str, cluster_id: str, units: int) -> None:
         self._free[product_id, cluster_id] -= units

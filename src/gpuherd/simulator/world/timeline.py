@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,6 +18,8 @@ class Due(StrEnum):
     VANISH = "vanish"  # a removed machine is no longer listed
     RECLAIM = "reclaim"  # the eviction of a spot machine is over
     COMMIT = "commit"  # a call whose reply was lost takes effect late
+    PRICE = "price"  # spot prices take a step
+    STOCK = "stock"  # a product is sold out in a cluster, or can be had there again
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,6 +32,8 @@ class TimelineEvent:
     machine_id: str = field(default="", compare=False)
     endpoint: str = field(default="", compare=False)
     request: CreateRequest | None = field(default=None, compare=False)
+    product_id: str = field(default="", compare=False)
+    cluster_id: str = field(default="", compare=False)
 
 
 class Timeline:
@@ -39,9 +43,17 @@ class Timeline:
         self.events: list[TimelineEvent] = []
         self._number = 0
 
-    def add(self, at: float, due: Due, machine_id: str) -> None:
+    def add(
+        self, at: float, due: Due, machine_id: str, *, product_id: str = "", cluster_id: str = ""
+    ) -> None:
         self._number += 1
-        heapq.heappush(self.events, TimelineEvent(at, self._number, due, machine_id))
+        event = TimelineEvent(at, self._number, due, machine_id, product_id=product_id, cluster_id=cluster_id)
+        heapq.heappush(self.events, event)
+
+    def drop(self, dues: Collection[Due]) -> None:
+        """Give up what was planned of these kinds."""
+        self.events = [event for event in self.events if event.due not in dues]
+        heapq.heapify(self.events)
 
     def add_commit(self, at: float, call: Call) -> None:
         self._number += 1

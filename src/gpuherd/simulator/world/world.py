@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,9 @@ from gpuherd.simulator.errors import (
     invalid_state,
     not_found,
 )
-from gpuherd.simulator.world import fault_effects, lifecycle
+from gpuherd.simulator.money.charge import Dated
+from gpuherd.simulator.money.weather import notice_s, reclaim_after_s
+from gpuherd.simulator.world import fault_effects, lifecycle, market
 from gpuherd.simulator.world.machine import REMOVAL_STATUSES, SimulatedMachine, StatusChange
 from gpuherd.simulator.world.persistence import dump_state, restore_state
 from gpuherd.simulator.world.placement import new_id, place, proxy_ports
@@ -54,6 +57,7 @@ class World(WorldState):
         """Rent a machine and return its id."""
         self.tick()
         self._check_references(request)
+        self.check_balance()
         where = place(request, self.catalogue, self.free_units, self.chance)
         machine_id = new_id(self.machines, self.chance)
         call = Call(ApiEndpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
@@ -63,7 +67,8 @@ class World(WorldState):
             name=fault_effects.kept_name(self.faults, call),
             cluster_id=where.cluster_id,
             created_at=self.now(),
-            price=where.price,
+            prices=[Dated(self.now(), where.price)],
+            disks=[Dated(self.now(), request.disk_gb)],
             product_name=where.product_name,
             cpu_num=where.cpu_num,
             memory_gb=where.memory_gb,
@@ -80,9 +85,12 @@ class World(WorldState):
     def start(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "start", "exited")
         call = self.call_about(ApiEndpoint.START, machine)
+        self.check_balance()
         self._take_units(machine, insufficient_resource(machine.request.product_id))
         start_s = fault_effects.slowed_s(self.faults, call, self._jittered(self.times.starting))
         running_at = lifecycle.start(machine, self.now(), self.times, start_s)
+        # A start is a new agreement: it costs what such a machine costs today.
+        market.reprice(self, machine)
         machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
         self._plan_reclaim(machine, call, running_at)
         return machine
@@ -124,6 +132,8 @@ class World(WorldState):
         if request.disk_gb + add_disk_gb > DISK_GB_MAX:
             raise invalid("expandRootDisk", f"the disk cannot be larger than {DISK_GB_MAX} GB")
         machine.request = replace(request, disk_gb=request.disk_gb + add_disk_gb)
+        if add_disk_gb:
+            machine.disks = [*machine.disks, Dated(self.now(), machine.request.disk_gb)]
         machine.proxy_ports = (
             proxy_ports(machine.request, machine.proxy_ports, self.chance) | machine.proxy_ports
         )
@@ -170,6 +180,9 @@ class World(WorldState):
     def handle_event(self, event: TimelineEvent) -> None:
         if event.due is Due.COMMIT:
             self._commit(event)
+            return
+        if event.due in market.MARKET:
+            market.handle_market(self, event)
             return
         machine = self.machines[event.machine_id]
         match event.due:
@@ -221,8 +234,21 @@ class World(WorldState):
 
     def _plan_reclaim(self, machine: SimulatedMachine, call: Call, running_at: float) -> None:
         end_at = fault_effects.plan_reclaim(self.faults, call, machine, running_at, self.times, self.speed)
+        if end_at is None:
+            end_at = self._reclaim_by_weather(machine, running_at)
         if end_at is not None:
             self.timeline.add(end_at, Due.RECLAIM, machine.id)
+
+    def _reclaim_by_weather(self, machine: SimulatedMachine, running_at: float) -> float | None:
+        """Announce an eviction if the weather says so; return when it will be over."""
+        after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.weather_chance)
+        runs = math.isfinite(running_at) and machine.failure is None
+        if after_s is None or machine.request.billing_mode != "spot" or not runs:
+            return None
+        notice = notice_s(self.weather, self.times.spot_notice, self.weather_chance)
+        return lifecycle.announce_reclaim(
+            machine, running_at + after_s, notice, self.times, show_time_at_notice=False
+        )
 
     def _take_units(self, machine: SimulatedMachine, refusal: SimulatedError) -> None:
         """Reserve GPUs, unless the machine has them; a stopped one does not."""
@@ -254,8 +280,8 @@ class World(WorldState):
     def _check_references(self, request: CreateRequest) -> None:
         if request.image_auth_id and request.image_auth_id not in self.account.registry_auths:
             raise not_found("image auth")
-        if request.network_storages:
-            raise SimulatedError(400, "NETWORK_STORAGE_NOT_FOUND", "network storage not found")
+        for storage in request.network_storages:
+            self.volumes.check_mount(storage.id, request.cluster_id)
         if request.network_id:
             raise SimulatedError(400, "NETWORK_NOT_FOUND", "network not found")
 

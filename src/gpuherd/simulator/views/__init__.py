@@ -1,0 +1,1 @@
+"""What callers see of the simulated world: lists, products, metrics, bills, logs; true without a fault."""
