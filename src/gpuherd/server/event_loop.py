@@ -16,8 +16,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a loop that connects to a literal address without a lookup."""
     import uvloop  # noqa: PLC0415  not to be found on every platform
 
-    class Loop(uvloop.Loop):
+    class LiteralAddressLoop(uvloop.Loop):
         async def getaddrinfo(self, host: Any, port: Any, *, type: int = 0, **words: Any) -> Any:
             return await super().getaddrinfo(host, port, type=type or socket.SOCK_STREAM, **words)
 
-    return Loop()
+    return LiteralAddressLoop()
