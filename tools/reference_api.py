@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,7 +144,12 @@ def _number(value: float) -> str:
 
 def _default(schema: Json) -> str:
     default = schema.get("default")
-    return "" if default is None else f"; default {code(str(default))}"
+    return "" if default is None else f"; default {code(_word(default))}"
+
+
+def _word(value: object) -> str:
+    """Return a value as JSON has it, a text without its quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _scope(method: str, path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -101,6 +102,11 @@ class Ids:
         # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were made.
         self._last = max(fresh, self._last + 1)
         return prefix + _ulid(self._last)
+
+
+def id_pattern(prefix: str) -> re.Pattern[str]:
+    """Return the pattern of the ids with this prefix."""
+    return re.compile(rf"{prefix}[0-9a-z]{{26}}")
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -7,9 +7,6 @@ from starlette.requests import Request
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
 
-# A number of an entry that a program may send as JSON without losing digits.
-AUDIT_CURSOR_MAX = 2**53
-
 
 async def append_audit_record(
     request: Request, action: str, target: str, *, before: str = "", after: str = ""

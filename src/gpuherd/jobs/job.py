@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any
 
+JOB_ID_PREFIX = "job_"
+
 
 class Priority(IntEnum):
     """Higher runs first; inside one priority, older first."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from gpuherd.domain.fast_replace import replace
 
+DELIVERY_ID_PREFIX = "msg_"
 # What is older than so many tries is forgotten; the number of tries is not.
 TRIES_KEPT = 20
 # Longer than the schedule takes: only waiting for a host that was ejected again and again comes so far.

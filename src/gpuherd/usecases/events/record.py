@@ -28,7 +28,7 @@ from gpuherd.domain.instance.events import (
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.operation import Operation, progress
 from gpuherd.domain.net.url_redaction import redact_query
-from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX, Delivery
 from gpuherd.domain.webhooks.dispatch import OUT_OF_ORDER_RETRY
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import NewJob
@@ -168,7 +168,7 @@ class EventRecorder:
 
     def _delivery(self, event: Event, url: str, body: bytes, endpoint_id: str | None = None) -> Delivery:
         return Delivery(
-            id=self._ids.new("msg_"),
+            id=self._ids.new(DELIVERY_ID_PREFIX),
             instance_id=event.instance_id,
             sequence=event.sequence,
             type=event.type,

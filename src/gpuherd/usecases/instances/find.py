@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from gpuherd.clock import id_pattern
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import ID_PREFIX, Instance
@@ -15,7 +15,7 @@ from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.webhooks import Outbox
 
-_ID = re.compile(rf"{ID_PREFIX}[0-9a-z]{{26}}")
+_ID = id_pattern(ID_PREFIX)
 
 
 def is_id(word: str) -> bool:

@@ -23,7 +23,7 @@ from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visibl
 DETAILS_TTL_S = 30.0
 STATES_TTL_S = 60.0
 ENTRIES_MAX = 10_000
-WAIT_MAX_S = 300.0
+WAIT_MAX_S = 300
 # The hub tells of every change in this process; this finds those that another one made.
 RECHECK_S = 5.0
 

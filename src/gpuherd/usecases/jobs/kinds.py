@@ -8,7 +8,7 @@ from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import is_starting_again
 from gpuherd.domain.webhooks.delivery import Delivery
-from gpuherd.jobs.job import Job, NewJob, Priority, delivery_key
+from gpuherd.jobs.job import JOB_ID_PREFIX, Job, NewJob, Priority, delivery_key
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
@@ -31,7 +31,7 @@ class JobFactory:
         """Return the job that moves this instance."""
         kind = reconcile_job_kind(instance)
         return NewJob(
-            id=self._ids.new("job_"),
+            id=self._ids.new(JOB_ID_PREFIX),
             kind=kind,
             key=f"turn:{instance.id}",
             payload=create_payload(instance) if kind == CREATE_INSTANCE else {"instanceId": instance.id},
@@ -43,7 +43,7 @@ class JobFactory:
     def health_job(self, instance: Instance) -> NewJob:
         """Return the job that asks the application of this instance, beside the one that moves it."""
         return NewJob(
-            id=self._ids.new("job_"),
+            id=self._ids.new(JOB_ID_PREFIX),
             kind=CHECK_HEALTH,
             key=f"health:{instance.id}",
             payload={"instanceId": instance.id},
@@ -54,7 +54,7 @@ class JobFactory:
     def requeue_of(self, job: Job) -> NewJob:
         """Return a job like this one, for whoever wants to wake it."""
         return NewJob(
-            id=self._ids.new("job_"),
+            id=self._ids.new(JOB_ID_PREFIX),
             kind=job.kind,
             key=f"{'health' if job.kind == CHECK_HEALTH else 'turn'}:{job.instance_id}",
             payload=job.payload,
@@ -67,7 +67,7 @@ class JobFactory:
         """Return the job that sends this webhook."""
         instance_id = None if delivery.instance_id == ACCOUNT else delivery.instance_id
         return NewJob(
-            id=self._ids.new("job_"),
+            id=self._ids.new(JOB_ID_PREFIX),
             kind=SEND_WEBHOOK,
             key=delivery_key(delivery.id),
             payload={"deliveryId": delivery.id, "instanceId": instance_id, "event": delivery.type},

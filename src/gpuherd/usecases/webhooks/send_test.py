@@ -9,6 +9,7 @@ from gpuherd.contract.webhook import TestEventBody, TestEventData
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance.events import WEBHOOK_TEST
+from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX
 from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
@@ -51,7 +52,7 @@ class SendTestWebhook:
     async def _try(
         self, url: str, endpoint_id: str | None, secrets: tuple[Secret, ...] | None
     ) -> WebhookTestResult:
-        now, event_id = self.clock.now(), self.ids.new("msg_")
+        now, event_id = self.clock.now(), self.ids.new(DELIVERY_ID_PREFIX)
         data = TestEventData(
             endpoint_id=endpoint_id, message="a test of gpuherd's webhooks; nothing happened"
         )

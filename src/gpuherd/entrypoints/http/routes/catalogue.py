@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.offer_ranking import offers_named
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.query import Query, choice, described, text
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.usecases.describe.catalogue import (
     describe_products,
@@ -19,13 +19,15 @@ from gpuherd.usecases.describe.catalogue import (
 
 router = APIRouter(prefix="/api", tags=["catalogue"])
 
+PRODUCT_NAME, BILLING_MODE = text("productName"), choice("billingMode", BillingMode)
 
-@router.get("/products")
+
+@router.get("/products", openapi_extra=described((PRODUCT_NAME, BILLING_MODE)))
 async def products(request: Request) -> Response:
     """List products with their price in each region. Filters: `productName`, `billingMode` (spot)."""
     query = Query(request)
-    name = query.text("productName")
-    mode = query.choice("billingMode", BillingMode) or BillingMode.SPOT
+    name = query(PRODUCT_NAME)
+    mode = query(BILLING_MODE) or BillingMode.SPOT
     query.done()
     offers = await plane_of(request).catalogue.offers(mode)
     found = offers if name is None else offers_named(offers, name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,7 +15,8 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.lists import LIMIT, POSITION_CURSOR, TYPE
+from gpuherd.entrypoints.query import POSITION_MAX, Query, QueryParameter, described, position, text
 from gpuherd.entrypoints.replies import header, json_reply, plane_of
 from gpuherd.ports.events import EventFilter
 from gpuherd.usecases.access.sessions import Session
@@ -23,33 +25,32 @@ from gpuherd.usecases.events.event_stream import Reader
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 
-# As far as a program in JavaScript can count.
-POSITION_MAX = 2**53
-LAST_EVENT_ID = b"last-event-id"
+INSTANCE, LAST_EVENT_ID = text("instance"), position("lastEventId")
+STREAM = (INSTANCE, TYPE, LAST_EVENT_ID)
+HISTORY = (INSTANCE, TYPE, LAST_EVENT_ID, LIMIT, POSITION_CURSOR)
+LAST_EVENT_ID_HEADER = b"last-event-id"
 # It may be signed out of in the very moment in which its stream opens. Browsers come back by themselves.
 SESSION_RECHECK_INTERVAL = timedelta(minutes=10)
 
 
-@router.get("")
+@router.get("", openapi_extra=described(STREAM))
 async def stream(request: Request) -> Response:
     """Stream events (server-sent events). `Last-Event-ID` or `lastEventId` resumes; else from now."""
     query = Query(request)
     last = _last_event_id(request, query)
-    wanted = await _wanted(request, query, "lastEventId")
+    wanted = await _wanted(request, query, STREAM)
     session: Session | None = request.scope.get("session")
     session_id = None if session is None else session.id
     reader = Reader(caller_of(request).key_id, wanted, last, _may_read(request, session), session_id)
     return EventStreamReply(plane_of(request).events.feed, reader)
 
 
-@router.get("/history")
+@router.get("/history", openapi_extra=described(HISTORY))
 async def history(request: Request) -> Response:
     """List events, newest first; with `lastEventId` those since then, oldest first."""
     query = Query(request)
-    since = query.whole_number("lastEventId", 0, POSITION_MAX)
-    before = query.whole_number("cursor", 0, POSITION_MAX)
-    limit = query.limit()
-    wanted = await _wanted(request, query, "lastEventId", "cursor", "limit")
+    since, before, limit = query(LAST_EVENT_ID), query(POSITION_CURSOR), query(LIMIT)
+    wanted = await _wanted(request, query, HISTORY)
     if since is not None and before is not None:
         words = "lastEventId reads forwards and cursor backwards; give one of them"
         raise InvalidRequest([FieldProblem("cursor", "INVALID_PARAMETER", words)])
@@ -84,8 +85,8 @@ def _last_event_id(request: Request, query: Query) -> int | None:
 
     A browser that reconnects sends the header, while the address is still that of its first request.
     """
-    asked = query.whole_number("lastEventId", 0, POSITION_MAX)
-    sent = header(request, LAST_EVENT_ID)
+    asked = query(LAST_EVENT_ID)
+    sent = header(request, LAST_EVENT_ID_HEADER)
     if sent is None:
         return asked
     if not sent.isdigit() or len(sent) > len(str(POSITION_MAX)) or int(sent) > POSITION_MAX:
@@ -94,10 +95,10 @@ def _last_event_id(request: Request, query: Query) -> int | None:
     return int(sent)
 
 
-async def _wanted(request: Request, query: Query, *others: str) -> EventFilter:
+async def _wanted(request: Request, query: Query, parameters: Iterable[QueryParameter[Any]]) -> EventFilter:
     """Return the filter, if everything in the query makes sense."""
-    word, kind = query.text("instance"), query.text("type")
-    query.only("instance", "type", *others)
+    word, kind = query(INSTANCE), query(TYPE)
+    query.only(parameters)
     query.done()
     caller = caller_of(request)
     instance_id = None

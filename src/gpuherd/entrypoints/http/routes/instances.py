@@ -8,24 +8,26 @@ from starlette.responses import Response
 
 from gpuherd.contract.event import EventHistory
 from gpuherd.domain.access.api_key import Scope
-from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.instance.wait_condition import WaitFor
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.lists import INSTANCE_LIST, instance_query
+from gpuherd.entrypoints.query import Query, choice, described, flag, number
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from gpuherd.entrypoints.schemas.openapi import takes
-from gpuherd.ports.instances import InstanceQuery
 from gpuherd.usecases.describe.event import describe_event
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.instances.read import WAIT_MAX_S
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
-WAIT_S = 30.0
+INCLUDE_NOVITA_ONLY = flag("includeNovitaOnly", default=True)
+SYNC_LOCAL_STATE = flag("syncLocalState", default=False)
+COMPREHENSIVE = (INCLUDE_NOVITA_ONLY, SYNC_LOCAL_STATE)
+WAIT, TIMEOUT = choice("wait", WaitFor), number("timeout", 0, WAIT_MAX_S, default=30)
 
 
 @router.post("", status_code=201, openapi_extra=takes(LaunchBody))
@@ -42,31 +44,23 @@ async def launch(request: Request) -> Response:
     return json_reply(describe(launched.instance), status=201, headers=headers)
 
 
-@router.get("")
+@router.get("", openapi_extra=described(INSTANCE_LIST))
 async def list_instances(request: Request) -> Response:
     """List instances, newest first. Filters: `status`, `name`, `label=key=value`."""
     query = Query(request)
-    status = query.choice("status", Status)
-    wanted = InstanceQuery(
-        statuses=() if status is None else (status,),
-        name=query.text("name"),
-        label=query.pair("label"),
-        owner=caller_of(request).owner,
-        limit=query.limit(),
-        cursor=query.text("cursor"),
-    )
+    wanted = instance_query(query, caller_of(request).owner)
     query.done()
     return bytes_reply(await plane_of(request).list_instances(wanted))
 
 
 # Before `/{id_or_name}`, or it would be taken for a name.
-@router.get("/comprehensive")
+@router.get("/comprehensive", openapi_extra=described(COMPREHENSIVE))
 async def comprehensive(request: Request) -> Response:
     """List our instances merged with the cloud's machines. `includeNovitaOnly`, `syncLocalState`."""
     query = Query(request)
-    include_novita_only = query.flag("includeNovitaOnly", default=True)
-    sync_local_state = query.flag("syncLocalState", default=False)
-    query.only("includeNovitaOnly", "syncLocalState")
+    include_novita_only = query(INCLUDE_NOVITA_ONLY)
+    sync_local_state = query(SYNC_LOCAL_STATE)
+    query.only(COMPREHENSIVE)
     query.done()
     if sync_local_state:
         # It changes what we remember, although it asks like a reader.
@@ -80,13 +74,13 @@ async def comprehensive(request: Request) -> Response:
     )
 
 
-@router.get("/{id_or_name}")
+@router.get("/{id_or_name}", openapi_extra=described((WAIT, TIMEOUT)))
 async def show(id_or_name: str, request: Request) -> Response:
     """Return one instance; with `wait=ready|exited|deleted` a long poll of up to `timeout` seconds."""
     reader, caller = plane_of(request).read_instance, caller_of(request)
     query = Query(request)
-    what = query.choice("wait", WaitFor)
-    timeout_s = query.number("timeout", 0, WAIT_MAX_S, WAIT_S)
+    what = query(WAIT)
+    timeout_s = query(TIMEOUT)
     query.done()
     if what is None:
         return bytes_reply(await reader.details(id_or_name, caller))

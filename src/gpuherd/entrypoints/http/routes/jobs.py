@@ -8,27 +8,19 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.lists import JOB_LIST, job_query
+from gpuherd.entrypoints.query import Query, described
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.jobs import JobQuery
 from gpuherd.usecases.describe.job import describe_job, describe_job_stats, describe_jobs
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 
-@router.get("")
+@router.get("", openapi_extra=described(JOB_LIST))
 async def list_jobs(request: Request) -> Response:
     """List jobs, newest first. Filters: `type`, `status`, `instanceId`."""
     query = Query(request)
-    wanted = JobQuery(
-        kind=query.text("type"),
-        status=query.choice("status", JobStatus),
-        instance_id=query.text("instanceId"),
-        owner=caller_of(request).owner,
-        limit=query.limit(),
-        cursor=query.text("cursor"),
-    )
+    wanted = job_query(query, caller_of(request).owner)
     query.done()
     return json_reply(describe_jobs(await plane_of(request).read_jobs.page(wanted)))
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.http.json_body import read_optional_object
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.query import Query, choice, described
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.others import EmptyBody
 from gpuherd.usecases.describe.instance import describe
@@ -19,13 +19,15 @@ from gpuherd.usecases.describe.orphan import describe_ledger, describe_orphan, d
 
 router = APIRouter(prefix="/api/orphans", tags=["orphans"])
 
+VERDICT = choice("verdict", OrphanVerdict)
 
-@router.get("")
+
+@router.get("", openapi_extra=described((VERDICT,)))
 async def list_orphans(request: Request) -> Response:
     """List orphans with their price an hour. Filter: `verdict`."""
     query = Query(request)
-    verdict = query.choice("verdict", OrphanVerdict)
-    query.only("verdict")
+    verdict = query(VERDICT)
+    query.only((VERDICT,))
     query.done()
     plane = plane_of(request)
     orphans = await plane.orphans.list_open(verdict)

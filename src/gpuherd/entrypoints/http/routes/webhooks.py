@@ -13,12 +13,12 @@ from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
+from gpuherd.entrypoints.lists import DELIVERY_LIST, delivery_query
 from gpuherd.entrypoints.plane import WebhookServices
-from gpuherd.entrypoints.query import Query
+from gpuherd.entrypoints.query import Query, described
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody, ReplayBody, WebhookTestBody
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from gpuherd.usecases.describe.webhook import (
     describe_deliveries,
     describe_delivery,
@@ -83,20 +83,12 @@ async def enable_endpoint(endpoint_id: str, request: Request) -> Response:
     return json_reply(describe_endpoint(enabled))
 
 
-@router.get("/deliveries")
+@router.get("/deliveries", openapi_extra=described(DELIVERY_LIST))
 async def list_deliveries(request: Request) -> Response:
     """List deliveries, newest first. Filters: `state`, `instanceId`, `endpointId`, `type`."""
     query = Query(request)
-    wanted = DeliveryQuery(
-        state=query.choice("state", DeliveryFilter),
-        instance_id=query.text("instanceId"),
-        endpoint_id=query.text("endpointId"),
-        type=query.text("type"),
-        owner=caller_of(request).owner,
-        limit=query.limit(),
-        cursor=query.text("cursor"),
-    )
-    query.only("state", "instanceId", "endpointId", "type", "limit", "cursor")
+    wanted = delivery_query(query, caller_of(request).owner)
+    query.only(DELIVERY_LIST)
     query.done()
     return json_reply(describe_deliveries(await _webhooks(request).deliveries(wanted)))
 

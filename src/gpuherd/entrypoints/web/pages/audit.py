@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.audit import AUDIT_CURSOR_MAX
+from gpuherd.entrypoints.lists import POSITION_CURSOR
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
@@ -18,7 +18,7 @@ LIMIT = 50
 async def show(request: Request) -> Response:
     """Show the end of the log."""
     query = Query(without_blanks(request))
-    cursor = query.whole_number("cursor", 0, AUDIT_CURSOR_MAX)
+    cursor = query(POSITION_CURSOR)
     query.done()
     found = await plane_of(request).keys.audit.page(LIMIT, cursor)
     following = None if found.next_cursor is None else str(found.next_cursor)

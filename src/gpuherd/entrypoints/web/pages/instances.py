@@ -9,29 +9,20 @@ from starlette.responses import Response
 
 from gpuherd.domain.instance.instance import Status
 from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.lists import instance_query
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.fleet import row_of
-from gpuherd.ports.instances import InstanceQuery
 
-LIMIT = 50
 FILTERS = ("status", "name", "label")
 
 
 async def show(request: Request) -> Response:
     """List instances, newest first; an empty field of the form filters nothing."""
     query = Query(without_blanks(request))
-    status = query.choice("status", Status)
-    wanted = InstanceQuery(
-        statuses=() if status is None else (status,),
-        name=query.text("name"),
-        label=query.pair("label"),
-        owner=caller_of(request).owner,
-        limit=LIMIT,
-        cursor=query.text("cursor"),
-    )
+    wanted = instance_query(query, caller_of(request).owner)
     query.done()
     found = await plane_of(request).list_instances.page(wanted)
     return page(

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.lists import job_query
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
@@ -14,10 +15,8 @@ from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
 from gpuherd.jobs.job import JobStatus
-from gpuherd.ports.jobs import JobQuery
 from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 
-LIMIT = 50
 FILTERS = ("type", "status", "instanceId")
 LOOKS = {
     JobStatus.PENDING: IDLE,
@@ -31,14 +30,7 @@ async def show(request: Request) -> Response:
     """List jobs, newest first."""
     query, plane = Query(without_blanks(request)), plane_of(request)
     owner = caller_of(request).owner
-    wanted = JobQuery(
-        kind=query.text("type"),
-        status=query.choice("status", JobStatus),
-        instance_id=query.text("instanceId"),
-        owner=owner,
-        limit=LIMIT,
-        cursor=query.text("cursor"),
-    )
+    wanted = job_query(query, owner)
     query.done()
     found = await plane.read_jobs.page(wanted)
     return page(

@@ -14,15 +14,15 @@ from gpuherd.domain.net.url_redaction import redact_query, redact_urls
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.lists import delivery_query
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING
-from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
+from gpuherd.ports.webhooks import DeliveryFilter
 
-LIMIT = 50
 FILTERS = ("state", "instanceId", "endpointId", "type")
 # Longer than deliveries are kept.
 REPLAY_WINDOW = timedelta(days=365)
@@ -31,15 +31,7 @@ REPLAY_WINDOW = timedelta(days=365)
 async def show(request: Request) -> Response:
     """List deliveries, newest first."""
     query, plane = Query(without_blanks(request)), plane_of(request)
-    wanted = DeliveryQuery(
-        state=query.choice("state", DeliveryFilter),
-        instance_id=query.text("instanceId"),
-        endpoint_id=query.text("endpointId"),
-        type=query.text("type"),
-        owner=caller_of(request).owner,
-        limit=LIMIT,
-        cursor=query.text("cursor"),
-    )
+    wanted = delivery_query(query, caller_of(request).owner)
     query.done()
     found = await plane.webhooks.deliveries(wanted)
     return page(
