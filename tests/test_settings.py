@@ -51,6 +51,16 @@ def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
     assert it.database == f"sqlite:///{it.data_dir}/gpuherd.db"
 
 
+def test_a_missing_key_is_one_problem_among_the_others_where_the_cloud_is_needed(tmp_path: Path) -> None:
+    bad = {"GPUHERD_PORT": "x", "LOG_LEVEL": "loud", "NOVITA_API_KEY": " "}
+    with pytest.raises(SettingsInvalid) as invalid:
+        load_settings(bad, tmp_path, needs_cloud=True)
+    names = ("NOVITA_API_KEY", "GPUHERD_PORT", "LOG_LEVEL")
+    assert len(invalid.value.problems) == len(names)
+    assert all(any(name in it for it in invalid.value.problems) for name in names)
+    assert not any("NOVITA_API_KEY" in it for it in problems_of(tmp_path, **bad))
+
+
 def test_the_example_names_every_setting_with_its_default(tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
     offered = re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE)

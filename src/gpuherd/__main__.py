@@ -64,7 +64,7 @@ def serve(
     ] = Role.all,
 ) -> None:
     """Run the service: API, workers and observer in one process, or one of several replicas."""
-    settings = _settings()
+    settings = _settings(needs_cloud=not simulator)
     path = settings.sqlite_path
     # Before anything large is loaded: the two take about as long, and neither disturbs the other.
     check = None if path is None else IntegrityCheck(path)
@@ -152,9 +152,9 @@ def read_configuration() -> Configuration:
     return configuration()
 
 
-def _settings() -> Settings:
+def _settings(*, needs_cloud: bool = False) -> Settings:
     try:
-        return load_settings()
+        return load_settings(needs_cloud=needs_cloud)
     except SettingsInvalid as invalid:
         _say("gpuherd cannot start, its settings have problems:", *(f"  - {it}" for it in invalid.problems))
         raise SystemExit(EX_CONFIG) from None

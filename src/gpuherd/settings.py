@@ -27,6 +27,10 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.net.egress_policy import EgressPolicy
 
 FILE_NAME = "gpuherd.toml"
+NO_NOVITA_KEY = (
+    "no NOVITA_API_KEY is set. Put your key into the environment or gpuherd.toml, "
+    "or try gpuherd without one: gpuherd serve --simulator"
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -199,12 +203,19 @@ class Settings(BaseModel):
 SETTING_NAMES = frozenset(str(info.validation_alias) for info in Settings.model_fields.values())
 
 
-def load_settings(environ: Mapping[str, str] | None = None, directory: Path | None = None) -> Settings:
-    """Return the settings; what the environment says goes before what the file says."""
+def load_settings(
+    environ: Mapping[str, str] | None = None, directory: Path | None = None, *, needs_cloud: bool = False
+) -> Settings:
+    """Return the settings; what the environment says goes before what the file says.
+
+    With `needs_cloud`, having no key for Novita is one problem among the others.
+    """
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     values = _read_file((directory or Path.cwd()) / FILE_NAME, problems)
     values |= {name: environ[name] for name in SETTING_NAMES if name in environ}
+    if needs_cloud and _no_blank(values.get("NOVITA_API_KEY")) is None:
+        problems.append(NO_NOVITA_KEY)
     try:
         settings = Settings(**values)
     except ValidationError as error:

@@ -32,6 +32,7 @@ async def test_bad_settings_end_it_with_78_and_all_problems_at_once(tmp_path: Pa
     assert "GPUHERD_PORT" in said
     assert "MAX_CONCURRENT_JOBS" in said
     assert "WEBHOOK_SECRET" in said
+    assert "NOVITA_API_KEY" in said
     assert secret not in said
 
 

@@ -30,7 +30,7 @@ from gpuherd.server.event_loop import new_event_loop
 from gpuherd.server.sigterm import exit_cleanly_on_sigterm
 from gpuherd.server.stall_watchdog import StallWatchdog
 from gpuherd.server.wait_for_database import wait_for_database
-from gpuherd.settings import Settings
+from gpuherd.settings import NO_NOVITA_KEY, Settings
 from gpuherd.usecases.replicas.registry import ALL, WORKER
 
 log = structlog.get_logger()
@@ -39,11 +39,6 @@ SIMULATOR_KEY = Secret("sk_simulated")
 THREAD_SWITCH_INTERVAL_S = 0.0002
 SIMULATOR_STATE_FILE = "simulator.json"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-
-NO_NOVITA_KEY_MESSAGE = (
-    "no NOVITA_API_KEY is set. Put your key into the environment or gpuherd.toml, "
-    "or try gpuherd without one: gpuherd serve --simulator"
-)
 
 
 @contextlib.contextmanager
@@ -119,7 +114,7 @@ async def running_service(
         elif settings.novita_api_key is not None:
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:
-            raise CannotStart(NO_NOVITA_KEY_MESSAGE)
+            raise CannotStart(NO_NOVITA_KEY)
         await wait_for_database(settings, clock)
         service = await build_service(settings, link, clock, chance, check, role)
         try:
