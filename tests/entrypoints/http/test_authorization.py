@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import APIRouter
+from starlette.routing import Match
 
 from gpuherd.bootstrap.application import build_application
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.entrypoints.auth import authorization
-from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, UndeclaredRoute, check_routes_declared
+from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, RouteTable, UndeclaredRoute
 from gpuherd.entrypoints.http import app
 from gpuherd.entrypoints.http.routes import instances
 from gpuherd.entrypoints.plane import Plane
@@ -111,12 +113,36 @@ class TestEveryRoute:
         stray = APIRouter()
         stray.get("/api/backdoor")(instances.show)
         with pytest.raises(UndeclaredRoute, match="/api/backdoor"):
-            check_routes_declared([stray, *(part.router for part in app.ROUTE_MODULES)])
+            RouteTable([stray, *(part.router for part in app.ROUTE_MODULES)])
         # A copy: to take one out and put it back would change the order of the document for others.
         fewer = {route: scope for route, scope in ROUTE_SCOPES.items() if route != ("POST", "/api/sync")}
         monkeypatch.setattr(authorization, "ROUTE_SCOPES", fewer)
         with pytest.raises(UndeclaredRoute, match="/api/sync"):
             build_application(plane)
+
+    @pytest.mark.parametrize(
+        "word", ["start", "stats", "anything", "a\n", "{id_or_name}", "a{b", "%2F", "", "a/b"]
+    )
+    @pytest.mark.parametrize("end", ["", "\n", "/", "?"])
+    def test_the_route_that_is_checked_is_the_one_that_answers(self, word: str, end: str) -> None:
+        table = RouteTable(part.router for part in app.ROUTE_MODULES)
+        routes = [route for part in app.ROUTE_MODULES for route in part.router.routes]
+        for method, declared in ROUTE_SCOPES:
+            path = re.sub(r"\{\w+\}", lambda _: word, declared) + end
+            scope = {"type": "http", "method": method, "path": path}
+            answers = next((it for it in routes if it.matches(scope)[0] is Match.FULL), None)
+            assert table.find(method, path) == (answers and (method, getattr(answers, "path", None))), path
+
+    async def test_a_line_feed_behind_a_path_does_not_lead_around_the_scope(
+        self, anonymous: httpx.AsyncClient, plane: Plane
+    ) -> None:
+        key = bearer(await make_key(plane, "read"))
+        for method, path in (
+            ("POST", "/api/sync%0A"),
+            ("GET", "/api/keys%0A"),
+            ("POST", "/api/instances%0A"),
+        ):
+            assert (await anonymous.request(method, path, json=GOOD, headers=key)).status_code == 403
 
     async def test_the_short_cut_of_a_create_looks_at_the_scope_too(
         self, anonymous: httpx.AsyncClient, plane: Plane, herd: Herd

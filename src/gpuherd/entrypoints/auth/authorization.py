@@ -5,6 +5,7 @@ Declared once, checked at each request, shown in the OpenAPI document.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,10 @@ from gpuherd.entrypoints.request_context import current_request
 OPEN = None
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
-ROUTE_SCOPES: dict[tuple[str, str], Scope | None] = {
+# Method and path, as they are declared.
+RouteKey = tuple[str, str]
+
+ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/livez"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/health"): OPEN,
@@ -97,7 +101,7 @@ NATIVE_CLAIMS = frozenset(
 )
 
 # The dashboard: what a session may open, by the key that it stands for.
-PAGE_SCOPES: dict[tuple[str, str], Scope | None] = {
+PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/login"): OPEN,
     ("POST", "/login"): OPEN,
     ("GET", "/static/{digest}/{name}"): OPEN,
@@ -153,12 +157,38 @@ class UndeclaredRoute(Exception):
     """A route of which nobody has said who may use it, or the other way round."""
 
 
-def check_routes_declared(routers: Iterable[APIRouter]) -> None:
-    """Refuse to build an application in which some route is not declared above, or is no more."""
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    found = {(method, route.path) for route in routes for method in route.methods or ()}
-    if found != set(ROUTE_SCOPES):
-        raise UndeclaredRoute(f"routes and their declarations differ: {sorted(found ^ set(ROUTE_SCOPES))}")
+class RouteTable:
+    """Tells which declared route answers a request: the one that the framework will find.
+
+    It compares in the framework's order and with its patterns, so that nothing can be answered by another
+    route than the one that was checked.
+    """
+
+    def __init__(self, routers: Iterable[APIRouter]):
+        routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+        found = {(method, route.path) for route in routes for method in route.methods or ()}
+        if found != set(ROUTE_SCOPES):
+            raise UndeclaredRoute(
+                f"routes and their declarations differ: {sorted(found ^ set(ROUTE_SCOPES))}"
+            )
+        self._patterns: dict[str, list[tuple[re.Pattern[str], RouteKey]]] = {}
+        for route in routes:
+            for method in route.methods or ():
+                pattern = (route.path_regex, (method, route.path))
+                self._patterns.setdefault(method, []).append(pattern)
+
+    def find(self, method: str, path: str) -> RouteKey | None:
+        """Return method and path of a route as they are declared, None if there is none."""
+        if "{" not in path and (method, path) in ROUTE_SCOPES:
+            return method, path
+        for pattern, key in self._patterns.get(method, ()):
+            if pattern.match(path):
+                return key
+        return None
+
+    def methods(self, path: str) -> set[str]:
+        """Return the methods that a path has; the framework would tell those of its first route only."""
+        return {method for method in self._patterns if self.find(method, path)}
 
 
 def is_page(path: str, wants_html: bool) -> bool:
@@ -176,21 +206,13 @@ def is_public_page(method: str, path: str) -> bool:
     return PAGE_SCOPES.get((method, path), READ) is OPEN
 
 
-async def check_scope(request: Request) -> None:
-    """Refuse a caller whose key may not use the route that was found."""
-    require(request, request.method, request.scope["route"].path)
-
-
-def require(request: Request, method: str, path: str) -> None:
-    """Refuse a caller whose key may not use this route."""
-    needed = ROUTE_SCOPES[method, path]
-    if needed is not None:
-        require_scope(request, needed)
-
-
 def require_scope(request: Request, needed: Scope) -> None:
     """Refuse a caller whose key may less than this."""
-    caller = caller_of(request)
+    check_scope(caller_of(request), needed)
+
+
+def check_scope(caller: Caller, needed: Scope) -> None:
+    """Refuse a caller whose key may less than this."""
     if not caller.scope.includes(needed):
         raise Forbidden(
             f"this needs a key with the scope {needed.value}; yours has {caller.scope.value}",

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fastapi import Depends, FastAPI
-from fastapi.routing import APIRoute
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from gpuherd import __version__
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.auth.authorization import check_routes_declared, check_scope, with_security
+from gpuherd.entrypoints.auth.authorization import RouteTable, with_security
 from gpuherd.entrypoints.http.middleware.authentication import AuthenticationMiddleware
+from gpuherd.entrypoints.http.middleware.authorization import AuthorizationMiddleware
 from gpuherd.entrypoints.http.middleware.fast_paths import FastPaths
 from gpuherd.entrypoints.http.middleware.idempotency import IdempotencyMiddleware
 from gpuherd.entrypoints.http.middleware.request_context import RequestContextMiddleware
@@ -88,17 +87,18 @@ def build_app(
         redirect_slashes=False,
     )
     app.state.plane = plane
-    check_routes_declared(part.router for part in ROUTE_MODULES)
+    routes = app.state.routes = RouteTable(part.router for part in ROUTE_MODULES)
     for part in ROUTE_MODULES:
-        app.include_router(part.router, dependencies=[Depends(check_scope)])
+        app.include_router(part.router)
     described = app.openapi
     app.openapi = cache(lambda: with_security(completed_openapi(described())))  # type: ignore[method-assign]
     app.add_exception_handler(GpuherdError, _domain_error)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(Exception, _unexpected)
-    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.answer_once, _route_of)
+    inside = IdempotencyMiddleware(FastPaths(app, plane.read_instance), plane.keys.answer_once)
+    authorized = AuthorizationMiddleware(inside, routes)
     pages = build_pages(app.openapi)
-    guarded: ASGIApp = AuthenticationMiddleware(inside, plane.keys.key_cache, pages, plane.keys.sessions)
+    guarded: ASGIApp = AuthenticationMiddleware(authorized, plane.keys.key_cache, pages, plane.keys.sessions)
     if worker:
         guarded = WorkerOnlyMiddleware(guarded)
     return RequestContextMiddleware(
@@ -117,25 +117,8 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "HTTP_ERROR")
     response = problem_response(problem(error.status_code, code, str(error.detail)))
     if error.status_code == 405:
-        response.headers["Allow"] = ", ".join(sorted(_methods(request.scope)))
+        response.headers["Allow"] = ", ".join(sorted(request.app.state.routes.methods(request.scope["path"])))
     return response
-
-
-def _route_of(scope: Scope) -> tuple[str, str] | None:
-    """Return method and path of the route that will answer, as they are declared."""
-    method: str = scope["method"]
-    return next(((method, route.path) for route in _routes(scope) if method in (route.methods or ())), None)
-
-
-def _methods(scope: Scope) -> set[str]:
-    """Return the methods that the path has; the framework would tell those of its first route only."""
-    return {method for route in _routes(scope) for method in route.methods or ()}
-
-
-def _routes(scope: Scope) -> Iterator[APIRoute]:
-    """Return the routes that the path fits, in the order in which the framework looks."""
-    routes = (route for part in ROUTE_MODULES for route in part.router.routes if isinstance(route, APIRoute))
-    return (route for route in routes if route.matches(scope)[0] is not Match.NONE)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -101,7 +101,7 @@ async def test_a_launch_answers_like_the_route(
 ) -> None:
     bodies: tuple[Any, ...] = (GOOD, {}, [])
     by_short_cut = [await api.post("/api/instances", json=body) for body in bodies]
-    monkeypatch.setattr(fast_paths, "COLLECTION", "/nowhere")
+    monkeypatch.setattr(fast_paths, "LAUNCH", ("POST", "/nowhere"))
     by_route = [await api.post("/api/instances", json=body) for body in bodies]
     assert [it.status_code for it in by_route] == [201, 400, 400]
     for one, other in zip(by_short_cut, by_route, strict=True):

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar, cast
 
 from starlette.types import Message, Receive
 
 from gpuherd.entrypoints.problems import BodyTooLarge, RequestTimeout
-
-T = TypeVar("T")
 
 BODY_MAX_BYTES = 1024 * 1024
 BODY_TIMEOUT_S = 30.0
@@ -51,31 +46,13 @@ class _LimitedReceive:
     async def _next(self) -> Message:
         if self._declared.isdigit() and int(self._declared[:20]) > BODY_MAX_BYTES:
             raise _too_large()
-        arriving = cast(Coroutine[Any, None, Message], self._receive())
-        try:
-            # Nearly always all is here by now, and to set an alarm takes longer than to read it.
-            waits_for = arriving.send(None)
-        except StopIteration as here:
-            return cast(Message, here.value)
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline):
-                return await _resume(arriving, waits_for)
+                return await self._receive()
         except TimeoutError:
             raise RequestTimeout(f"the body was not complete after {self._timeout_s:g} seconds") from None
-
-
-@types.coroutine
-def _resume(started: Coroutine[Any, None, T], waits_for: Any) -> Generator[Any, None, T]:
-    """Await the rest of a coroutine whose first step was taken by hand, and led to a wait."""
-    try:
-        yield waits_for
-    except BaseException as error:
-        # A cancelled wait cancels the coroutine.
-        started.throw(error)
-        raise
-    return (yield from started.__await__())
 
 
 def _too_large() -> BodyTooLarge:

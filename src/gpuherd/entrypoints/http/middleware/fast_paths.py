@@ -12,21 +12,21 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from gpuherd.entrypoints.auth.authorization import require
+from gpuherd.entrypoints.http.middleware.authorization import declared_route
 from gpuherd.entrypoints.http.routes.instances import launch
 from gpuherd.usecases.instances.find import is_id
 from gpuherd.usecases.instances.read import ReadInstance
 
-COLLECTION = "/api/instances"
-PREFIX = COLLECTION + "/"
+PREFIX = "/api/instances/"
+LAUNCH = ("POST", "/api/instances")
+DETAILS = ("GET", PREFIX + "{id_or_name}")
 # What the framework would leave in the scope, for the meter.
-DETAILS_ROUTE = SimpleNamespace(path=PREFIX + "{id_or_name}")
-LAUNCH_ROUTE = SimpleNamespace(path=COLLECTION)
+LAUNCH_ROUTE, DETAILS_ROUTE = SimpleNamespace(path=LAUNCH[1]), SimpleNamespace(path=DETAILS[1])
 JSON = (b"content-type", b"application/json")
 
 
 class FastPaths:
-    """Runs behind authentication and in front of the framework."""
+    """Runs behind authorization and in front of the framework."""
 
     def __init__(self, app: Starlette, reader: ReadInstance):
         self._app = app
@@ -34,26 +34,23 @@ class FastPaths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            if scope["method"] == "GET":
+            route = declared_route(scope)
+            if route == DETAILS:
                 if (body := self._cached_body(scope)) is not None:
                     scope["route"] = DETAILS_ROUTE
                     headers = [JSON, (b"content-length", str(len(body)).encode())]
                     await send({"type": "http.response.start", "status": 200, "headers": headers})
                     await send({"type": "http.response.body", "body": body})
                     return
-            elif scope["method"] == "POST" and scope["path"] == COLLECTION:
+            elif route == LAUNCH:
                 scope["route"], scope["app"] = LAUNCH_ROUTE, self._app
-                request = Request(scope, receive)
-                require(request, "POST", LAUNCH_ROUTE.path)
-                response = await launch(request)
+                response = await launch(Request(scope, receive))
                 await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
     def _cached_body(self, scope: Scope) -> bytes | None:
-        path: str = scope["path"]
-        if not path.startswith(PREFIX) or scope["query_string"]:
+        if scope["query_string"]:
             return None
-        word = path[len(PREFIX) :]
-        # Every key may read; but not everything.
+        word = scope["path"][len(PREFIX) :]
         return self._reader.cached_details(word, scope["caller"]) if is_id(word) else None

@@ -7,7 +7,6 @@ between, the claim can be taken again."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpuherd.entrypoints.auth.authorization import NATIVE_CLAIMS
 from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_body
+from gpuherd.entrypoints.http.middleware.authorization import declared_route
 from gpuherd.ports.access import StoredReply
 from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.compact_json import compact
@@ -24,22 +24,16 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What is shown once is not kept, and so is not in the second reply.
 SECRET_FIELDS = ("key", "secret")
 
-# Method and path, as they are declared.
-RouteOf = Callable[[Scope], tuple[str, str] | None]
-
 
 class IdempotencyMiddleware:
-    """Runs behind authentication. `route_of` tells which route of the table a request is for, if any."""
+    """Runs behind authorization."""
 
-    def __init__(
-        self, app: ASGIApp, answer_once: AnswerOnce, route_of: Callable[[Scope], tuple[str, str] | None]
-    ):
+    def __init__(self, app: ASGIApp, answer_once: AnswerOnce):
         self._app = app
         self._answer_once = answer_once
-        self._route_of = route_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not (_has_key(scope) and self._needs_claim(scope)):
+        if not (_has_key(scope) and _needs_claim(scope)):
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
@@ -56,13 +50,6 @@ class IdempotencyMiddleware:
             return
         for message in reply.messages:
             await send(message)
-
-    def _needs_claim(self, scope: Scope) -> bool:
-        if (scope["method"], scope["path"]) in NATIVE_CLAIMS:
-            # Most keys come with a create, which has no parameter in its path to look for.
-            return False
-        route = self._route_of(scope)
-        return route is not None and route not in NATIVE_CLAIMS
 
 
 class _BufferedReply:
@@ -93,6 +80,11 @@ def _has_key(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] in SAFE_METHODS or "caller" not in scope:
         return False
     return any(name == IDEMPOTENCY_HEADER for name, _ in scope["headers"])
+
+
+def _needs_claim(scope: Scope) -> bool:
+    route = declared_route(scope)
+    return route is not None and route not in NATIVE_CLAIMS
 
 
 def _replay_body(raw: bytes, receive: Receive) -> Receive:
