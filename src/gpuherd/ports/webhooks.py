@@ -175,6 +175,15 @@ class DeliveryResult:
     elapsed_s: float
 
 
+@dataclass(frozen=True)
+class WebhookTestResult:
+    """How a test went. What the receiver wrote is not in it."""
+
+    event_id: str
+    url: str
+    result: DeliveryResult
+
+
 class WebhookSender(Protocol):
     """Carries one event to one receiver."""
 

@@ -20,6 +20,7 @@ from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, InvalidRequest, NotFound
 from gpuherd.domain.instance.estimate import DEFAULT_TIME_TO_READY, SAMPLES_MIN, sample_count, time_to_ready
 from gpuherd.domain.instance.instance import Optimize, Status
+from gpuherd.domain.instance.plan import Plan
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
@@ -27,7 +28,7 @@ from gpuherd.usecases.cloud.catalogue import PRICES_TTL_S, CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.instances.plan import Plan, PlanLaunch
+from gpuherd.usecases.instances.plan import PlanLaunch
 from tests.support.herd import RULES, Herd
 from tests.support.memory.herd import MemoryHerd
 

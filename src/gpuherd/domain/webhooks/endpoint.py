@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
 
 ID_PREFIX = "ep_"
@@ -55,3 +56,11 @@ class WebhookEndpoint:
     def enabled(self) -> WebhookEndpoint:
         """Return it switched on."""
         return replace(self, disabled_at=None, disabled_reason="")
+
+
+@dataclass(frozen=True)
+class EndpointWithSecret:
+    """An endpoint with its secret, which is shown at this moment and never again."""
+
+    endpoint: WebhookEndpoint
+    secret: Secret

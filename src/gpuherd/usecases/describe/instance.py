@@ -8,11 +8,15 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import EndpointHealth, Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.usecases.describe.wish import describe_wish
 
 
 def describe(it: Instance) -> shown.InstanceRecord:
     """Return the details of an instance."""
-    rental, wish = it.rental, it.wish
+    rental, wish = it.rental, describe_wish(it.wish)
+    if rental:
+        # Of the offer that was taken: a wish may have named a part of it.
+        wish["product_name"] = rental.product_name
     return shown.InstanceRecord(
         id=it.id,
         instance_id=it.id,
@@ -24,19 +28,10 @@ def describe(it: Instance) -> shown.InstanceRecord:
         cloud_instance_id=it.cloud_id,
         novita_instance_id=it.cloud_id,
         product_id=rental.product_id if rental else None,
-        product_name=rental.product_name if rental else wish.product_name,
-        region=rental.region if rental else next(iter(wish.regions), None),
-        regions=wish.regions,
-        gpu_num=wish.gpu_num,
-        rootfs_size=wish.disk_gb,
-        billing_mode=wish.billing_mode.value,
-        hourly_price=rental.gpu_hourly_usd * wish.gpu_num if rental else None,
+        region=rental.region if rental else next(iter(it.wish.regions), None),
+        hourly_price=rental.gpu_hourly_usd * it.wish.gpu_num if rental else None,
         gpu_hourly_price=rental.gpu_hourly_usd if rental else None,
-        max_hourly_price=wish.hourly_usd_max,
-        optimize=wish.optimize.value,
         on_failure=it.on_failure.value,
-        wait_for_capacity=describe_capacity_wait(wish.capacity_wait_s),
-        template_id=wish.template_id,
         image_url=rental.image_url if rental else None,
         port_mappings=describe_ports(it.ports),
         connection=shown.ConnectionDetails(
@@ -57,6 +52,7 @@ def describe(it: Instance) -> shown.InstanceRecord:
         estimated_ready_time=it.estimated_ready_at,
         last_error=describe_failure(it.last_error),
         source="local",
+        **wish,
     )
 
 
@@ -65,11 +61,6 @@ def describe_ports(ports: tuple[PortMapping, ...]) -> tuple[shown.PortMapping, .
     if not ports:
         return ()
     return tuple([shown.PortMapping(port=it.port, endpoint=it.endpoint, type=it.type) for it in ports])
-
-
-def describe_capacity_wait(seconds: int) -> shown.CapacityWait | None:
-    """Return how long an offer is waited for, if it is."""
-    return shown.CapacityWait(seconds=seconds) if seconds else None
 
 
 def describe_failure(it: Failure | None) -> shown.Failure | None:

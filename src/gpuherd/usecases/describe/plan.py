@@ -6,8 +6,8 @@ from gpuherd.contract import plan as shown
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.usecases.describe.instance import describe_capacity_wait
-from gpuherd.usecases.instances.plan import Plan
+from gpuherd.domain.instance.plan import Plan
+from gpuherd.usecases.describe.wish import describe_wish
 
 HISTORY, FIRST_GUESS = "history", "first_guess"
 
@@ -19,17 +19,8 @@ def describe_plan(it: Plan) -> shown.Plan:
         fits=it.fits,
         reasons=tuple(map(_describe_obstacle, it.obstacles)),
         warnings=tuple(it.warnings),
-        product_name=wish.product_name,
-        template_id=wish.template_id,
         template_name=it.template.name,
         template_found=True,
-        gpu_num=wish.gpu_num,
-        rootfs_size=wish.disk_gb,
-        billing_mode=wish.billing_mode.value,
-        max_hourly_price=wish.hourly_usd_max,
-        optimize=wish.optimize.value,
-        regions=wish.regions,
-        wait_for_capacity=describe_capacity_wait(wish.capacity_wait_s),
         best_hourly_price=it.hourly_usd,
         estimated_ready_in_seconds=round(it.ready_in.total_seconds()),
         estimate_basis=shown.EstimateBasis(source=HISTORY if it.rentals else FIRST_GUESS, rentals=it.rentals),
@@ -41,6 +32,7 @@ def describe_plan(it: Plan) -> shown.Plan:
             shown.RefusedOffer.extending(_describe_offer(refusal.offer, wish), reason=refusal.reason)
             for refusal in it.ranking.refused
         ),
+        **describe_wish(wish),
     )
 
 

@@ -8,10 +8,8 @@ from gpuherd.contract import webhook as shown
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.net.url_redaction import redact_query, redact_urls
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryTry
-from gpuherd.domain.webhooks.endpoint import ROTATION_OVERLAP, WebhookEndpoint
-from gpuherd.ports.webhooks import DeliveryPage
-from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
-from gpuherd.usecases.webhooks.send_test import WebhookTestResult
+from gpuherd.domain.webhooks.endpoint import ROTATION_OVERLAP, EndpointWithSecret, WebhookEndpoint
+from gpuherd.ports.webhooks import DeliveryPage, WebhookTestResult
 
 
 def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> shown.WebhookEndpoint:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from decimal import Decimal
 
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, GpuherdError, NotFound, QuotaExceeded
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
-from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
@@ -23,34 +20,6 @@ from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What would be tried in which order, and everything that speaks against it."""
-
-    # With the codes of the regions that would be tried.
-    wish: Wish
-    template: Template
-    ranking: Ranking
-    ready_in: timedelta
-    # How many earlier rentals `ready_in` is made from; 0: it is the first guess.
-    rentals: int
-    # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
-    obstacles: tuple[GpuherdError, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        return not self.obstacles
-
-    @property
-    def hourly_usd(self) -> Decimal | None:
-        """What the best offer costs for the whole instance."""
-        if not self.ranking.accepted:
-            return None
-        price = self.ranking.accepted[0].gpu_hourly_usd(self.wish.billing_mode)
-        return None if price is None else price * self.wish.gpu_num
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpuherd.clock import Ids
-from gpuherd.contract.values import usd
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import is_starting_again
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import JOB_ID_PREFIX, Job, NewJob, Priority, delivery_key
+from gpuherd.usecases.describe.wish import wish_json
 
 CREATE_INSTANCE = "create_instance"
 MONITOR_INSTANCE = "monitor_instance"
@@ -91,18 +91,11 @@ def _is_ending(instance: Instance) -> bool:
 
 
 def create_payload(instance: Instance) -> dict[str, object]:
-    """Return all that a create needs, as the seeds list it. The template names the image's credential."""
-    wish = instance.wish
+    """Return all that a create needs. The template names the credential of its image."""
     return {
         "instanceId": instance.id,
         "name": instance.name,
-        "productName": wish.product_name,
-        "templateId": wish.template_id,
-        "gpuNum": wish.gpu_num,
-        "rootfsSize": wish.disk_gb,
-        "region": next(iter(wish.regions), None),
-        "regions": list(wish.regions),
-        "billingMode": wish.billing_mode.value,
-        "maxHourlyPrice": usd(wish.hourly_usd_max),
+        "region": next(iter(instance.wish.regions), None),
+        **wish_json(instance.wish),
         "webhookUrl": instance.webhook_url,
     }

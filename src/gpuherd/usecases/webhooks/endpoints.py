@@ -15,7 +15,7 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.net.url_redaction import redact_query
-from gpuherd.domain.webhooks.endpoint import ID_PREFIX, WebhookEndpoint
+from gpuherd.domain.webhooks.endpoint import ID_PREFIX, EndpointWithSecret, WebhookEndpoint
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.ports.webhooks import WebhookEndpoints
 
@@ -65,14 +65,6 @@ log = structlog.get_logger()
 
 # Each of them is a row and a job for every event, written in the event's own transaction.
 ENDPOINTS_MAX = 20
-
-
-@dataclass(frozen=True)
-class EndpointWithSecret:
-    """An endpoint with its secret, which is shown at this moment and never again."""
-
-    endpoint: WebhookEndpoint
-    secret: Secret
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,9 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance.events import WEBHOOK_TEST
 from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX
-from gpuherd.ports.webhooks import DeliveryResult, WebhookEndpoints, WebhookSender
+from gpuherd.ports.webhooks import WebhookEndpoints, WebhookSender, WebhookTestResult
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
-
-
-@dataclass(frozen=True)
-class WebhookTestResult:
-    """How the test went. What the receiver wrote is not in it."""
-
-    event_id: str
-    url: str
-    result: DeliveryResult
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_type_hints
 
 from sqlalchemy import Row
 
@@ -37,20 +37,45 @@ from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTr
 MICROS = 1_000_000
 
 
+# By the type of a field: how it is kept, and how it is read again. All others are kept as they are.
+_KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple[str, ...]: (list, tuple),
+    BillingMode: (str, BillingMode),
+    Optimize: (str, Optimize),
+    Decimal | None: (
+        lambda it: None if it is None else str(it),
+        lambda it: None if it is None else Decimal(it),
+    ),
+}
+_WISH_TYPES = {name: hint for name, hint in get_type_hints(Wish).items() if name != "product_name"}
+_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool))
+_KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
+assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
+
+
+def wish_doc(wish: Wish) -> Doc:
+    """Return how a wish is kept: all its fields but the product's name, which has a column."""
+    values = vars(wish)
+    doc = {name: values[name] for name in _WISH_TYPES}
+    for name, keep, _ in _KEPT_FIELDS:
+        doc[name] = keep(values[name])
+    return doc
+
+
+def wish_of(doc: Doc, product_name: str) -> Wish:
+    """Return the wish that was kept; what an older version did not know has its default."""
+    values = {name: doc[name] for name in _PLAIN_FIELDS if name in doc}
+    for name, _, read in _KEPT_FIELDS:
+        if name in doc:
+            values[name] = read(doc[name])
+    return Wish(product_name=product_name, **values)
+
+
 def instance_row(it: Instance) -> Doc:
     """Return the columns of an instance, without the lease and the version."""
     wish, rental, error, used = it.wish, it.rental, it.last_error, usage_of(it)
     doc: Doc = {
-        "wish": {
-            "template_id": wish.template_id,
-            "gpu_num": wish.gpu_num,
-            "disk_gb": wish.disk_gb,
-            "regions": wish.regions,
-            "billing_mode": wish.billing_mode.value,
-            "hourly_usd_max": None if wish.hourly_usd_max is None else str(wish.hourly_usd_max),
-            "optimize": wish.optimize.value,
-            "capacity_wait_s": wish.capacity_wait_s,
-        },
+        "wish": wish_doc(wish),
         "deadline": at(it.deadline),
         "estimated_ready_at": at(it.estimated_ready_at),
         "expected_usd": None if it.expected_hourly_usd is None else str(it.expected_hourly_usd),
@@ -105,23 +130,13 @@ def instance_row(it: Instance) -> Doc:
 def instance_of(row: Row[Any]) -> Instance:
     """Return the instance that a row remembers."""
     doc = json.loads(row.doc)
-    wish, rental, error = doc["wish"], doc["rental"], doc["last_error"]
+    rental, error = doc["rental"], doc["last_error"]
     # Rows of an older version do not have it.
-    price_max, expected = wish["hourly_usd_max"], doc.get("expected_usd")
+    expected = doc.get("expected_usd")
     return Instance(
         id=row.id,
         name=row.name,
-        wish=Wish(
-            product_name=row.product_name,
-            template_id=wish["template_id"],
-            gpu_num=wish["gpu_num"],
-            disk_gb=wish["disk_gb"],
-            regions=tuple(wish["regions"]),
-            billing_mode=BillingMode(wish["billing_mode"]),
-            hourly_usd_max=None if price_max is None else Decimal(price_max),
-            optimize=Optimize(wish["optimize"]),
-            capacity_wait_s=wish.get("capacity_wait_s", 0),
-        ),
+        wish=wish_of(doc["wish"], row.product_name),
         goal=Goal(row.goal),
         status=Status(row.status),
         created_at=row.created_at,

@@ -10,6 +10,7 @@ from gpuherd.contract.values import iso
 from gpuherd.contract.webhook import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
 from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
@@ -27,7 +28,6 @@ from gpuherd.usecases.describe.webhook import (
     describe_endpoint_with_secret,
     describe_test_result,
 )
-from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"])
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.events import WEBHOOK_TYPES
 from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody
@@ -17,7 +18,6 @@ from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.wish_form import problems_by_field
-from gpuherd.usecases.webhooks.endpoints import EndpointWithSecret
 
 
 async def show(request: Request) -> Response:

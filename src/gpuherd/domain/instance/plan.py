@@ -1,0 +1,40 @@
+"""A plan: what a create would try now, and what speaks against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from gpuherd.domain.cloud.offer import Template
+from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import Ranking
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be tried in which order, and everything that speaks against it."""
+
+    # With the codes of the regions that would be tried.
+    wish: Wish
+    template: Template
+    ranking: Ranking
+    ready_in: timedelta
+    # How many earlier rentals `ready_in` is made from; 0: it is the first guess.
+    rentals: int
+    # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
+    obstacles: tuple[GpuherdError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return not self.obstacles
+
+    @property
+    def hourly_usd(self) -> Decimal | None:
+        """What the best offer costs for the whole instance."""
+        if not self.ranking.accepted:
+            return None
+        price = self.ranking.accepted[0].gpu_hourly_usd(self.wish.billing_mode)
+        return None if price is None else price * self.wish.gpu_num

@@ -1,0 +1,46 @@
+"""A wish as the world sees it: the one place that knows how the contract calls its fields."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from decimal import Decimal
+from typing import Any
+
+from gpuherd.contract.instance import CapacityWait
+from gpuherd.contract.model import Model, encode
+from gpuherd.contract.values import camel, decimal_text
+from gpuherd.domain.instance.instance import Wish
+
+# Where the contract has another word for a field.
+CONTRACT_NAMES = {
+    "disk_gb": "rootfs_size",
+    "hourly_usd_max": "max_hourly_price",
+    "capacity_wait_s": "wait_for_capacity",
+}
+_NAMES = tuple((it.name, CONTRACT_NAMES.get(it.name, it.name)) for it in fields(Wish))
+
+
+def describe_wish(wish: Wish) -> dict[str, Any]:
+    """Return all fields of a wish under the names that they have in the contract."""
+    values = vars(wish)
+    shown = {name: values[field] for field, name in _NAMES}
+    seconds = wish.capacity_wait_s
+    shown["wait_for_capacity"] = CapacityWait(seconds=seconds) if seconds else None
+    return shown
+
+
+def wish_json(wish: Wish) -> dict[str, Any]:
+    """Return all fields of a wish as JSON has them, for what shows them in no model of the contract."""
+    return {camel(name): _json(value) for name, value in describe_wish(wish).items()}
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return decimal_text(value)
+        case tuple():
+            return list(value)
+        case Model():
+            return encode(value)
+        case _:
+            return value
