@@ -17,8 +17,8 @@ from tools.reference_text import NOTICE, code, table
 Json = dict[str, Any]
 
 INTRODUCTION = """\
-Every route, as `/openapi.json` has it. The [API guide](api.md) explains how they belong together and what
-the replies hold; [troubleshooting](troubleshooting.md) lists the codes of refusals.
+Every route, as `/openapi.json` has it, and the [objects](#objects) of its replies. The [API guide](api.md)
+explains how they belong together; [troubleshooting](troubleshooting.md) lists the codes of refusals.
 
 **Scope** is what the key must have: `admin` includes `write`, `write` includes `read`; `open` needs no key.
 Every `POST` and `DELETE` takes an `Idempotency-Key` of 1 to 255 visible ASCII characters: the same word
@@ -27,6 +27,13 @@ refusal is a problem document (RFC 9457, `application/problem+json`) with `type`
 `detail`, `code`, `requestId`, `correlationId`, `timestamp`, and where they help `errors[]`, `details`,
 `retryAfter`. Fields of a body that are not listed are refused.
 """
+
+
+OBJECTS = """\
+What replies and webhooks are made of. Every field is there, with `null` where nothing is known, but for those
+that say "may be missing". A newer server may have more fields than these.
+"""
+REFERENCE = "#/components/schemas/"
 
 
 def api_page() -> str:
@@ -43,6 +50,9 @@ def api_page() -> str:
     )
     for method, path, operation in _operations(document):
         lines += _section(method, path, operation, schemas)
+    lines += ["## Objects", "", OBJECTS, ""]
+    for name in sorted(_shown_objects(document)):
+        lines += _object(name, schemas[name])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -75,9 +85,82 @@ def _section(method: str, path: str, operation: Json, schemas: Json) -> list[str
 
 
 def _replies(operation: Json) -> str:
-    good = [status for status in operation["responses"] if status.startswith("2")]
+    good = [
+        status + _answer(reply)
+        for status, reply in sorted(operation["responses"].items())
+        if status.startswith("2")
+    ]
     bad = [status for status in operation["responses"] if not status.startswith("2")]
-    return f"Answers {', '.join(sorted(good))}; refuses with {', '.join(sorted(bad))}."
+    return f"Answers {', '.join(good)}; refuses with {', '.join(sorted(bad))}."
+
+
+def _answer(reply: Json) -> str:
+    """Say what a reply is, with a link if it is an object of ours."""
+    for kind, media in reply.get("content", {}).items():
+        if kind == "application/json":
+            return f" with {_shape(media['schema'])}"
+        return f" with {code(kind)}"
+    return ""
+
+
+def _shape(schema: Json) -> str:
+    """Say what a value of a reply is."""
+    if reference := schema.get("$ref", "").removeprefix(REFERENCE):
+        return f"[{code(reference)}](#{reference.lower()})"
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " or ".join(_shape(it) for it in schema[key])
+    if "const" in schema or "enum" in schema:
+        return ", ".join(code(str(it)) for it in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        return f"list of {_shape(schema.get('items', {}))}"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {_shape(schema['additionalProperties'])}"
+    kind = str(schema.get("type", "anything"))
+    return f"{kind} ({schema['format']})" if "format" in schema else kind
+
+
+def _object(name: str, schema: Json) -> list[str]:
+    needed = set(schema.get("required", ()))
+    rows = [
+        (code(field), _shape(said), _about(said, field in needed))
+        for field, said in schema.get("properties", {}).items()
+    ]
+    lines = [f"### {name}", "", " ".join(str(schema.get("description", "")).split()), ""]
+    return lines + table(("field", "value", ""), rows)
+
+
+def _about(schema: Json, always: bool) -> str:
+    words = [str(schema.get("description", "")), "" if always else "may be missing"]
+    return "; ".join(it for it in words if it)
+
+
+def _shown_objects(document: Json) -> set[str]:
+    """Return the objects that are in a reply or a webhook, or in one of these."""
+    replies = [
+        reply
+        for *_, operation in _operations(document)
+        for status, reply in operation["responses"].items()
+        if status.startswith("2")
+    ]
+    found: set[str] = set()
+    new = set(_references([replies, document["webhooks"]]))
+    while new:
+        found |= new
+        new = set(_references([document["components"]["schemas"][name] for name in new])) - found
+    return found
+
+
+def _references(value: Any) -> Iterator[str]:
+    match value:
+        case {"$ref": str(reference)}:
+            yield reference.removeprefix(REFERENCE)
+        case dict():
+            for it in value.values():
+                yield from _references(it)
+        case list():
+            for it in value:
+                yield from _references(it)
 
 
 def _fields(schema: Json, schemas: Json, before: str = "") -> Iterator[tuple[str, str, str]]:

@@ -33,6 +33,16 @@ def test_the_same_code_gives_the_same_page(name: str) -> None:
     assert PAGES[name]() == PAGES[name]()
 
 
+def test_every_object_that_a_reply_names_is_on_the_page() -> None:
+    page = api_page()
+    objects = set(re.findall(r"^### (\w+)$", page, re.MULTILINE))
+    assert {"InstanceRecord", "Plan", "JobPage", "InstanceEventBody"} <= objects
+    assert set(re.findall(r"\[`(\w+)`\]\(#\w+\)", page)) <= objects
+    replies = re.findall(r"^Scope: \w+\. Answers (.*); refuses", page, re.MULTILINE)
+    assert len(replies) == len(ROUTE_SCOPES)
+    assert all(" with " in it for it in replies)
+
+
 def test_every_route_and_its_scope_is_on_the_page() -> None:
     page = api_page()
     for (method, path), scope in ROUTE_SCOPES.items():

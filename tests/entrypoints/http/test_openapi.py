@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +106,15 @@ class TestTheDocument:
             assert {name for it in said["security"] for name in it} <= schemes, said["operationId"]
         ids = [it["operationId"] for it in everything]
         assert len(ids) == len(set(ids))
+
+    async def test_limits_that_are_whole_numbers_are_written_so(self, document: Json) -> None:
+        # As text, since 8 == 8.0.
+        words = json.dumps(
+            [document["components"], [it.get("parameters") for *_, it in operations(document)]]
+        )
+        limits = re.findall(r'"(?:exclusive)?(?:m|M)(?:in|ax)imum": ([^,}]+)', words)
+        assert len(limits) > 20
+        assert [it for it in limits if it.endswith(".0")] == []
 
     async def test_schemas_say_nothing_that_json_schema_does_not_know(self, document: Json) -> None:
         """Limits of a validator (`gt`, `max_digits`) leak into a schema where they stand outside a type."""

@@ -12,6 +12,7 @@ from gpuherd.entrypoints.schemas.openapi import move_to_components
 
 Json = dict[str, Any]
 
+LIMIT_NAMES = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 IDEMPOTENCY_KEY: Json = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -41,6 +42,7 @@ def completed_openapi(document: Json) -> Json:
     replies = reply_schemas()
     # One of them would hide the other.
     assert not replies.keys() & schemas.keys(), replies.keys() & schemas.keys()
+    _keep_whole_limits(schemas)
     schemas.update(replies)
     document["webhooks"] = webhooks()
     for event in document["webhooks"].values():
@@ -50,6 +52,20 @@ def completed_openapi(document: Json) -> Json:
     document["servers"] = [{"url": "/"}]
     document["info"]["license"] = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
     return document
+
+
+def _keep_whole_limits(schema: Any) -> None:
+    """Let whole limits be whole numbers again: the framework's model of OpenAPI knows floats only."""
+    match schema:
+        case dict():
+            for name, value in schema.items():
+                if name in LIMIT_NAMES and isinstance(value, float) and value.is_integer():
+                    schema[name] = int(value)
+                else:
+                    _keep_whole_limits(value)
+        case list():
+            for value in schema:
+                _keep_whole_limits(value)
 
 
 def _add_parameters(operation: Json, method: str, path: str) -> None:
