@@ -12,6 +12,8 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.instances.mapping import instance_row
 from gpuherd.contract.model import encode
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint
@@ -47,6 +49,11 @@ def rent_outside_gpuherd(world: World, name: str) -> str:
     return world.create(request)
 
 
+async def until_the_list_is_old(herd: Herd) -> None:
+    """Let so much time pass that the observer's last list is not good enough any more."""
+    await herd.clock.sleep(COMPREHENSIVE_TTL_S)
+
+
 def jobs_only(herd: Herd) -> None:
     """From now on nobody looks at the cloud unless told to."""
     herd._look_at = herd.clock.now() + timedelta(days=1)
@@ -68,6 +75,7 @@ async def test_other_peoples_machines_are_shown_as_such_and_can_be_left_out(herd
     await herd.settle(await herd.launch())
     foreign = rent_outside_gpuherd(world, "somebody-elses")
     other_gpuherd = rent_outside_gpuherd(world, cloud_name("theirs", Tag("ffffffff", "0" * 26, 1)))
+    await herd.observer.look()
     reply = await comprehensive(herd)
     only = {it["cloudInstanceId"]: it for it in reply["instances"] if it["source"] == "novita"}
     assert set(only) == {foreign, other_gpuherd}
@@ -93,6 +101,7 @@ async def test_the_machine_of_an_unanswered_create_is_found_by_its_tag(herd: Her
     await herd.run_for(timedelta(seconds=1))
     assert (await herd.instances.get(instance.id)).cloud_id is None
     (machine,) = world.alive()
+    await until_the_list_is_old(herd)
     found = await entry(herd)
     assert (found["id"], found["cloudInstanceId"], found["source"]) == (instance.id, machine.id, "merged")
     assert found["localStatus"] == "creating"
@@ -170,6 +179,7 @@ async def test_when_the_cloud_cannot_be_asked_ours_is_shown_and_marked(herd: Her
 
 async def test_an_incomplete_list_is_noted_and_proves_nothing(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
+    await until_the_list_is_old(herd)
     world.faults.add(Fault(FaultKind.PARTIAL_LIST, style="missing_page"))
     reply = await comprehensive(herd)
     assert (reply["stale"], "incomplete" in reply["note"]) == (False, True)
@@ -178,6 +188,7 @@ async def test_an_incomplete_list_is_noted_and_proves_nothing(herd: Herd, world:
 
 async def test_a_reply_is_kept_for_30_s_and_no_longer(herd: Herd, world: World, clock: FakeClock) -> None:
     await herd.settle(await herd.launch())
+    await until_the_list_is_old(herd)
     world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(ApiEndpoint.LIST,)))
     first = await comprehensive(herd)
     before = world.calls[LISTS]
@@ -216,6 +227,44 @@ async def test_many_who_ask_at_once_cost_one_list(herd: Herd, world: World) -> N
     assert world.calls[LISTS] == 1
 
 
+async def test_the_observers_last_list_serves_every_caller(
+    herd: Herd, world: World, clock: FakeClock
+) -> None:
+    await herd.settle(await herd.launch())
+    foreign = rent_outside_gpuherd(world, "somebody-elses")
+    await herd.observer.look()
+    lists = world.calls[LISTS]
+    seen = await comprehensive(herd)
+    assert [it["cloudInstanceId"] for it in seen["instances"] if it["source"] == "novita"] == [foreign]
+    for tenant in range(15):
+        mine = await comprehensive(herd, caller=Caller(f"key_{tenant}", Scope.READ))
+        assert mine["instances"] == []
+    assert world.calls[LISTS] == lists
+
+
+async def test_nothing_that_is_shown_is_older_than_30_s(herd: Herd, world: World, clock: FakeClock) -> None:
+    await herd.observer.look()
+    await clock.sleep(COMPREHENSIVE_TTL_S - 1)
+    assert (await comprehensive(herd))["total"] == 0
+    rent_outside_gpuherd(world, "somebody-elses")
+    await clock.sleep(1)
+    assert (await comprehensive(herd))["total"] == 1
+
+
+async def test_without_a_list_of_the_observer_one_is_made_for_all(herd: Herd, world: World) -> None:
+    await asyncio.gather(
+        *(comprehensive(herd, caller=Caller(f"key_{tenant}", Scope.READ)) for tenant in range(15))
+    )
+    assert world.calls[LISTS] == 1
+
+
+async def test_a_list_of_before_an_outage_is_not_shown_as_the_present(herd: Herd, world: World) -> None:
+    await herd.settle(await herd.launch())
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
+    await herd.observer.look()
+    assert (await comprehensive(herd))["stale"] is True
+
+
 async def test_the_times_of_the_parts_are_told(herd: Herd, world: World) -> None:
     world.faults.add(Fault(FaultKind.HANG, count=1, seconds=3, endpoints=(ApiEndpoint.LIST,)))
     performance = (await comprehensive(herd))["performance"]
@@ -231,6 +280,7 @@ async def test_the_times_of_the_parts_are_told(herd: Herd, world: World) -> None
 async def test_no_secret_of_a_machine_is_shown(herd: Herd, world: World) -> None:
     await herd.settle(await herd.launch())
     rent_outside_gpuherd(world, "somebody-elses")
+    await herd.observer.look()
     reply = await herd.comprehensive()
     assert SECRET.encode() not in reply
     assert all(machine.ssh_password.encode() not in reply for machine in world.alive())

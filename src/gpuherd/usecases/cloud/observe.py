@@ -93,7 +93,11 @@ class ObserveCloud:
     # Counts how often everything was forgotten.
     _generation: int = field(default=0, init=False)
     _listed_at_s: float | None = field(default=None, init=False)
+    # When the last list that was written down here was made.
+    _known_at_s: float | None = field(default=None, init=False)
     _published_error: str | None = field(default=None, init=False)
+    # A list that was asked for and has not begun yet: whoever asks meanwhile waits for the same one.
+    _next_sync: asyncio.Future[ListResult] | None = field(default=None, init=False)
     _list_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +110,7 @@ class ObserveCloud:
         self._has_listed = False
         self._known = None
         self._listed_at_s = None
+        self._known_at_s = None
         self._published_error = None
         self.latest = None
 
@@ -129,6 +134,18 @@ class ObserveCloud:
             return self.breaker_state() != "CLOSED"
         fresh_s = max(FRESH_INTERVALS * self.poll_interval.total_seconds(), FRESH_MIN_S)
         return self.clock.monotonic() - self._listed_at_s > fresh_s
+
+    def recent_listing(self, max_age_s: float) -> tuple[Listing, float] | None:
+        """Return the account as our own last list showed it, and its age; None if it is older than that."""
+        if self._known is None or self.latest is None or self._known_at_s is None or self.error_code:
+            return None
+        age_s = self.clock.monotonic() - self._known_at_s
+        if age_s >= max_age_s:
+            return None
+        # What is known is what the list showed, machine by machine: no copy of it need be kept.
+        machines = tuple(it.machine for it in self._known.values() if it.missing_since is None)
+        latest = self.latest
+        return Listing(machines, latest.complete, latest.started_at, latest.finished_at), age_s
 
     async def tick(self) -> bool:
         """List if it is our duty and time to; tell whether a list was made."""
@@ -159,13 +176,32 @@ class ObserveCloud:
         return True
 
     async def sync(self) -> ListResult:
-        """Make one list now and act on it; `CloudError` if there was none, and nothing has changed then."""
+        """Make one list now and act on it; `CloudError` if there was none, and nothing has changed then.
+
+        However many ask, at most one list waits for its turn (single-flight): they all get that one.
+        """
+        if self._next_sync is None:
+            self._next_sync = asyncio.ensure_future(self._sync())
+            # Marks an error as seen, should nobody be waiting any more.
+            self._next_sync.add_done_callback(lambda it: it.cancelled() or it.exception())
+        return await asyncio.shield(self._next_sync)
+
+    async def _sync(self) -> ListResult:
         # One after the other, each with its comparison: of two lists that overlap none is the newer.
         async with self._list_lock:
-            for _ in range(SYNC_TRIES_MAX - 1):
-                with contextlib.suppress(LeadershipLost):
-                    return await self._look_as_leader()
-            return await self._look_as_leader()
+            # It begins: who asks from now on wants to see what happens after that.
+            self._next_sync = None
+            try:
+                return await self._look_until_leader()
+            except CloudError as error:
+                await self._publish_error(error.code)
+                raise
+
+    async def _look_until_leader(self) -> ListResult:
+        for _ in range(SYNC_TRIES_MAX - 1):
+            with contextlib.suppress(LeadershipLost):
+                return await self._look_as_leader()
+        return await self._look_as_leader()
 
     async def _look_as_leader(self) -> ListResult:
         async with self.leadership.acquired():
@@ -183,7 +219,7 @@ class ObserveCloud:
         look = await self._record_list(listing, known)
         if self._known is known:
             # Only what is written down counts as known.
-            self._listed_at_s = listed_at_s
+            self._listed_at_s = self._known_at_s = listed_at_s
         return look
 
     async def _publish_error(self, error_code: str) -> None:

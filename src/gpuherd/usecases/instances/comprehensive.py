@@ -1,7 +1,8 @@
 """The comprehensive list.
 
-Our instances and the cloud's machines merged, encoded and cached for 30 s. A sync invalidates it, changes of
-instances do not.
+Our instances and the cloud's machines merged, encoded and cached. The machines are those of the observer's
+last list, whoever asks; only where it has none that is young enough, one is made for all callers. Nothing is
+older than 30 s. A sync invalidates it, changes of instances do not.
 """
 
 from __future__ import annotations
@@ -187,6 +188,8 @@ class _CachedReply:
     head: bytes
     timing: Timing
     is_stale: bool
+    # Of what the cloud is said to show.
+    listed_at_s: float
 
 
 class ListComprehensive:
@@ -203,14 +206,17 @@ class ListComprehensive:
         self._replies: Cache[str, _CachedReply] = Cache(
             clock, COMPREHENSIVE_TTL_S, REPLIES_MAX, "comprehensive"
         )
+        # For all callers; only where the observer has no list that is young enough.
+        self._listings: Cache[None, Listing] = Cache(clock, COMPREHENSIVE_TTL_S, 1, "listing")
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        return (self._replies,)
+        return (self._replies, self._listings)
 
     def forget(self) -> None:
         """Make the next reply a new one."""
         self._replies.clear()
+        self._listings.clear()
 
     async def __call__(
         self,
@@ -239,6 +245,9 @@ class ListComprehensive:
             made.append(await self._make(include_novita_only, owner, sync=False))
             return made[0]
 
+        kept = self._replies.get_stale(key)
+        if kept is not None and self._clock.monotonic() - kept[0].listed_at_s >= COMPREHENSIVE_TTL_S:
+            self._replies.invalidate(key)
         reply = await self._replies.get_or_load(key, make)
         if reply.is_stale:
             # Whoever asks next shall see that the cloud is back.
@@ -246,7 +255,7 @@ class ListComprehensive:
         return reply, not made
 
     async def _make(self, include_novita_only: bool, owner: str | None, *, sync: bool) -> _CachedReply:
-        (local, local_s), (listing, cloud_s) = await asyncio.gather(
+        (local, local_s), ((listing, listed_at_s), cloud_s) = await asyncio.gather(
             self._timed(self._instances.all_live(owner)), self._timed(self._list(sync))
         )
         started_s = self._clock.monotonic()
@@ -254,15 +263,24 @@ class ListComprehensive:
         others = include_novita_only and owner is None
         head = await self._encode(local, listing, others, synced=sync and listing is not None)
         timing = Timing(cloud_s, local_s, self._clock.monotonic() - started_s)
-        return _CachedReply(head, timing, is_stale=listing is None)
+        return _CachedReply(head, timing, is_stale=listing is None, listed_at_s=listed_at_s)
 
-    async def _list(self, sync: bool) -> Listing | None:
-        """Return what the cloud shows, or None if it cannot be asked."""
+    async def _list(self, sync: bool) -> tuple[Listing | None, float]:
+        """Return what the cloud shows, or None if it cannot be asked, and as of when."""
         try:
-            return (await self._observer.sync()).listing if sync else await self._cloud.list_machines()
+            if sync:
+                return (await self._observer.sync()).listing, self._clock.monotonic()
+            now_s = self._clock.monotonic()
+            if (recent := self._observer.recent_listing(COMPREHENSIVE_TTL_S)) is not None:
+                listing, age_s = recent
+                return listing, now_s - age_s
+            if (kept := self._listings.get_stale(None)) is not None and kept[1] < COMPREHENSIVE_TTL_S:
+                return kept[0], now_s - kept[1]
+            listing = await self._listings.get_or_load(None, self._cloud.list_machines)
+            return listing, self._clock.monotonic()
         except CloudError as error:
             log.warning("comprehensive.cannot_list", code=error.code, reason=error.message)
-            return None
+            return None, self._clock.monotonic()
 
     async def _encode(
         self,
