@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ NOVITA_KEY = "sk_test_canary_novita_key"
 WEBHOOK_CANARY = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
 # The simulator's catalogue has a private template with this credential.
 REGISTRY_CANARY = "demo-registry-password"
+REGISTRY_LOGIN = f"demo-robot:{REGISTRY_CANARY}"
 PRIVATE_TEMPLATE = "105"
 READS = (
     *("/api/jobs", "/api/keys", "/api/audit", "/api/webhooks/endpoints", "/api/webhooks/deliveries"),
@@ -84,6 +86,18 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
         replies.append(await server.until_settled(made["id"]))
         for path in ("events", "attempts"):
             replies.append(await server.call("GET", f"/api/instances/{made['id']}/{path}"))
+    await novita.control("POST", "scenario", {"name": "quoted-login"})
+    # One whose refusal quotes the password right away, and one that a process without memory hears of.
+    for name in ("quoted", "quoted-again"):
+        _, refused = await server.call("POST", "/api/instances", wish(name, hooks.url, PRIVATE_TEMPLATE))
+        refused = await server.until_settled(refused["id"])
+        assert refused["lastError"]["message"].startswith("Novita refuses (HTTP 400): IMAGE_AUTH_INVALID")
+        assert "the image cannot be pulled" in refused["lastError"]["message"]
+        replies.append(refused)
+        for path in ("events", "attempts", "why"):
+            replies.append(await server.call("GET", f"/api/instances/{refused['id']}/{path}"))
+        await server.process.end(signal.SIGKILL)
+        await server.start()
     replies.append(await server.call("POST", "/api/instances", {"name": 5, "password": NOVITA_KEY}))
     replies.append(await server.call("GET", "/api/jobs", Authorization="Bearer ghk_" + NOVITA_KEY))
     haystack = repr(replies).encode() + await pages(server)
@@ -96,7 +110,7 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     haystack += files(server.data_dir) + server.process.log.read_bytes()
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
     secrets = (NOVITA_KEY, WEBHOOK_CANARY, KEY, REGISTRY_CANARY, key["key"], endpoint["secret"])
-    for secret in secrets:
+    for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")
         assert bare.encode() not in haystack, bare
     assert len(haystack) > 100_000

@@ -5,8 +5,10 @@ Each call of the port and of the HTTP API is counted, and by fault delayed, refu
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import quote
 
 from gpuherd.simulator.calls import ApiEndpoint, Call
 from gpuherd.simulator.errors import (
@@ -70,7 +72,7 @@ class FaultInjector:
             headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
             raise SimulatedError(429, "RATE_LIMIT_EXCEEDED", "too many requests", headers=headers)
         if fault := self._draw(FaultKind.REFUSE, call):
-            raise _error(fault, 500, "UNKNOWN")
+            raise self._refusal(fault, call)
         if self._draw(FaultKind.SOLD_OUT, call):
             if call.endpoint is ApiEndpoint.MIGRATE:
                 raise SimulatedError(
@@ -79,6 +81,17 @@ class FaultInjector:
             raise insufficient_resource(call.product_id)
         if self._draw(FaultKind.GET_404_GLITCH, call):
             raise instance_not_found(call.machine_id)
+
+    def _refusal(self, fault: Fault, call: Call) -> SimulatedError:
+        error = _error(fault, 500, "UNKNOWN")
+        if fault.chosen_style != "quotes_login" or call.request is None:
+            return error
+        auth = self._world.account.registry_auths.get(call.request.image_auth_id)
+        login = f"{auth.username}:{auth.password}" if auth else call.request.image_auth
+        # As it stands in the header with which the registry was asked, and in the URL.
+        header = base64.b64encode(login.encode()).decode()
+        quoted = f"GET https://{quote(login, safe=':')}@registry/v2/ (Basic {header}): {login} is not allowed"
+        return SimulatedError(error.status, error.reason, f"{error.message}: {quoted}")
 
     def _lose_before_commit(self, call: Call) -> None:
         """Let the connection die with nothing done, or with everything done only later."""

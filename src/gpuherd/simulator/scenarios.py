@@ -143,6 +143,17 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "wrong-bill": _scenario(
             "the bill charges a tenth more than was agreed", Fault(Kind.WRONG_BILL, factor=1.1)
         ),
+        "quoted-login": _scenario(
+            "creates are refused, and the refusal quotes the registry password",
+            Fault(
+                Kind.REFUSE,
+                endpoints=CREATE,
+                status=400,
+                reason="IMAGE_AUTH_INVALID",
+                message="the image cannot be pulled",
+                style="quotes_login",
+            ),
+        ),
         "key-revoked": _scenario(
             "the API key is refused",
             Fault(Kind.REFUSE, status=401, reason="UNAUTHORIZED", message="invalid api key"),

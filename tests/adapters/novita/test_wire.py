@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.adapters.novita import wire
+from gpuherd.adapters.novita.call_secrets import WITHHELD, CallSecrets
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, Region
 from tests.adapters.novita.builders import ORDER, TAG
@@ -254,9 +256,38 @@ def test_a_row_without_its_id_is_no_template(row):
     assert wire.read_template(row) is None
 
 
-def test_of_registry_logins_only_the_ids_are_taken():
-    rows = [{"id": "a", "name": "hub", "username": "u", "password": "hunter2"}, {"name": "no id"}, 5]
-    assert wire.read_registry_auth_ids(rows) == {"a"}
+def test_registry_passwords_are_known_by_the_id_of_their_credential():
+    rows = [
+        {"id": "a", "name": "hub", "username": "u", "password": "hunter2"},
+        {"id": "b", "password": "********"},
+        {"id": "c"},
+        {"name": "no id", "password": "x"},
+        5,
+    ]
+    assert wire.read_registry_passwords(rows) == {"a": Secret("hunter2"), "b": None, "c": None}
+
+
+def test_what_is_wrong_with_a_machine_is_told_without_the_secrets_of_its_row():
+    row = {
+        "id": "m",
+        "sshPassword": "legacy-ssh-word",
+        "connectComponentSSH": {"sshCommand": "ssh root@x", "password": "ssh-word-2"},
+        "envs": [{"key": "HF_TOKEN", "value": "hf_abcdefgh"}, {"key": "MODE", "value": "verbose-mode"}],
+        "statusError": {"message": "login legacy-ssh-word or ssh-word-2 failed: hf_abcdefgh, verbose-mode"},
+    }
+    machine = wire.read_machine(row)
+    assert machine is not None
+    assert machine.error == "login *** or *** failed: ***, ***"
+
+
+def test_nor_with_a_registry_password_that_is_not_known():
+    row = {"id": "m", "imageAuthId": "a", "statusError": {"message": "u:hunter2 may not pull"}}
+    known = wire.read_machine(row, lambda _: CallSecrets((Secret("hunter2"),)))
+    unknown = wire.read_machine(row, lambda _: CallSecrets(has_unknown=True))
+    assert known is not None
+    assert known.error == "u:*** may not pull"
+    assert unknown is not None
+    assert unknown.error == WITHHELD
 
 
 def test_an_order_is_written_as_novita_wants_it():
@@ -321,7 +352,8 @@ def test_lists_of_anything_are_read(value):
     wire.read_offers([value], REGIONS)
     wire.read_machine(value)
     wire.read_template(value)
-    wire.read_registry_auth_ids([value])
+    wire.read_registry_passwords([value])
+    wire.quoting_auth_ids([value])
 
 
 def test_a_list_may_be_missing_null_or_empty():

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from functools import partial
 from typing import Any, Self
 
 from gpuherd.adapters.novita import failures, wire
+from gpuherd.adapters.novita.call_secrets import CallSecrets
 from gpuherd.adapters.novita.failures import ResourceKind
 from gpuherd.adapters.novita.fields import whole
 from gpuherd.adapters.novita.pages import PAGE_SIZE, NovitaPage, PagedList
 from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.clock import Clock
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
-from gpuherd.domain.errors import MachineGone, NotFound
+from gpuherd.domain.errors import CloudError, MachineGone, NotFound
 from gpuherd.resilience.cache import Cache
 from gpuherd.resilience.rate_limit import Lane
 
@@ -37,7 +40,9 @@ class NovitaCloud:
         self._trust_429 = trust_429
         self._read = partial(transport.read, lane=Lane.RENTAL)
         self._regions: Cache[str, tuple[Region, ...]] = Cache(clock, REGIONS_TTL_S, 1, "regions")
-        self._machine_list = PagedList(_machine_entry)
+        # By the id of the registry credential; None where Novita does not say it.
+        self._registry_passwords: dict[str, Secret | None] = {}
+        self._machine_list = PagedList(self._machine_entry)
         self._template_list = PagedList(_template_entry)
 
     def in_lane(self, lane: Lane) -> Self:
@@ -68,8 +73,7 @@ class NovitaCloud:
         return template
 
     async def check_registry_auth(self, auth_id: str) -> None:
-        body = await self._read("/repository/auths")
-        if auth_id not in wire.read_registry_auth_ids(_rows(body, "data")):
+        if auth_id not in await self._learn_registry_passwords():
             raise NotFound("there is no such registry credential", code="REGISTRY_AUTH_NOT_FOUND")
 
     async def list_machines(self) -> Listing:
@@ -80,7 +84,9 @@ class NovitaCloud:
     async def get_machine(self, cloud_id: str) -> Machine:
         params = {"instanceId": cloud_id}
         body = await self._read("/gpu/instance", params, about=ResourceKind.MACHINE)
-        machine = wire.read_machine(body.get("instance", body))
+        row = body.get("instance", body)
+        await self._learn_quoted([row])
+        machine = wire.read_machine(row, self._secrets_with)
         # Another machine's details would be worse than none.
         if machine is None or machine.cloud_id != cloud_id:
             raise failures.unreadable()
@@ -92,6 +98,7 @@ class NovitaCloud:
             wire.create_request(order),
             may_probe=False,
             send_by_s=order.send_by_s,
+            secrets=wire.order_secrets(order).plus(self._secrets_with(order.template.registry_auth_id)),
         )
         error = failures.failure_of_change(reply, ResourceKind.ACCOUNT, trust_429=self._trust_429)
         if error is not None:
@@ -126,6 +133,33 @@ class NovitaCloud:
         if error is not None:
             raise error
 
+    def _machine_entry(self, row: Any) -> tuple[str, Machine] | None:
+        machine = wire.read_machine(row, self._secrets_with)
+        return None if machine is None else (machine.cloud_id, machine)
+
+    def _secrets_with(self, auth_id: str) -> CallSecrets:
+        """Return what is involved where an image is pulled with this registry credential, if with any."""
+        is_unknown = bool(auth_id) and self._registry_passwords.get(auth_id) is None
+        return self._transport.account_secrets.plus(CallSecrets(has_unknown=is_unknown))
+
+    async def _learn_registry_passwords(self) -> dict[str, Secret | None]:
+        found = wire.read_registry_passwords(_rows(await self._read("/repository/auths"), "data"))
+        # What was deleted may still be quoted.
+        self._registry_passwords.update(found)
+        known = tuple(it for it in self._registry_passwords.values() if it is not None)
+        self._transport.learn_credentials(known)
+        return found
+
+    async def _learn_quoted(self, machine_rows: list[Any]) -> None:
+        """Learn the passwords that these rows may quote; without them such a message is not shown."""
+        unknown = wire.quoting_auth_ids(machine_rows) - self._registry_passwords.keys()
+        if not unknown:
+            return
+        with contextlib.suppress(CloudError):
+            found = await self._learn_registry_passwords()
+            # Not asked for again and again: what Novita does not list stays unknown.
+            self._registry_passwords.update(dict.fromkeys(unknown - found.keys()))
+
     async def _load_regions(self) -> tuple[Region, ...]:
         regions = wire.read_regions(_rows(await self._read("/clusters"), "data"))
         # A cloud without places is a cloud on a bad day, and must not be remembered.
@@ -135,7 +169,9 @@ class NovitaCloud:
 
     async def _machine_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
-        return _page(await self._read("/gpu/instances", params), "instances")
+        page = _page(await self._read("/gpu/instances", params), "instances")
+        await self._learn_quoted(page.rows)
+        return page
 
     async def _template_page(self, number: int) -> NovitaPage:
         params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
@@ -151,11 +187,6 @@ def _rows(body: dict[str, Any], key: str) -> list[Any]:
 
 def _page(body: dict[str, Any], key: str) -> NovitaPage:
     return NovitaPage(_rows(body, key), whole(body, "total"))
-
-
-def _machine_entry(row: Any) -> tuple[str, Machine] | None:
-    machine = wire.read_machine(row)
-    return None if machine is None else (machine.cloud_id, machine)
 
 
 def _template_entry(row: Any) -> tuple[str, Template] | None:

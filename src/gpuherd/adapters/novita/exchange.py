@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gpuherd import __version__
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
 from gpuherd.adapters.novita.reply import NovitaReply, read_reply
 from gpuherd.adapters.novita.resolver import NovitaResolver
 from gpuherd.clock import Clock
@@ -22,8 +23,6 @@ from gpuherd.resilience.retry import parse_retry_after
 
 API_ROOT = "/gpu-instance/openapi/v1"
 CONNECTIONS = 32
-# Shorter than any key: replacing such a string would harm the text more than it protects.
-KEY_CHARS_MIN = 8
 
 
 class NotSent(Exception):
@@ -80,6 +79,7 @@ class Exchange:
         self._api_key = _checked_key(api_key)
         self._clock = clock
         self._max_bytes = max_bytes
+        self._learnt: tuple[Secret, ...] = ()
         self._resolver = resolver or NovitaResolver(clock)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -90,11 +90,28 @@ class Exchange:
         return await self._send("GET", path, timeout_s, fresh, params=params)
 
     async def post(
-        self, path: str, body: Mapping[str, Any], timeout_s: float, send_by_s: float = math.inf
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        send_by_s: float = math.inf,
+        secrets: CallSecrets = NO_SECRETS,
     ) -> NovitaReply:
-        """Change something; not a byte goes out after `send_by_s` of the boot-time clock."""
+        """Change something; not a byte goes out after `send_by_s` of the boot-time clock.
+
+        `secrets` are those of this call; the key, and what was learnt about the account, come on top.
+        """
         data = json.dumps(body).encode()
-        return await self._send("POST", path, timeout_s, True, send_by_s, data=data)
+        return await self._send("POST", path, timeout_s, True, send_by_s, secrets, data=data)
+
+    @property
+    def account_secrets(self) -> CallSecrets:
+        """What no reply may be shown with, whatever was asked."""
+        return CallSecrets((self._api_key, *self._learnt))
+
+    def learn_credentials(self, credentials: tuple[Secret, ...]) -> None:
+        """Take these for the account's credentials, in place of those that were learnt before."""
+        self._learnt = credentials
 
     async def close(self) -> None:
         for session in self._sessions.values():
@@ -108,6 +125,7 @@ class Exchange:
         timeout_s: float,
         fresh: bool,
         send_by_s: float = math.inf,
+        secrets: CallSecrets = NO_SECRETS,
         **content: Any,
     ) -> NovitaReply:
         session = self._session(fresh)
@@ -118,7 +136,7 @@ class Exchange:
                     method, self._root + path, allow_redirects=False, trace_request_ctx=progress, **content
                 )
                 progress.answered = True
-                return await self._read_reply(response)
+                return await self._read_reply(response, secrets)
         except Exception as error:
             if not progress.written and not isinstance(
                 error, aiohttp.ClientError | OSError | _PastSendDeadline
@@ -133,16 +151,14 @@ class Exchange:
         stale_connection = progress.reused and not progress.answered and not timed_out
         raise NoReply(why, timed_out=timed_out, stale_connection=stale_connection)
 
-    async def _read_reply(self, response: aiohttp.ClientResponse) -> NovitaReply:
+    async def _read_reply(self, response: aiohttp.ClientResponse, secrets: CallSecrets) -> NovitaReply:
         try:
             raw = await self._read_body(response)
         except BaseException:
             response.close()
             raise
-        if response.status >= 400:
-            raw = self._without_key(raw)
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock.now())
-        return read_reply(response.status, raw, retry_after_s)
+        return read_reply(response.status, raw, retry_after_s, self.account_secrets.plus(secrets))
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         body = bytearray()
@@ -151,11 +167,6 @@ class Exchange:
             if len(body) > self._max_bytes:
                 raise _ReplyTooLarge
         return bytes(body)
-
-    def _without_key(self, raw: bytes) -> bytes:
-        """Blank our key out of an error page: some of them quote the request."""
-        key = self._api_key.reveal()
-        return raw.replace(key.encode(), b"***") if len(key) >= KEY_CHARS_MIN else raw
 
     def _session(self, fresh: bool) -> aiohttp.ClientSession:
         """Return the session of either kind; made on first use, because aiohttp wants a running loop."""

@@ -7,10 +7,11 @@ itself said so, in a body that we could read; anything else may have happened.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
 from gpuherd.adapters.novita.fields import safe_text
 from gpuherd.adapters.novita.reply import NovitaReply
 from gpuherd.domain.errors import (
@@ -66,13 +67,16 @@ class NovitaProblem:
     """What Novita says is wrong."""
 
     reason: str
+    # For people: without the secrets of the call.
     message: str
+    # For decisions, and nothing else: it may quote a password.
+    raw_message: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (self.reason, self.message))) or "no reason given"
 
 
-def read_problem(body: dict[str, Any] | None) -> NovitaProblem | None:
+def read_problem(body: dict[str, Any] | None, secrets: CallSecrets = NO_SECRETS) -> NovitaProblem | None:
     """Return what an error body says, or None when it is not one of Novita's."""
     if body is None:
         return None
@@ -84,7 +88,14 @@ def read_problem(body: dict[str, Any] | None) -> NovitaProblem | None:
     ) or _reason_in(message)
     if not reason and not message and not isinstance(body.get("code"), int):
         return None
-    return NovitaProblem(safe_text(reason, REASON_CHARS), safe_text(message, MESSAGE_CHARS))
+    # A word of theirs is told even where their sentences cannot be.
+    is_word = reason in _KNOWN or (secrets.has_unknown and _WORD.fullmatch(reason))
+    shown_reason = reason if is_word else secrets.redact(reason)
+    return NovitaProblem(
+        safe_text(shown_reason, REASON_CHARS),
+        safe_text(secrets.redact(message), MESSAGE_CHARS),
+        safe_text(message, MESSAGE_CHARS),
+    )
 
 
 def _reason_in(message: str) -> str:
@@ -96,7 +107,7 @@ def failure_of_read(reply: NovitaReply, about: ResourceKind) -> GpuherdError | N
     if reply.is_success:
         return None if reply.body is not None else unreadable()
     if 400 <= reply.status < 500 and reply.status != 408:
-        problem = read_problem(reply.body)
+        problem = read_problem(reply.body, reply.secrets)
         if problem is not None or reply.status in (401, 429) or (reply.status == 404 and reply.is_empty):
             return _refusal(reply, problem or NovitaProblem("", ""), about)
     # Redirects are not followed and pages of some gateway are not Novita: neither says anything.
@@ -109,7 +120,7 @@ def failure_of_change(
     """Return why a change was not made, or may not have been made; None when it was accepted."""
     if reply.is_success and not reply.is_garbage:
         return None
-    problem = read_problem(reply.body)
+    problem = read_problem(reply.body, reply.secrets)
     if reply.status == 429 and trust_429:
         return _refusal(reply, problem or NovitaProblem("", ""), about)
     if reply.status in REFUSAL_STATUSES and problem is not None:
@@ -151,13 +162,13 @@ def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) ->
         return CloudRefused(said, code="QUOTA_EXCEEDED", details=details)
     if reason in BAD_KEY or status in (401, 403):
         return KeyRefused(said, details=details)
-    if "invalid state change" in problem.message.casefold():
+    if "invalid state change" in problem.raw_message.casefold():
         return CloudRefused(said, code="INVALID_STATE_CHANGE", details=details)
     return CloudRefused(said, details=details)
 
 
 def _is_missing(status: int, problem: NovitaProblem, reasons: frozenset[str], words: str) -> bool:
-    return status == 404 or problem.reason in reasons or words in problem.message.casefold()
+    return status == 404 or problem.reason in reasons or words in problem.raw_message.casefold()
 
 
 def unreadable() -> CloudUnavailable:

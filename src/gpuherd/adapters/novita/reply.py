@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, TEXT_CHARS_MAX, CallSecrets
 from gpuherd.adapters.novita.fields import safe_text
 
 EXCERPT_CHARS = 300
@@ -19,8 +20,16 @@ class NovitaReply:
     # None when there was no JSON object, whatever else there was.
     body: dict[str, Any] | None = field(repr=False)
     is_empty: bool = False
-    excerpt: str = field(default="", repr=False)
+    # The beginning of what came, for `excerpt`.
+    head: bytes = field(default=b"", repr=False)
     retry_after_s: float | None = None
+    # What the call involved, and so what no text of this reply may be shown with.
+    secrets: CallSecrets = field(default=NO_SECRETS, repr=False, compare=False)
+
+    @property
+    def excerpt(self) -> str:
+        """A little of what came, for people."""
+        return safe_text(self.secrets.redact(self.head.decode("utf-8", "replace")), EXCERPT_CHARS)
 
     @property
     def is_success(self) -> bool:
@@ -32,16 +41,18 @@ class NovitaReply:
         return self.body is None and not self.is_empty
 
 
-def read_reply(status: int, raw: bytes, retry_after_s: float | None = None) -> NovitaReply:
+def read_reply(
+    status: int, raw: bytes, retry_after_s: float | None = None, secrets: CallSecrets = NO_SECRETS
+) -> NovitaReply:
     """Read a whole reply; whatever cannot be read becomes garbage, never an error."""
     is_empty = raw.strip() in (b"", b"null")
     return NovitaReply(
         status,
         body=None if is_empty else _parse_object(raw),
         is_empty=is_empty,
-        # Cut before decoding: an excerpt of a huge page need not cost a huge string.
-        excerpt=safe_text(raw[: 4 * EXCERPT_CHARS].decode("utf-8", "replace"), EXCERPT_CHARS),
+        head=raw[:TEXT_CHARS_MAX],
         retry_after_s=retry_after_s,
+        secrets=secrets,
     )
 
 

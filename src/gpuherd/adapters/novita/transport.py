@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuherd.adapters.novita import failures
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
 from gpuherd.adapters.novita.exchange import Exchange, NoReply, NotSent
 from gpuherd.adapters.novita.failures import ResourceKind
 from gpuherd.adapters.novita.reply import NovitaReply
@@ -141,18 +142,25 @@ class NovitaTransport:
         raise error
 
     async def change(
-        self, path: str, body: Mapping[str, Any], *, may_probe: bool = True, send_by_s: float = math.inf
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        may_probe: bool = True,
+        send_by_s: float = math.inf,
+        secrets: CallSecrets = NO_SECRETS,
     ) -> NovitaReply:
         """Send one change, once and not after `send_by_s`, and return whatever Novita replied.
 
         Raises `CloudUnavailable` when surely nothing was sent and `OutcomeUnknown` when no whole reply came.
         `may_probe=False` keeps a call that costs money from being the one that tests a sick cloud.
+        No text of the reply will show any of the `secrets`.
         """
         now_s = self._clock.boottime()
         wait_s = min(self._change_wait_s, max(0.0, send_by_s - now_s))
         # Who is later than that was not waiting but stopped.
         send_by_s = min(send_by_s, now_s + self._change_wait_s + SEND_SLACK_S)
-        send = partial(self._exchange.post, path, body, self._request_timeout_s, send_by_s)
+        send = partial(self._exchange.post, path, body, self._request_timeout_s, send_by_s, secrets)
         turns = [_LimiterWait(self._limiter, Lane.URGENT, wait_s)]
         error: GpuherdError
         try:
@@ -162,6 +170,13 @@ class NovitaTransport:
         except NoReply as failed:
             error = failures.lost_reply(str(failed))
         raise error
+
+    @property
+    def account_secrets(self) -> CallSecrets:
+        return self._exchange.account_secrets
+
+    def learn_credentials(self, credentials: tuple[Secret, ...]) -> None:
+        self._exchange.learn_credentials(credentials)
 
     async def close(self) -> None:
         await self._exchange.close()

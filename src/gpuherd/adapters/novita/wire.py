@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
 from gpuherd.adapters.novita.fields import (
     moment,
     part,
@@ -16,6 +17,7 @@ from gpuherd.adapters.novita.fields import (
     usd,
     whole,
 )
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 
@@ -146,8 +148,14 @@ def _envs(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, value in pairs if key)
 
 
-def read_machine(row: Any) -> Machine | None:
-    """Return a machine, or None when the row has no id by which anybody could ask for it."""
+def read_machine(
+    row: Any, secrets_with: Callable[[str], CallSecrets] = lambda _: NO_SECRETS
+) -> Machine | None:
+    """Return a machine, or None when the row has no id by which anybody could ask for it.
+
+    What the cloud says is wrong with it is shown without the secrets that are involved where an image is
+    pulled with this registry credential (`secrets_with`), and without those of the row itself.
+    """
     if not isinstance(row, dict) or not (cloud_id := read_id(row)):
         return None
     status = text(row, "status")
@@ -156,7 +164,7 @@ def read_machine(row: Any) -> Machine | None:
         name=text(row, "name"),
         phase=PHASES.get(status, Phase.UNKNOWN),
         raw_status=status,
-        error=safe_text(text(part(row, "statusError"), "message"), ERROR_CHARS),
+        error=_status_error(row, secrets_with),
         cluster_id=text(row, "clusterId"),
         region=region_code(text(row, "clusterName")),
         product_id=text(row, "productId"),
@@ -179,6 +187,22 @@ def read_machine(row: Any) -> Machine | None:
     )
 
 
+def _status_error(row: dict[str, Any], secrets_with: Callable[[str], CallSecrets]) -> str:
+    said = text(part(row, "statusError"), "message")
+    if not said:
+        return ""
+    inner = (part(row, name) for name in row if name.startswith("connectComponent"))
+    logins = tuple(
+        Secret(value)
+        for it in (row, *inner)
+        for name, value in it.items()
+        if isinstance(value, str) and "password" in name.casefold()
+    )
+    known = secrets_with(text(row, "imageAuthId")).plus(CallSecrets(logins))
+    involved = known.with_envs(env for env in _envs(row) if env[0] != ENV_TAG)
+    return safe_text(involved.redact(said), ERROR_CHARS)
+
+
 def _port_mappings(row: dict[str, Any]) -> Iterator[PortMapping]:
     for mapping in parts(row, "portMappings"):
         port = whole(mapping, "port")
@@ -194,9 +218,34 @@ def read_id(row: dict[str, Any]) -> str:
     return value if value.strip() == value else ""
 
 
-def read_registry_auth_ids(auth_rows: Iterable[Any]) -> frozenset[str]:
-    """Return the ids alone: Novita sends the passwords along, in clear."""
-    return frozenset(text(row, "id") for row in auth_rows if isinstance(row, dict)) - {""}
+def read_registry_passwords(auth_rows: Iterable[Any]) -> dict[str, Secret | None]:
+    """Return the passwords of registry credentials by their id; None where Novita does not say one.
+
+    It sends them along, in clear. They are needed to know them again where an error quotes them, and for
+    nothing else.
+    """
+    rows_by_id = {text(row, "id"): row for row in auth_rows if isinstance(row, dict)}
+    return {auth_id: _password(row) for auth_id, row in rows_by_id.items() if auth_id}
+
+
+def _password(row: dict[str, Any]) -> Secret | None:
+    password = row.get("password")
+    # One that is masked says nothing.
+    return Secret(password) if isinstance(password, str) and password.strip("*•") else None
+
+
+def quoting_auth_ids(machine_rows: Iterable[Any]) -> frozenset[str]:
+    """Return the registry credentials of machines of which the cloud says that something is wrong."""
+    return frozenset(
+        text(row, "imageAuthId")
+        for row in machine_rows
+        if isinstance(row, dict) and text(part(row, "statusError"), "message")
+    ) - {""}
+
+
+def order_secrets(order: CreateCall) -> CallSecrets:
+    """Return what an order holds that nobody must read in an answer to it."""
+    return NO_SECRETS.with_envs(env for env in _order_envs(order) if env[0] != ENV_TAG)
 
 
 def create_request(order: CreateCall) -> dict[str, Any]:

@@ -61,7 +61,11 @@ E = ApiEndpoint
 _CREATE_ONLY = (E.CREATE,)
 FAULT_KIND_SPECS: Mapping[FaultKind, FaultKindSpec] = MappingProxyType(
     {
-        FaultKind.REFUSE: FaultKindSpec("answers `status` with `reason` and does nothing"),
+        FaultKind.REFUSE: FaultKindSpec(
+            "answers `status` with `reason` and does nothing; may quote the registry login of a create",
+            (),
+            ("plain", "quotes_login"),
+        ),
         FaultKind.SOLD_OUT: FaultKindSpec("no stock for whatever matches", (E.CREATE, E.START, E.MIGRATE)),
         FaultKind.RATE_LIMIT: FaultKindSpec("answers 429, with `retry_after` if one is given"),
         FaultKind.OUTAGE: FaultKindSpec(

@@ -1,0 +1,79 @@
+"""A secret that comes back in an error is redacted, however it is written and wherever it is cut."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuherd.adapters.novita.call_secrets import NO_SECRETS, WITHHELD, CallSecrets
+from gpuherd.domain.access.secret import Secret
+
+PASSWORD = 'pä55 "w/rd"+&<Q>'
+CALL = CallSecrets((Secret(PASSWORD),))
+
+
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        PASSWORD,
+        json.dumps(PASSWORD),
+        json.dumps(json.dumps(PASSWORD)),
+        json.dumps(PASSWORD, ensure_ascii=False),
+        quote(PASSWORD),
+        quote(PASSWORD, safe="").lower(),
+        quote_plus(PASSWORD),
+        PASSWORD.encode().hex(),
+        base64_of(PASSWORD),
+        base64_of(f"u:{PASSWORD}"),
+        base64_of(f"us:{PASSWORD}"),
+        base64_of(f"use:{PASSWORD}"),
+        base64.urlsafe_b64encode(PASSWORD.encode()).decode(),
+        PASSWORD[: len(PASSWORD) // 2],
+        PASSWORD[len(PASSWORD) // 2 :],
+        base64_of(f"user:{PASSWORD}")[:16],
+    ],
+)
+def test_whatever_it_is_written_as_it_is_redacted(written: str) -> None:
+    shown = CALL.redact(f"cannot pull: [{written}] was refused")
+    left = re.fullmatch(r"cannot pull: \[(.*)\*\*\*(.*)\] was refused", shown)
+    assert left is not None
+    # Quotation marks, or the user's name in base64.
+    assert len("".join(left.groups())) <= 8
+
+
+@given(st.text(min_size=4, max_size=40), st.text(max_size=20), st.text(max_size=20))
+def test_no_secret_of_a_call_is_left_in_its_text(secret: str, before: str, after: str) -> None:
+    shown = CallSecrets((Secret(secret),)).redact(f"{before}{secret}{after}")
+    assert secret not in shown or not secret.strip("*")
+
+
+def test_a_text_without_a_secret_stays_as_it_is() -> None:
+    said = "INSUFFICIENT_RESOURCE: no RTX 4090 in this cluster"
+    assert CALL.redact(said) == said
+    assert NO_SECRETS.redact(said) == said
+
+
+def test_of_environment_variables_those_with_a_telling_name_are_redacted_in_pieces_too() -> None:
+    call = NO_SECRETS.with_envs([("HF_TOKEN", "hf_0123456789"), ("MODE", "production"), ("N", "8")])
+    assert call.redact("hf_01234 in production with 8") == "*** in *** with 8"
+    assert call.redact("no such product") == "no such product"
+
+
+def test_where_a_credential_is_not_known_nothing_is_shown() -> None:
+    call = CALL.plus(CallSecrets(has_unknown=True))
+    assert call.redact("u:hunter2 may not pull") == WITHHELD
+    assert call.redact("") == ""
+
+
+def test_secrets_do_not_show_themselves() -> None:
+    assert PASSWORD not in repr(CALL)
