@@ -108,7 +108,7 @@ def join_replicas(database: Database, role: str, clock: Clock, ids: Ids) -> Memb
         workers=replica_registry.workers,
         live_replicas=replica_registry.live_replicas,
         loops=() if role == API else (Loop("watch", LEASE_RENEW_S, leadership.renew, clock),),
-        renewal_loops=(Loop("roster", HEARTBEAT_INTERVAL_S, replica_registry.heartbeat, clock),),
+        renewal_loops=(Loop("replica_heartbeat", HEARTBEAT_INTERVAL_S, replica_registry.heartbeat, clock),),
         join=join,
         resign=resign,
         deregister=deregister,

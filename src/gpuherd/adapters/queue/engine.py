@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import structlog
 from pgqueuer.domain import models
@@ -23,6 +22,7 @@ from gpuherd.adapters.queue.queue_manager import BoundedQueueManager, Repository
 from gpuherd.clock import Clock
 from gpuherd.jobs.backoff import exponential_delay
 from gpuherd.jobs.outcome import Snooze
+from gpuherd.resilience.first_of import first_of
 
 log = structlog.get_logger(__name__)
 
@@ -98,14 +98,14 @@ class Engine:
             self._manager.shutdown.set()
         if self._loop is None:
             return
-        await _first_of(self._slots.finished(), self._clock.sleep(limit_s))
+        await first_of(self._slots.finished(), self._clock.sleep(limit_s))
         self._slots.cancel()
-        await _first_of(self._slots.finished(), self._clock.sleep(CANCEL_LIMIT_S))
+        await first_of(self._slots.finished(), self._clock.sleep(CANCEL_LIMIT_S))
         self._slots.abandon()
-        await _first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
+        await first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
         # Still there: the database does not answer. The jobs will be taken over.
         self._loop.cancel()
-        await _first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
+        await first_of(_ended(self._loop), self._clock.sleep(CANCEL_LIMIT_S))
 
     async def _keep_running(self) -> None:
         while not self._stopping.is_set():
@@ -118,7 +118,7 @@ class Engine:
             self._failures = 1 if steady else self._failures + 1
             delay_s = exponential_delay(self._failures, RESTART_BACKOFF_S, RESTART_BACKOFF_MAX_S)
             log.warning("queue.loop_failed", engine=self._name, error=problem, restart_in_s=delay_s)
-            await _first_of(self._stopping.wait(), self._clock.sleep(delay_s))
+            await first_of(self._stopping.wait(), self._clock.sleep(delay_s))
 
     async def _run_loop(self) -> str:
         """Run until shutdown or failure; return the name of the failure."""
@@ -153,14 +153,3 @@ class Engine:
 
 async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
-
-
-async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for whichever ends first, and give up the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -13,10 +13,11 @@ from datetime import timedelta
 from typing import Protocol, Self
 
 from pgqueuer.core.qm import QueueManager
-from pgqueuer.core.tm import cancel_on_exit
 from pgqueuer.domain import models, types
 from pgqueuer.ports import RepositoryPort
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+
+from gpuherd.resilience.first_of import first_of
 
 
 class Repository(RepositoryPort, Protocol):
@@ -92,9 +93,5 @@ class BoundedQueueManager(QueueManager):
             if (free := self.jobs_max - len(self.job_context)) > 0:
                 return free
             self._job_ended.clear()
-            async with (
-                cancel_on_exit(asyncio.create_task(self.shutdown.wait())) as ending,
-                cancel_on_exit(asyncio.create_task(self._job_ended.wait())) as left,
-            ):
-                await asyncio.wait((ending, left), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self.shutdown.wait(), self._job_ended.wait())
         return 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+
+from gpuherd.resilience.first_of import first_of
 
 T = TypeVar("T")
 
@@ -16,15 +17,8 @@ CLIENT_CLOSED_REQUEST = 499
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
     """Return what `work` gives; if the client goes away first, end `work` and return None."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else leaving.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+    result: T | None = await first_of(work, _wait_for_disconnect(request))
+    return result
 
 
 async def _wait_for_disconnect(request: Request) -> None:

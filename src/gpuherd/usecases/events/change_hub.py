@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from gpuherd.clock import Clock
+from gpuherd.resilience.first_of import first_of
 
 Listener = Callable[[Sequence[str]], None]
 
@@ -30,13 +31,7 @@ class Subscription:
         The first wait counts from the subscription: subscribe, then read, then wait, and nothing is missed.
         """
         if not self._changed.is_set():
-            news = asyncio.ensure_future(self._changed.wait())
-            alarm = asyncio.ensure_future(self._clock.sleep(timeout_s))
-            try:
-                await asyncio.wait((news, alarm), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                news.cancel()
-                alarm.cancel()
+            await first_of(self._changed.wait(), self._clock.sleep(timeout_s))
         was_notified = self._changed.is_set()
         self._changed.clear()
         return was_notified

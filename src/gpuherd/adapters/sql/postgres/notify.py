@@ -15,6 +15,7 @@ import sqlalchemy as sa
 import structlog
 
 from gpuherd.clock import Clock, Random
+from gpuherd.resilience.first_of import first_of
 
 CHANNEL = "gpuherd_changes"
 # PostgreSQL takes less than 8000 bytes.
@@ -144,12 +145,7 @@ class ChangeListener:
 
     async def _wait_until_lost(self, lost: asyncio.Event) -> bool:
         """Wait a while; tell whether the connection was lost meanwhile."""
-        tasks = (asyncio.ensure_future(lost.wait()), asyncio.ensure_future(self._clock.sleep(KEEPALIVE_S)))
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await first_of(lost.wait(), self._clock.sleep(KEEPALIVE_S))
         return lost.is_set()
 
     def _on_notice(self, connection: object, pid: int, channel: str, notice: str) -> None:
