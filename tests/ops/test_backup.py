@@ -183,6 +183,15 @@ class TestRestore:
         note(database, "tuesday")
         return copy
 
+    def test_two_restores_within_a_second_keep_what_each_replaced(
+        self, settings: Settings, database: Path, old: Path
+    ) -> None:
+        first = restore_backup(settings, old, NOW, force=False).replaced
+        second = restore_backup(settings, old, NOW, force=False).replaced
+        assert first is not None
+        assert second == database.with_name("gpuherd.db.replaced-20260501T120000Z-2")
+        assert (noted(first), noted(second)) == ({"monday", "tuesday"}, {"monday"})
+
     def test_the_copy_is_in_place_and_the_database_before_it_is_kept(
         self, settings: Settings, database: Path, old: Path
     ) -> None:

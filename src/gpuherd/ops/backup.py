@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -61,13 +62,19 @@ def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bo
 
 
 def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Restored:
-    replaced_path = database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}")
+    replaced_path = _free_name(database.with_name(f"{database.name}.replaced-{now:%Y%m%dT%H%M%SZ}"))
     with files.checked_copy(source, database) as copy:
         _refuse_newer(copy)
         if not force:
             _refuse_another_installation(database, copy)
         replaced = files.replace_database(copy.path, database, replaced_path)
     return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
+
+
+def _free_name(path: Path) -> Path:
+    """Return the name, or with a number behind it if another restore of the same second has taken it."""
+    names = (path.with_name(f"{path.name}-{n}") if n > 1 else path for n in count(1))
+    return next(it for it in names if not any(part.exists() for part in (it, *files.wal_files(it))))
 
 
 def _refuse_newer(copy: files.CheckedCopy) -> None:
