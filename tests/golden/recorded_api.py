@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import httpx
 
+from gpuherd.bootstrap.application import build_application
+from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY
 from tests.golden.recording import Recording, body_lines, header_lines
 
@@ -31,10 +35,19 @@ NOBODY = Caller("nobody")
 class RecordedApi:
     """Asks and records."""
 
-    def __init__(self, http: httpx.AsyncClient, recording: Recording) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, recording: Recording, numbers: Iterator[int] | None = None
+    ) -> None:
         self._http = http
         self.recording = recording
-        self._asked = 0
+        self._numbers = numbers or count(1)
+
+    @asynccontextmanager
+    async def of(self, plane: Plane) -> AsyncIterator[RecordedApi]:
+        """Yield the API of another plane, into the same recording."""
+        transport = httpx.ASGITransport(build_application(plane), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gpuherd") as http:
+            yield RecordedApi(http, self.recording, self._numbers)
 
     async def __call__(
         self,
@@ -47,11 +60,10 @@ class RecordedApi:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Return the JSON of the reply. A body of bytes or text is sent as it is."""
-        self._asked += 1
         said = dict(headers or {})
         content = _encoded(body)
         # Its own name for the request keeps one more or one fewer of them from changing every id after it.
-        sent = {"X-Request-Id": f"request-{self._asked}", **said}
+        sent = {"X-Request-Id": f"request-{next(self._numbers)}", **said}
         if caller.key is not None:
             sent["Authorization"] = f"Bearer {caller.key}"
         reply = await self._http.request(method, path, content=content, headers=sent)

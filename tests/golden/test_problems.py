@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from unittest import mock
+from dataclasses import replace
 
 import httpx
 from starlette.types import ASGIApp
@@ -94,8 +94,9 @@ async def test_problems_of_access(api: RecordedApi) -> None:
 
 
 async def test_problems_of_servers(api: RecordedApi, plane: Plane, herd: Herd) -> None:
-    with mock.patch.object(type(plane.manage_caches), "cleanup", None):
-        await api("a defect", "POST", "/api/cache/cleanup")
+    wrong = replace(plane.manage_caches, caches=None)  # type: ignore[arg-type]  # that is the defect
+    async with api.of(replace(plane, manage_caches=wrong)) as defective:
+        await defective("a defect", "POST", "/api/cache/cleanup")
     refusal = Fault(FaultKind.REFUSE, count=1, status=400, reason="BAD", endpoints=(ApiEndpoint.PRODUCTS,))
     herd.world.faults.add(refusal)
     await api("the cloud refuses", "GET", "/api/products")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from unittest import mock
 
 from starlette.types import ASGIApp
 
 from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
@@ -15,6 +16,7 @@ from tests.golden.receivers import Receivers
 from tests.golden.recorded_api import NOBODY, Caller, RecordedApi
 from tests.golden.recording import Recording, header_lines
 from tests.support.event_streams import asking
+from tests.support.failing import Failing
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
@@ -227,7 +229,7 @@ async def test_catalogue(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
-async def test_health(api: RecordedApi, herd: Herd) -> None:
+async def test_health(api: RecordedApi, plane: Plane, herd: Herd) -> None:
     await api("alive", "GET", "/livez", caller=NOBODY)
     await api("ready", "GET", "/readyz", caller=NOBODY)
     await api("healthy", "GET", "/health", caller=NOBODY)
@@ -241,12 +243,12 @@ async def test_health(api: RecordedApi, herd: Herd) -> None:
     herd.world.faults.add(refusal)
     await herd.run_for(2 * MINUTE)
     await api("health while the cloud refuses our key", "GET", "/health", caller=NOBODY)
-    away = StoreUnavailable("the database does not answer")
-    with mock.patch.object(type(herd.observations), "last_list", side_effect=away):
-        await api("not ready", "GET", "/readyz", caller=NOBODY)
-        await api("unhealthy", "GET", "/health", caller=NOBODY)
-    with mock.patch.object(type(herd.flags), "get", side_effect=away):
-        await api("what needs the database", "GET", "/api/creates")
+    away = Failing(StoreUnavailable("the database does not answer"))
+    health, creates = replace(plane.health, observations=away), replace(plane.creates, flags=away)
+    async with api.of(replace(plane, health=health, creates=creates)) as without_database:
+        await without_database("not ready", "GET", "/readyz", caller=NOBODY)
+        await without_database("unhealthy", "GET", "/health", caller=NOBODY)
+        await without_database("what needs the database", "GET", "/api/creates")
     api.recording.compare()
 
 
