@@ -39,6 +39,10 @@ class Scale:
     rentals: int = 500
     webhooks: int = 20
     webhook_spacing_s: float = 2.0
+    fleet: int = 100
+    fleet_spacing_s: float = 0.6
+    # What a boot takes at the speed of a burst.
+    boot_s: float = 26.0
     jobs: int = 200
     idle_s: float = 20.0
     streams: int = 200
@@ -59,6 +63,8 @@ TINY = Scale(
     rentals=5,
     webhooks=2,
     webhook_spacing_s=0.2,
+    fleet=3,
+    fleet_spacing_s=0.2,
     jobs=5,
     idle_s=1.0,
     streams=5,

@@ -108,7 +108,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
             None,
             "≤ 60",
             per_minute <= WATCH_CALLS_MAX,
-            "lists and gets; the budget lets a burst of 15 through at first",
+            "lists, and the one get of each rental, which the rate limit pays for",
         ),
     ]
 
