@@ -202,8 +202,8 @@ STORE = (
     Safeguard(
         "lease token in a save",
         "adapters/sql/instances/write.py",
-        '    instance.c.lease_token == sa.bindparam("its_token"),\n',
-        "",
+        '_THIS_VERSION.where(instance.c.lease_token == sa.bindparam("its_token"))\n',
+        "_THIS_VERSION\n",
         (f"{TURNS}::TestSave",),
     ),
     Safeguard(
@@ -489,8 +489,8 @@ WIRE = (
     Safeguard(
         "the bytes of a webhook never change",
         "adapters/sql/webhooks/outbox.py",
-        'if key not in ("id", "body")}',
-        'if key not in ("id",)}',
+        'if it.name not in ("id", "body")),',
+        'if it.name not in ("id",)),',
         ("tests/contracts/webhooks/test_outbox_contract.py::TestOutbox",),
     ),
 )

@@ -7,10 +7,13 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.access.audit import append_audit_record
 from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.schema.tables import installation
 from gpuherd.domain.access.audit import AuditRecord
 
-_VALUE = sa.select(installation.c.value).where(installation.c.key == sa.bindparam("its_key"))
+_VALUE = PreparedStatement(
+    sa.select(installation.c.value).where(installation.c.key == sa.bindparam("its_key"))
+)
 
 
 class SqlFlags:
@@ -20,7 +23,8 @@ class SqlFlags:
         self._database = database
 
     async def get(self, key: str) -> str | None:
-        return await self._database.read(lambda c: c.execute(_VALUE, {"its_key": key}).scalar())
+        value: str | None = await self._database.read(lambda c: _VALUE.scalar(c, {"its_key": key}))
+        return value
 
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
@@ -40,6 +44,6 @@ class SqlFlags:
         def work(connection: sa.Connection) -> str:
             row = insert_into(connection, installation).values(key=key, value=fresh)
             connection.execute(row.on_conflict_do_nothing())
-            return str(connection.execute(_VALUE, {"its_key": key}).scalar_one())
+            return str(_VALUE.scalar(connection, {"its_key": key}))
 
         return self._database.write_now(work)

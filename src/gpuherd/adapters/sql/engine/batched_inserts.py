@@ -9,13 +9,14 @@ statement, and must wait until the event loop, which is busy just then, gives it
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
+
+from gpuherd.adapters.sql.engine.driver import bind_processor, run_in_driver, run_unheard
 
 Row = Mapping[str, Any]
 Bind = Callable[[Row], Any]
@@ -48,12 +49,11 @@ class PreparedInsert:
     def run(self, connection: sa.Connection, row: Row) -> Any:
         """Insert a row, and return the first value that it gives back, if any."""
         sql, bind = self._for(connection.dialect)
-        if connection.dialect.name == "sqlite":
-            flush(connection)
-            given = _run_in_sqlite(connection, sql, bind(row))
-            return None if given is None else given[0]
-        result = connection.exec_driver_sql(sql, bind(row))
-        return result.scalar() if result.returns_rows else None
+        cursor = run_in_driver(connection, sql, bind(row))
+        if cursor.description is None:
+            return None
+        given = cursor.fetchone()
+        return None if given is None else given[0]
 
     def defer(self, connection: sa.Connection, row: Row) -> None:
         """Insert a row, if possible together with others of this transaction. It must give nothing back."""
@@ -68,7 +68,7 @@ class PreparedInsert:
         for size in _BATCH_SIZES:
             while len(rows) - start >= size:
                 values = [value for row in rows[start : start + size] for value in row]
-                _run_in_sqlite(connection, self._for_several(connection.dialect, size), values)
+                run_unheard(connection, self._for_several(connection.dialect, size), values)
                 start += size
 
     def _for_several(self, dialect: Dialect, size: int) -> str:
@@ -89,8 +89,7 @@ class PreparedInsert:
         compiled = insert.compile(dialect=dialect, column_keys=list(self._columns))
         processors = {}
         for name in self._columns:
-            type_ = insert.table.c[name].type.dialect_impl(dialect)
-            processors[name] = type_.bind_processor(dialect)
+            processors[name] = bind_processor(insert.table.c[name].type, dialect)
         if not compiled.positional:
             return str(compiled), lambda row: {
                 name: row[name] if process is None else process(row[name])
@@ -137,19 +136,5 @@ def first_row(connection: sa.Connection, sql: str) -> tuple[Any, ...] | None:
 
     Rows that wait are not among those that it finds, and go on waiting.
     """
-    if connection.dialect.name == "sqlite":
-        return _run_in_sqlite(connection, sql, [])
-    row = connection.exec_driver_sql(sql).first()
+    row = run_unheard(connection, sql, ()).fetchone()
     return None if row is None else tuple(row)
-
-
-def _run_in_sqlite(connection: sa.Connection, sql: str, values: list[Any]) -> tuple[Any, ...] | None:
-    driver: Any = connection.connection.dbapi_connection
-    try:
-        row: tuple[Any, ...] | None = driver.execute(sql, values).fetchone()
-    except sqlite3.Error as error:
-        # In SQLAlchemy's words, as from every other statement; the values stay out of them.
-        raise sa.exc.DBAPIError.instance(
-            sql, None, error, sqlite3.Error, hide_parameters=True, dialect=connection.dialect
-        ) from error
-    return row

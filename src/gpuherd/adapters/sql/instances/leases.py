@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.observations import read_lists_since, sighting_of
 from gpuherd.adapters.sql.instances.write import update_instance
@@ -32,7 +33,7 @@ LEASE_RENEW_S = 2.5
 
 
 # Made once: to put a statement together takes longer than to run it.
-_LEASE = (
+_LEASE = PreparedStatement(
     sa.update(instance)
     .where(
         instance.c.id == sa.bindparam("its_id"),
@@ -55,10 +56,12 @@ _LEASE = (
     )
     .returning(instance)
 )
-_CLEAR_WOKEN = sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
+_CLEAR_WOKEN = PreparedStatement(
+    sa.update(job).where(job.c.id == sa.bindparam("its_job"), job.c.woken).values(woken=False)
+)
 _OURS = (instance.c.id == sa.bindparam("its_id"), instance.c.lease_token == sa.bindparam("its_token"))
-_HELD = sa.select(instance).where(*_OURS)
-_RELEASE = sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None)
+_HELD = PreparedStatement(sa.select(instance).where(*_OURS))
+_RELEASE = PreparedStatement(sa.update(instance).where(*_OURS).values(lease_token=None, lease_until=None))
 _RENEW = (
     sa.update(instance)
     .where(
@@ -67,7 +70,9 @@ _RENEW = (
     )
     .values(lease_until=sa.bindparam("until"))
 )
-_ATTEMPTS = sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
+_ATTEMPTS = PreparedStatement(
+    sa.select(attempt).where(attempt.c.instance_id == sa.bindparam("its_id")).order_by(attempt.c.n)
+)
 _UNWANTED = sa.exists().where(
     orphan.c.cloud_id == sighting.c.cloud_id,
     orphan.c.gone_at.is_(None),
@@ -76,14 +81,19 @@ _UNWANTED = sa.exists().where(
 # Machines that carry a tag of this instance, recorded or not, and that nobody wants removed.
 _TAGGED_UNRECORDED = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
 _BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
+_TAGGED_ONCE = sighting.c.tag == sa.bindparam("its_tag")
 _TAGGED = sighting.c.tag.in_(sa.bindparam("its_tags", expanding=True))
-# By whether a machine is bound, and whether there are attempts: in each case with an index for each part, or
+# By whether a machine is bound, and how many attempts there are: in each case with an index for each part, or
 # the whole table would be read at each turn.
 _OBSERVED = {
-    (True, True): sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
-    (True, False): sa.select(sighting).where(_BOUND),
-    (False, True): sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
-    (False, False): sa.select(sighting).where(_TAGGED_UNRECORDED),
+    (True, 0): PreparedStatement(sa.select(sighting).where(_BOUND)),
+    (False, 0): PreparedStatement(sa.select(sighting).where(_TAGGED_UNRECORDED)),
+    (True, 1): PreparedStatement(sa.select(sighting).where(sa.or_(_BOUND, _TAGGED_ONCE))),
+    (False, 1): PreparedStatement(sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED_ONCE))),
+}
+_OBSERVED_OF_MANY = {
+    True: sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
+    False: sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
 }
 
 
@@ -137,7 +147,7 @@ class SqlInstanceLeases:
     async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
         def work(connection: sa.Connection) -> LeasedInstance:
             ours = {"its_id": leased.instance.id, "its_token": leased.token}
-            row = connection.execute(_HELD, ours).first()
+            row = _HELD.first(connection, ours)
             if row is None:
                 raise StaleWrite(f"the turn of instance {leased.instance.id} was lost")
             return _look(connection, row, leased.token)
@@ -149,7 +159,7 @@ class SqlInstanceLeases:
             return
         ours = {"its_id": leased.instance.id, "its_token": leased.token}
         try:
-            await self._database.write(lambda c: c.execute(_RELEASE, ours).rowcount)
+            await self._database.write(lambda c: _RELEASE.count(c, ours))
         except StoreUnavailable:
             # Nobody should have to wait for the end of the lease when the disk has room again.
             self._unreleased[leased.instance.id] = leased.token
@@ -185,18 +195,18 @@ def _acquire(
     left: str | None,
 ) -> LeasedInstance | None:
     lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": until}
-    row = connection.execute(_LEASE, lease).first()
+    row = _LEASE.first(connection, lease)
     if row is None:
         return None
     if job_id is not None and row.takeovers >= CRASHES_MAX:
         # It would take one replica after the other along, and no other work would ever be done.
         words = f"{row.takeovers} processes in a row ended in the middle of this"
         job_rows.finish_job(connection, job_id, now, job_rows.FAILED, words)
-        connection.execute(_RELEASE, {"its_id": instance_id, "its_token": token})
+        _RELEASE.count(connection, {"its_id": instance_id, "its_token": token})
         return None
     if job_id is not None:
         # A wake-up from before this read is answered by this read.
-        connection.execute(_CLEAR_WOKEN, {"its_job": job_id})
+        _CLEAR_WOKEN.count(connection, {"its_job": job_id})
     return _look(connection, row, token)
 
 
@@ -215,13 +225,17 @@ def _observations(
     connection: sa.Connection, row: sa.Row[Any], attempts: tuple[Attempt, ...]
 ) -> tuple[ObservedMachine, ...]:
     """Return what the lists showed of its machine, or of those that may be its machine."""
-    seen = _OBSERVED[row.cloud_id is not None, bool(attempts)]
-    whose = {"its_id": row.id, "its_cloud_id": row.cloud_id, "its_tags": [it.tag for it in attempts]}
-    return tuple(map(sighting_of, connection.execute(seen, whose)))
+    is_bound, tags = row.cloud_id is not None, [it.tag for it in attempts]
+    whose = {"its_id": row.id, "its_cloud_id": row.cloud_id}
+    if (prepared := _OBSERVED.get((is_bound, len(tags)))) is None:
+        found = connection.execute(_OBSERVED_OF_MANY[is_bound], {**whose, "its_tags": tags}).all()
+        return tuple(map(sighting_of, found))
+    only_tag = {"its_tag": tags[0]} if tags else {}
+    return tuple(map(sighting_of, prepared.all(connection, {**whose, **only_tag})))
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
-    return tuple(map(attempt_of, connection.execute(_ATTEMPTS, {"its_id": instance_id})))
+    return tuple(map(attempt_of, _ATTEMPTS.all(connection, {"its_id": instance_id})))
 
 
 def _evidence_needed_since(it: Instance, attempts: tuple[Attempt, ...]) -> datetime | None:

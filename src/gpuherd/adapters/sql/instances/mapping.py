@@ -299,7 +299,7 @@ def delivery_row(it: Delivery) -> Doc:
 
 
 def delivery_of(row: Row[Any]) -> Delivery:
-    return delivery_from(row._mapping)
+    return delivery_from(row._asdict())
 
 
 def delivery_from(values: Mapping[Any, Any]) -> Delivery:

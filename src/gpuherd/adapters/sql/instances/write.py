@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for, insert_into
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import (
     MICROS,
     attempt_row,
@@ -54,8 +55,7 @@ _GPUS = sa.func.coalesce(sa.func.sum(instance.c.gpus), 0)
 _USD = sa.func.coalesce(sa.func.sum(instance.c.micro_usd), 0)
 
 
-_INSERT_INSTANCE = PreparedInsert(
-    lambda _: sa.insert(instance).inline(),
+_INSTANCE_COLUMNS = (
     "id",
     "name",
     "status",
@@ -71,6 +71,7 @@ _INSERT_INSTANCE = PreparedInsert(
     "version",
     "doc",
 )
+_INSERT_INSTANCE = PreparedInsert(lambda _: sa.insert(instance).inline(), *_INSTANCE_COLUMNS)
 _INSERT_EVENT = PreparedInsert(
     # Nobody asks for its number, so the database need not tell it.
     lambda _: sa.insert(event).inline(),
@@ -83,17 +84,21 @@ _INSERT_EVENT = PreparedInsert(
 )
 _INSERT_LABELS = sa.insert(instance_label)
 # Made once: to put a statement together takes longer than to run it.
-_UPDATE = sa.update(instance).where(
+_THIS_VERSION = sa.update(instance).where(
     instance.c.id == sa.bindparam("its_id"),
     instance.c.version == sa.bindparam("its_version"),
 )
-_UPDATE_UNDER_LEASE = _UPDATE.where(
-    instance.c.lease_token == sa.bindparam("its_token"),
-)
-_UPDATE_AND_RELEASE = _UPDATE_UNDER_LEASE.values(lease_token=None, lease_until=None)
-_UPDATE_ATTEMPT = sa.update(attempt).where(
-    attempt.c.instance_id == sa.bindparam("its_id"),
-    attempt.c.n == sa.bindparam("its_n"),
+_UNDER_LEASE = _THIS_VERSION.where(instance.c.lease_token == sa.bindparam("its_token"))
+_AND_RELEASE = _UNDER_LEASE.values(lease_token=None, lease_until=None)
+_UPDATE = PreparedStatement(_THIS_VERSION, *_INSTANCE_COLUMNS)
+_UPDATE_UNDER_LEASE = PreparedStatement(_UNDER_LEASE, *_INSTANCE_COLUMNS)
+_UPDATE_AND_RELEASE = PreparedStatement(_AND_RELEASE, *_INSTANCE_COLUMNS)
+_UPDATE_ATTEMPT = PreparedStatement(
+    sa.update(attempt).where(
+        attempt.c.instance_id == sa.bindparam("its_id"),
+        attempt.c.n == sa.bindparam("its_n"),
+    ),
+    *(it.name for it in attempt.columns),
 )
 _INSERT_ATTEMPT = PreparedInsert(
     # Whichever of its indexes says no, nothing is inserted, and nothing comes back.
@@ -134,11 +139,11 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     version = it.version + 1
     values = {**instance_row(it), "version": version, "its_id": it.id, "its_version": it.version}
     if token is None:
-        written = connection.execute(_UPDATE, values)
+        written = _UPDATE.count(connection, values)
     else:
         update = _UPDATE_AND_RELEASE if change.releases_lease else _UPDATE_UNDER_LEASE
-        written = connection.execute(update, {**values, "its_token": token})
-    if written.rowcount != 1:
+        written = update.count(connection, {**values, "its_token": token})
+    if written != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
     _write_rest(connection, change, now)
     job_rows.insert_jobs(connection, change.jobs, now)
@@ -180,7 +185,7 @@ def _add_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any])
 
 def _change_attempt(connection: sa.Connection, it: Attempt, row: Mapping[str, Any]) -> bool:
     known = {**row, "its_id": it.instance_id, "its_n": it.n}
-    return connection.execute(_UPDATE_ATTEMPT, known).rowcount == 1
+    return _UPDATE_ATTEMPT.count(connection, known) == 1
 
 
 def _write_operation(connection: sa.Connection, instance_id: str, it: Operation) -> None:

@@ -15,6 +15,7 @@ from pgqueuer.domain.settings import DBSettings
 
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert, can_defer, first_row, pending
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import is_live, job
 from gpuherd.jobs.job import NewJob, Priority
@@ -23,7 +24,7 @@ LIVE, COMPLETED, FAILED = "live", "completed", "failed"
 # As text, because it must say the same as the index `one_live_job`.
 IS_LIVE = sa.text("state = 'live'")
 
-_LIVE_JOB_OF_KEY = (
+_LIVE_JOB_OF_KEY = PreparedStatement(
     sa.select(job.c.id, queue.c.id.label("queue_row"))
     .select_from(job.outerjoin(queue, queue.c.id == job.c.queue_id))
     .where(job.c.key == sa.bindparam("wanted"), is_live)
@@ -70,24 +71,24 @@ _INSERT_NEW = PreparedInsert(lambda _: sa.insert(job).inline(), *_JOB_COLUMNS)
 _LAST_QUEUE_ID = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'pgqueuer'"
 
 
-_MARK_WOKEN = (
-    sa.update(job)
-    .where(job.c.key.in_(sa.bindparam("wanted", expanding=True)), is_live)
-    .values(woken=True)
-    .returning(job.c.key, job.c.queue_id)
-)
-_IS_WOKEN = sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
-_FINISH = sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live)
-_COUNT_ATTEMPT = sa.update(job).where(job.c.id == sa.bindparam("its_id")).values(attempts=job.c.attempts + 1)
+def _mark_woken(which: sa.ColumnElement[bool]) -> sa.Update:
+    return sa.update(job).where(which, is_live).values(woken=True)
+
+
+def _wake_queue_rows(which: sa.ColumnElement[bool]) -> sa.Update:
+    # The rows are written in any case: on PostgreSQL that makes a snooze that is just being written wait for
+    # us and see `woken`, or us wait for the snooze and end it.
+    return (
+        sa.update(queue)
+        .where(which)
+        .values(execute_after=sa.case((_IS_SNOOZED, _NOW), else_=queue.c.execute_after), updated=_NOW)
+    )
+
+
 _NOW = sa.bindparam("moment", type_=queue.c.execute_after.type)
 _IS_SNOOZED = sa.and_(queue.c.status == "queued", queue.c.execute_after > _NOW)
-# The rows are written in any case: on PostgreSQL that makes a snooze that is just being written wait for us
-# and see `woken`, or us wait for the snooze and end it.
-_WAKE_QUEUE_ROWS = (
-    sa.update(queue)
-    .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
-    .values(execute_after=sa.case((_IS_SNOOZED, _NOW), else_=queue.c.execute_after), updated=_NOW)
-    .returning(queue.c.id)
+_MARK_WOKEN = _mark_woken(job.c.key.in_(sa.bindparam("wanted", expanding=True))).returning(
+    job.c.key, job.c.queue_id
 )
 _RAISE_PRIORITY = (
     sa.update(job)
@@ -102,9 +103,29 @@ _RAISE_QUEUE_ROWS = (
     .where(queue.c.id.in_(sa.bindparam("numbers", expanding=True)))
     .values(priority=int(Priority.HIGH))
 )
+_WAKE_QUEUE_ROWS = _wake_queue_rows(queue.c.id.in_(sa.bindparam("numbers", expanding=True))).returning(
+    queue.c.id
+)
+# The same two for one job, which is what most wake-ups are about.
+_MARK_ONE_WOKEN = PreparedStatement(
+    _mark_woken(job.c.key == sa.bindparam("wanted")).returning(job.c.queue_id)
+)
+_WAKE_QUEUE_ROW = PreparedStatement(_wake_queue_rows(queue.c.id == sa.bindparam("number")))
+_IS_WOKEN = PreparedStatement(
+    sa.select(job.c.woken).where(job.c.id == sa.bindparam("its_id"), is_live).with_for_update()
+)
+_FINISH = PreparedStatement(
+    sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live), "state", "completed_at"
+)
+_FINISH_WITH_ERROR = PreparedStatement(
+    sa.update(job).where(job.c.id == sa.bindparam("its_id"), is_live), "state", "completed_at", "error"
+)
+_COUNT_ATTEMPT = sa.update(job).where(job.c.id == sa.bindparam("its_id")).values(attempts=job.c.attempts + 1)
 _SETTINGS = DBSettings()
-_NOTIFY = sa.select(
-    sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), sa.bindparam("notice", type_=sa.Text))
+_NOTIFY = PreparedStatement(
+    sa.select(
+        sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), sa.bindparam("notice", type_=sa.Text))
+    )
 )
 # Far below what either database takes as parameters of one statement.
 _WAKE_BATCH = 500
@@ -115,7 +136,7 @@ def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
     queue_id = _insert_queue_row(connection, new.id, new, now)
     if _insert_row(connection, new, queue_id, now):
         return True
-    known = connection.execute(_LIVE_JOB_OF_KEY, {"wanted": new.key}).first()
+    known = _LIVE_JOB_OF_KEY.first(connection, {"wanted": new.key})
     if known is None or known.queue_row is not None:
         # Its own row in the queue will do.
         connection.execute(sa.delete(queue).where(queue.c.id == queue_id))
@@ -215,6 +236,10 @@ def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> 
 
     Return the keys of those that there are: a job that the queue has lost is none.
     """
+    if len(keys) == 1:
+        (number,) = _MARK_ONE_WOKEN.first(connection, {"wanted": keys[0]}) or (None,)
+        found = number is not None and _WAKE_QUEUE_ROW.count(connection, {"number": number, "moment": now})
+        return set(keys) if found else set()
     woken: set[str] = set()
     for start in range(0, len(keys), _WAKE_BATCH):
         some = keys[start : start + _WAKE_BATCH]
@@ -236,7 +261,7 @@ def raise_priority(connection: sa.Connection, jobs: Sequence[NewJob]) -> None:
 
 def was_woken(connection: sa.Connection, job_id: str) -> bool:
     """Tell whether the job was woken since its run began, and let nobody wake it until we are done."""
-    return bool(connection.execute(_IS_WOKEN, {"its_id": job_id}).scalar())
+    return bool(_IS_WOKEN.scalar(connection, {"its_id": job_id}))
 
 
 def mark_woken(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
@@ -250,9 +275,10 @@ def finish_job(
 ) -> None:
     """Close a job in the book; its row in the queue goes when the engine hears the outcome."""
     values: dict[str, Any] = {"its_id": job_id, "state": state, "completed_at": now}
-    if error is not None:
-        values["error"] = error
-    connection.execute(_FINISH, values)
+    if error is None:
+        _FINISH.count(connection, values)
+    else:
+        _FINISH_WITH_ERROR.count(connection, {**values, "error": error})
 
 
 def fail_job(connection: sa.Connection, job_id: str, now: datetime, error: str) -> None:
@@ -280,4 +306,4 @@ def notify(connection: sa.Connection, now: datetime) -> None:
         "table": _SETTINGS.queue_table,
         "type": "table_changed_event",
     }
-    connection.execute(_NOTIFY, {"channel": _SETTINGS.channel, "notice": json.dumps(notice)})
+    _NOTIFY.first(connection, {"channel": _SETTINGS.channel, "notice": json.dumps(notice)})

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import delivery_of, instance_of
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.job_rows import COMPLETED, FAILED, LIVE
@@ -37,7 +38,7 @@ _COLUMNS = (job, _STATUS, queue.c.execute_after)
 
 
 # A wake-up from before now is answered by this run, even if it finds the instance leased.
-_MARK_STARTED = (
+_MARK_STARTED = PreparedStatement(
     sa.update(job)
     .where(job.c.id == sa.bindparam("its_id"), is_live)
     .values(processed_at=sa.bindparam("now"), woken=False)
@@ -110,7 +111,7 @@ class SqlJobs:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Job | None:
-            row = connection.execute(_MARK_STARTED, {"its_id": job_id, "now": now}).first()
+            row = _MARK_STARTED.first(connection, {"its_id": job_id, "now": now})
             return None if row is None else _job_of(row, JobStatus.PROCESSING)
 
         return await self._database.write(work, durable=False)

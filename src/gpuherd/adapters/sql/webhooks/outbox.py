@@ -8,6 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import delivery_from, delivery_of, delivery_row
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.schema.tables import delivery
@@ -29,7 +30,8 @@ _ALONG = (
 )
 
 # Made once: to put a statement together takes longer than to run it.
-_BY_ID = sa.select(delivery).where(delivery.c.id == sa.bindparam("its_id"))
+_THIS = sa.select(delivery).where(delivery.c.id == sa.bindparam("its_id"))
+_BY_ID = PreparedStatement(_THIS)
 # What the receiver has answered to the latest event of this instance that was settled.
 _LAST_ANSWER = (
     sa.select(_other.c.last_status)
@@ -45,8 +47,10 @@ _EARLIER = (
     .limit(1)
     .scalar_subquery()
 )
-_QUEUED = _BY_ID.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"))
-_NEXT = (
+_QUEUED = PreparedStatement(
+    _THIS.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"))
+)
+_NEXT = PreparedStatement(
     sa.select(_other)
     .where(
         delivery.c.id == sa.bindparam("its_id"),
@@ -69,7 +73,10 @@ _WAITING_WITH = (
     .order_by(_other.c.id)
     .limit(sa.bindparam("most"))
 )
-_WRITE = sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id"))
+_WRITE = PreparedStatement(
+    sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id")),
+    *(it.name for it in delivery.columns if it.name not in ("id", "body")),
+)
 
 
 class SqlOutbox:
@@ -104,22 +111,21 @@ class SqlOutbox:
 
 def write_delivery(connection: sa.Connection, it: Delivery) -> None:
     """Write down how a delivery stands; its bytes never change."""
-    values = {key: value for key, value in delivery_row(it).items() if key not in ("id", "body")}
-    connection.execute(_WRITE, {"its_id": it.id, **values})
+    _WRITE.count(connection, {"its_id": it.id, **delivery_row(it)})
 
 
 def _get(connection: sa.Connection, delivery_id: str) -> Delivery:
-    row = connection.execute(_BY_ID, {"its_id": delivery_id}).first()
+    row = _BY_ID.first(connection, {"its_id": delivery_id})
     if row is None:
         raise _not_found(delivery_id)
     return delivery_of(row)
 
 
 def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
-    row = connection.execute(_QUEUED, {"its_id": delivery_id}).first()
+    row = _QUEUED.first(connection, {"its_id": delivery_id})
     if row is None:
         raise _not_found(delivery_id)
-    values = dict(row._mapping)
+    values = row._asdict()
     last_answer, earlier_id = values.pop("last_answer"), values.pop("earlier_id")
     it = delivery_from(values)
     return QueuedDelivery(
@@ -154,7 +160,7 @@ def _next_to_wake(connection: sa.Connection, update: DeliveryUpdate, now: dateti
     if update.wakes_next is WakesNext.NEVER:
         return None
     # Asked in this transaction: one that was not there when the try began may be waiting for it by now.
-    row = connection.execute(_NEXT, {"its_id": update.delivery.id}).first()
+    row = _NEXT.first(connection, {"its_id": update.delivery.id})
     following = None if row is None else delivery_of(row)
     if following is None or (update.wakes_next is WakesNext.IF_DUE and following.is_early(now)):
         return None
