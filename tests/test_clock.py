@@ -140,3 +140,15 @@ def test_the_boot_time_clock_is_the_one_that_counts_while_the_host_sleeps():
 def test_without_such_a_clock_the_monotonic_one_takes_its_place():
     before = time.monotonic()
     assert before <= boot_clock("darwin")() <= time.monotonic()
+
+
+def test_no_two_threads_get_the_same_id() -> None:
+    """The event loop and the writer's thread make ids, and only the count keeps these apart."""
+    ids, before = Ids(FakeClock(), Zero()), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            made = list(threads.map(lambda _: [ids.new() for _ in range(5_000)], range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len({it for some in made for it in some}) == 20_000

@@ -95,13 +95,17 @@ class Ids:
         self._clock = clock
         self._chance = chance
         self._last = 0
+        self._lock = threading.Lock()
 
     def new(self, prefix: str = "") -> str:
         millis = int(self._clock.now().timestamp() * 1000)
         fresh = (millis << 80) | self._chance.getrandbits(80)
-        # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were made.
-        self._last = max(fresh, self._last + 1)
-        return prefix + _ulid(self._last)
+        # The writer's thread makes ids too, and no two threads may get the same one.
+        with self._lock:
+            # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were
+            # made.
+            number = self._last = max(fresh, self._last + 1)
+        return prefix + _ulid(number)
 
 
 def id_pattern(prefix: str) -> re.Pattern[str]:
