@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -365,3 +365,48 @@ class TestOneOpenAttempt:
         await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))
         turn = await acquire(store, 1)
         await store.turns.save(turn, Change(turn.instance, attempt=an_attempt(1)))
+
+
+class TestHandingOn:
+    """A turn that ends its job and leaves the rest to another one, which is due later."""
+
+    async def hand_on(self, store: Store, turn: LeasedInstance) -> datetime | None:
+        following = a_turn_job(name="-next", kind="monitor_instance", delay=MINUTE)
+        change = Change(turn.instance, finished_job=a_turn_job().id, jobs=(following,), releases_lease=True)
+        await store.turns.save(turn, change)
+        return (await store.jobs.get(following.id)).next_retry_at
+
+    async def test_the_next_job_is_due_after_its_delay(self, store: Store) -> None:
+        turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
+        assert turn is not None
+        assert await self.hand_on(store, turn) == START + MINUTE
+
+    async def test_news_that_the_turn_has_not_seen_make_it_due_at_once(self, store: Store) -> None:
+        turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
+        assert turn is not None
+        await store.jobs.wake_or_enqueue([a_turn_job(name="-news")])
+        assert await self.hand_on(store, turn) == START
+
+    @pytest.mark.postgres
+    async def test_a_wake_up_that_misses_the_old_job_wakes_the_next_one(
+        self, store: Store, other_store: Store
+    ) -> None:
+        if store.database.is_sqlite:
+            pytest.skip("SQLite has one writer, so nobody hands a key on in the middle of a wake-up")
+        turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
+        assert turn is not None
+        await store.jobs.mark_finished(a_turn_job().id)
+        loop = asyncio.get_running_loop()
+        handed_on: list[int] = []
+
+        def hand_on(conn: Any, cursor: Any, statement: str, *_: Any) -> None:
+            # The wake-up has found no unfinished job; the next one is committed before it inserts its own.
+            if not handed_on and statement.startswith("UPDATE job"):
+                following = a_turn_job(name="-next", delay=MINUTE)
+                taken = asyncio.run_coroutine_threadsafe(other_store.jobs.enqueue([following]), loop)
+                handed_on.append(taken.result(10))
+
+        with after_each_statement(store, hand_on):
+            await store.jobs.wake_or_enqueue([a_turn_job(name="-news")])
+        assert handed_on == [1]
+        assert (await store.jobs.get(a_turn_job(name="-next").id)).next_retry_at == START

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
@@ -74,9 +74,12 @@ def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
         tables.insert(tables.deliveries, delivery.id, delivery)
     for operation in change.operations:
         tables.put(tables.operations, operation.id, (operation, change.instance.id))
+    jobs = change.jobs
     if change.finished_job is not None:
+        if job_rows.was_woken(tables, change.finished_job):
+            jobs = tuple(replace(new, delay=timedelta(0)) for new in jobs)
         job_rows.finish_job(tables, change.finished_job, now)
-    job_rows.insert_jobs(tables, change.jobs, now)
+    job_rows.insert_jobs(tables, jobs, now)
 
 
 def _write_attempt(tables: Tables, it: Attempt) -> None:

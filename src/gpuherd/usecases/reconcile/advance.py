@@ -112,7 +112,8 @@ class AdvanceInstance:
             turn = await self._record(turn, requeue)
         instance = _as_waiting(turn.instance, requeue)
         if reconcile_job_kind(instance) != job.kind:
-            activity = self.job_factory.reconcile_job(instance)
+            # Due when this one would have been: at once, it would only find out that there is nothing to do.
+            activity = replace(self.job_factory.reconcile_job(instance), delay=requeue.delay)
             change = Change(instance, finished_job=job.id, jobs=(activity,), releases_lease=True)
             await self.turns.save(turn, change)
             return Done(written=True)

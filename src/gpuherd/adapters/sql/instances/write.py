@@ -5,8 +5,8 @@ The instance, its events, attempt, deliveries and jobs, all in one transaction, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -28,9 +28,11 @@ from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
+from gpuherd.jobs.job import NewJob
 from gpuherd.ports.instances import Change
 
 
@@ -145,9 +147,19 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
         written = update.count(connection, {**values, "its_token": token})
     if written != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
+    # Asked before the job is closed, after which nobody could wake it.
+    jobs = _due_if_woken(connection, change)
     _write_rest(connection, change, now)
-    job_rows.insert_jobs(connection, change.jobs, now)
+    job_rows.insert_jobs(connection, jobs, now)
     return version
+
+
+def _due_if_woken(connection: sa.Connection, change: Change) -> Sequence[NewJob]:
+    """Return the new jobs; one that takes over from a job with unseen news must not wait."""
+    waits = any(new.delay for new in change.jobs)
+    if waits and change.finished_job and job_rows.was_woken(connection, change.finished_job):
+        return [replace(new, delay=timedelta(0)) for new in change.jobs]
+    return change.jobs
 
 
 def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> None:

@@ -290,8 +290,11 @@ def fail_job(connection: sa.Connection, job_id: str, now: datetime, error: str) 
 def wake_or_insert_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: datetime) -> None:
     """Wake the unfinished jobs with the keys of these, and take those for whose key there is none."""
     woken = wake_jobs(connection, [new.key for new in jobs], now)
+    missed = [new.key for new in jobs if new.key not in woken and not insert_job(connection, new, now)]
+    if missed:
+        # On PostgreSQL: a turn has just handed its key on to another job, which only a new statement sees.
+        woken |= wake_jobs(connection, missed, now)
     raise_priority(connection, [new for new in jobs if new.key in woken and new.priority is Priority.HIGH])
-    insert_jobs(connection, (new for new in jobs if new.key not in woken), now)
     notify(connection, now)
 
 
