@@ -28,6 +28,7 @@ from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.config import Configuration, config_command
 from gpuherd.entrypoints.cli.commands.database import (
     BackupMade,
+    DatabaseBound,
     DatabaseCopied,
     Migrated,
     Restored,
@@ -65,6 +66,8 @@ def serve(
 ) -> None:
     """Run the service: API, workers and observer in one process, or one of several replicas."""
     settings = _settings(needs_cloud=not simulator)
+    if simulator:
+        settings = settings.for_simulator()
     path = settings.sqlite_path
     # Before anything large is loaded: the two take about as long, and neither disturbs the other.
     check = None if path is None else IntegrityCheck(path)
@@ -132,6 +135,20 @@ def copy_database(
     return copying.copy_database(_settings(), source, target, SystemClock(), progress)
 
 
+def rebind_database() -> DatabaseBound:
+    """Let the configured database belong to the cloud of its next start."""
+    from gpuherd.ops import bind_database  # noqa: PLC0415  the client commands must start fast
+
+    return bind_database.rebind_database(_settings(), SystemClock())
+
+
+def reclaim_database() -> DatabaseBound:
+    """Let a database of this machine be served again that was copied away."""
+    from gpuherd.ops import bind_database  # noqa: PLC0415  the client commands must start fast
+
+    return bind_database.reclaim_database(_settings())
+
+
 def connect() -> Address:
     """Return how the CLI reaches its server: as configured, else the one of this user on this machine."""
     return server_address(_settings())
@@ -194,7 +211,7 @@ def application() -> typer.Typer:
             **config_command(read_configuration),
         },
     )
-    app.add_typer(build_db(copy_database, SystemClock()), name="db")
+    app.add_typer(build_db(copy_database, SystemClock(), rebind_database, reclaim_database), name="db")
     return app
 
 

@@ -31,6 +31,9 @@ NO_NOVITA_KEY = (
     "no NOVITA_API_KEY is set. Put your key into the environment or gpuherd.toml, "
     "or try gpuherd without one: gpuherd serve --simulator"
 )
+DATABASE_FILE = "gpuherd.db"
+# What is simulated and what is paid for never share a database.
+SIMULATOR_DATABASE_FILE = "gpuherd-simulator.db"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -184,10 +187,17 @@ class Settings(BaseModel):
     def database(self) -> str:
         """The database in SQLAlchemy's words."""
         if not self.database_url:
-            return f"sqlite:///{self.data_dir / 'gpuherd.db'}"
+            return f"sqlite:///{self.data_dir / DATABASE_FILE}"
         if _backend(self.database_url) == "sqlite":
             return self.database_url
         return f"postgresql+psycopg://{self.database_url.partition('://')[2]}"
+
+    def for_simulator(self) -> Self:
+        """The same settings with a database of the simulator's own, unless one was chosen."""
+        if self.database_url:
+            return self
+        own = f"sqlite:///{self.data_dir / SIMULATOR_DATABASE_FILE}"
+        return self.model_copy(update={"database_url": own})
 
     @property
     def server_url(self) -> str:

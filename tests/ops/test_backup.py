@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from gpuherd.adapters.sql import backup as files
+from gpuherd.adapters.sql.database_home import mark_copied
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.schema.migrate import migrate
@@ -255,12 +256,32 @@ class TestRestore:
         assert noted(database) == {"monday"}
 
     def test_a_running_server_is_not_disturbed(self, settings: Settings, database: Path, old: Path) -> None:
-        lock = ProcessLock(settings.data_dir)
+        lock = ProcessLock(settings.data_dir / "gpuherd.db")
         refusal = refused(lambda: restore_backup(settings, old, NOW, force=True))
         assert (refusal.report.exit_code, refusal.report.code) == (ExitCode.CONFLICT, "SERVER_RUNNING")
         assert noted(database) == {"monday", "tuesday"}
         lock.release()
         restore_backup(settings, old, NOW, force=False)
+
+    def test_a_database_that_was_copied_away_does_not_come_back_by_a_restore(
+        self, settings: Settings, database: Path, old: Path
+    ) -> None:
+        mark_copied(database, "postgresql://db/gpuherd on 2026-05-01")
+        refusal = refused(lambda: restore_backup(settings, old, NOW, force=False))
+        assert (refusal.report.exit_code, refusal.report.code) == (ExitCode.CONFLICT, "COPIED_AWAY")
+        assert "postgresql://db/gpuherd" in refusal.report.detail + refusal.report.title
+        assert noted(database) == {"monday", "tuesday", "copied_to"}
+        restore_backup(settings, old, NOW, force=True)
+        assert noted(database) == {"monday"}
+
+    def test_of_a_linked_database_the_file_is_replaced_and_not_the_link(
+        self, settings: Settings, database: Path, old: Path, tmp_path: Path
+    ) -> None:
+        real = database.rename(tmp_path / "elsewhere.db")
+        database.symlink_to(real)
+        restore_backup(settings, old, NOW, force=False)
+        assert database.is_symlink()
+        assert noted(real) == {"monday"}
 
     def test_a_damaged_copy_changes_nothing(self, settings: Settings, database: Path, old: Path) -> None:
         spoil(old)

@@ -1,4 +1,4 @@
-"""An installation moves to PostgreSQL whole or not at all, and nothing of the old house is touched."""
+"""An installation moves to PostgreSQL whole or not at all, and the old house gets nothing but a mark."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.copy import rows as rows_module
 from gpuherd.adapters.sql.copy.connections import open_source, open_target
 from gpuherd.adapters.sql.copy.plan import EXCLUDED_COLUMNS, EXCLUDED_TABLES, copied_tables
+from gpuherd.adapters.sql.database_home import mark_of_file, unmark_copied
 from gpuherd.adapters.sql.schema.migrate import HEAD, READABLE_BY
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import event, instance, job, metadata
@@ -67,6 +68,11 @@ def move(settings: Settings, progress: Progress = silent, **ends: str) -> Databa
     return copy_database(settings, ends.get("source"), ends.get("target"), FakeClock(), progress)
 
 
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
 def refused(settings: Settings, progress: Progress = silent, **ends: str) -> Any:
     with pytest.raises(CommandError) as caught:
         move(settings, progress, **ends)
@@ -95,6 +101,7 @@ class TestEverythingArrives:
     ) -> None:
         done = move(settings)
         before, after = everything(there, copied_tables()), everything(here, copied_tables())
+        before["installation"] = [it for it in before["installation"] if it["key"] != "copied_to"]
         for table in copied_tables():
             assert before[table.name], f"{table.name} has no row, so nothing is proved about it"
             for row in (*before[table.name], *after[table.name]):
@@ -142,10 +149,36 @@ class TestEverythingArrives:
         row = {"instance_id": "i", "sequence": 1, "type": "t", "at": FakeClock().now(), "doc": "{}"}
         assert here.execute(sa.insert(event).values(**row).returning(event.c.id)).scalar_one() == given + 1
 
-    def test_the_source_is_only_read(self, settings: Settings, source: Path) -> None:
-        before = source.read_bytes()
+    def test_the_source_gets_a_mark_and_nothing_else(self, settings: Settings, source: Path) -> None:
+        before = dump(source)
         move(settings)
-        assert source.read_bytes() == before
+        added = [line for line in dump(source) if line not in before]
+        assert len(added) == 1
+        assert "copied_to" in added[0]
+        assert [line for line in dump(source) if line not in added] == before
+
+    def test_what_was_copied_away_is_not_copied_again_until_it_is_taken_back(
+        self, settings: Settings, source: Path
+    ) -> None:
+        move(settings)
+        assert refused(settings).code == "COPIED_AWAY"
+        assert unmark_copied(source) is not None
+        assert refused(settings).code == "TARGET_NOT_EMPTY"
+
+    def test_a_copy_that_fails_at_the_very_end_leaves_no_mark(
+        self, settings: Settings, source: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit = sa.Connection.commit
+
+        def broken(connection: sa.Connection) -> None:
+            if connection.dialect.name == "postgresql" and mark_of_file(source) is not None:
+                raise OSError("the server is gone")
+            commit(connection)
+
+        monkeypatch.setattr(sa.Connection, "commit", broken)
+        with pytest.raises(OSError, match="the server is gone"):
+            move(settings)
+        assert mark_of_file(source) is None
 
     def test_what_only_the_log_of_a_killed_process_holds_comes_along(
         self, settings: Settings, source: Path, here: sa.Connection
@@ -186,7 +219,7 @@ class TestEverythingArrives:
         elsewhere = Settings.model_validate({"GPUHERD_DATA_DIR": tmp_path / "nowhere"})
         done = move(elsewhere, source=f"sqlite:///{source}", target=target)
         assert (done.source, done.schema) == (source, HEAD)
-        assert refused(elsewhere, source=str(source.parent), target=target).code == "TARGET_NOT_EMPTY"
+        assert refused(elsewhere, source=str(source.parent), target=target).code == "COPIED_AWAY"
 
 
 class TestNothingIsForgotten:
@@ -258,7 +291,7 @@ class TestRefusals:
         assert rows_module.tables_with_rows(here) == ["installation"]
 
     def test_a_source_in_use(self, settings: Settings, source: Path, here: sa.Connection) -> None:
-        lock = ProcessLock(source.parent)
+        lock = ProcessLock(source)
         report = refused(settings)
         lock.release()
         assert (report.exit_code, report.code) == (ExitCode.CONFLICT, "SERVER_RUNNING")

@@ -97,7 +97,7 @@ def test_on_postgres_the_queue_is_there_too(shared: Settings, postgres_url: str)
 
 def test_a_running_server_is_not_disturbed_but_may_be_asked(embedded: Settings) -> None:
     migrate(embedded)
-    lock = ProcessLock(embedded.data_dir)
+    lock = ProcessLock(embedded.data_dir / "gpuherd.db")
     with pytest.raises(CommandError) as caught:
         migrate(embedded)
     assert (caught.value.report.exit_code, caught.value.report.code) == (ExitCode.CONFLICT, "SERVER_RUNNING")

@@ -83,6 +83,13 @@ async def test_everything_goes_on_in_the_new_house(
     assert next(it["rows"] for it in copied["tables"] if it["table"] == "instance") == 5
     assert copied["jobsQueued"] >= len(moving)
 
+    # systemd starts the old service at the next boot.
+    await server.process.start()
+    async with asyncio.timeout(60):
+        assert await server.process.wait() == 78
+    said = server.process.log.read_text()
+    assert all(it in said for it in ("was copied to", "gpuherd db reclaim"))
+
     there = Server(tmp_path, novita, GPUHERD_DATABASE_URL=postgres_url)
     await there.start()
     try:

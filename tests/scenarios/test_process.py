@@ -59,11 +59,12 @@ async def test_a_taken_port_is_said_plainly(tmp_path: Path, server: Server) -> N
 
 
 async def test_two_processes_on_one_database_are_refused(tmp_path: Path, server: Server) -> None:
-    process = Process(
-        ["serve", "--simulator"],
-        {"GPUHERD_DATA_DIR": str(server.data_dir), "GPUHERD_PORT": str(free_port())},
-        tmp_path / "second.log",
-    )
+    settings = {
+        "GPUHERD_DATA_DIR": str(server.data_dir),
+        "GPUHERD_PORT": str(free_port()),
+        "NOVITA_API_KEY": "sk_test_canary_novita_key",
+    }
+    process = Process(["serve"], settings, tmp_path / "second.log")
     await process.start()
     async with asyncio.timeout(60):
         assert await process.wait() == 78

@@ -11,6 +11,7 @@ from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.identity import CloudIdentity
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.metrics import Meter, NullMeter
@@ -34,6 +35,9 @@ class CloudLink:
     # The same, for what only watches and for what people ask: behind the calls that a rental needs.
     watch_cloud: Cloud
     browse_cloud: Cloud
+    # Which cloud it is, and the key of the account there: a database belongs to one.
+    identity: CloudIdentity
+    api_key: Secret
     breaker_state: Callable[[], str]
     limiters: Mapping[str, RateLimiter]
     # Sets the meter that counts each call from now on.
@@ -79,6 +83,8 @@ def novita_link(
         cloud,
         cloud.in_lane(Lane.WATCH),
         cloud.in_lane(Lane.BROWSE),
+        CloudIdentity(simulated=False, base_url=base_url),
+        api_key,
         lambda: breaker.state.value,
         limiters,
         calls.set_meter,

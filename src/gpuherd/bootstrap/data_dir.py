@@ -14,7 +14,7 @@ from gpuherd.domain.errors import GpuherdError
 
 ADMIN_KEY_FILE = "admin.key"
 WEBHOOK_KEY_FILE = "webhook.key"
-LOCK_FILE = "gpuherd.lock"
+LOCK_SUFFIX = ".lock"
 
 
 class CannotStart(GpuherdError):
@@ -26,10 +26,13 @@ class CannotStart(GpuherdError):
 class ProcessLock:
     """Held as long as the process lives: two processes on one SQLite file would each think they are alone."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, database: Path):
+        # By the file itself, whatever names lead to it: links to one file are one database.
+        real = database.resolve()
+        directory = real.parent
         _make_directory(directory)
         try:
-            self._file = (directory / LOCK_FILE).open("a")
+            self._file = real.with_suffix(LOCK_SUFFIX).open("a")
         except OSError as error:
             raise _unwritable(directory, error) from error
         try:
@@ -37,7 +40,7 @@ class ProcessLock:
         except OSError:
             self._file.close()
             raise CannotStart(
-                f"another gpuherd is using {directory}. Stop it first, give this one another "
+                f"another gpuherd is using {real}. Stop it first, give this one another "
                 "GPUHERD_DATA_DIR, or use PostgreSQL for several processes."
             ) from None
 

@@ -128,7 +128,7 @@ async def build_service(
     ids = Ids(clock, chance)
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
-    stores = await open_stores(settings, clock, ids, meter, check, role)
+    stores = await open_stores(settings, link, clock, ids, meter, check, role)
     webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock)
     probe_egress = SsrfSafeClient(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
     keys = webhook_keys(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.cloud_identity import ClaimedCloud, claim_cloud
+from gpuherd.adapters.sql.database_home import copied_to, replace_home
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
@@ -43,16 +46,19 @@ from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
-from gpuherd.bootstrap.data_dir import ProcessLock
+from gpuherd.bootstrap.cloud import CloudLink
+from gpuherd.bootstrap.data_dir import CannotStart, ProcessLock
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.bootstrap.replicas import Membership, join_replicas, listen_for_changes
+from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock, Ids
+from gpuherd.domain.cloud.identity import CloudClaim, refusal_words
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.ports.access import Retention
 from gpuherd.ports.metrics import Meter
 from gpuherd.settings import Settings
 from gpuherd.usecases.events.change_hub import ChangeHub
-from gpuherd.usecases.replicas.registry import ALL
+from gpuherd.usecases.replicas.registry import ALL, HEARTBEAT_TIMEOUT
 from gpuherd.usecases.replicas.store_history import StoreHistory
 
 log = structlog.get_logger()
@@ -79,20 +85,31 @@ class Stores(StorePorts):
 
 async def open_stores(
     settings: Settings,
+    link: CloudLink,
     clock: Clock,
     ids: Ids,
     meter: Meter,
     check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Stores:
-    """Open and migrate the database, and take over what an earlier process left in it."""
-    lock = _lock_data_dir(settings)
+    """Open and migrate the database, and take over what an earlier process left in it.
+
+    `CannotStart` if it belongs to another cloud: then nothing was taken over.
+    """
+    lock = _lock_database(settings)
     database = Database(settings.database, readers=settings.database_connections)
     migrate(database, check)
+    flags = SqlFlags(database)
+    installation = flags.ensure("installation", secrets.token_hex(4))
     renewal_loops = await _follow_database_clock(database, clock)
+    try:
+        claim_for(settings, database, link, clock)
+    except CannotStart:
+        database.close()
+        lock()
+        raise
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
-    flags = SqlFlags(database)
     instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
     events = SqlEventLog(database, clock)
     is_sole_process = database.is_sqlite
@@ -109,7 +126,7 @@ async def open_stores(
     return Stores(
         database=database,
         repository=repository,
-        installation=flags.ensure("installation", secrets.token_hex(4)),
+        installation=installation,
         membership=membership,
         hub=hub,
         history=history,
@@ -173,12 +190,37 @@ async def _follow_database_clock(database: Database, clock: Clock) -> tuple[Loop
     return (Loop("time", CLOCK_SYNC_INTERVAL_S, clock.adjust, clock),)
 
 
-def _lock_data_dir(settings: Settings) -> Callable[[], None]:
+def _lock_database(settings: Settings) -> Callable[[], None]:
     """Make sure that no other process uses the same SQLite file; return how to let go of it."""
     url = make_url(settings.database)
     if url.get_backend_name() != "sqlite":
         return lambda: None
-    return ProcessLock(Path(url.database or "").absolute().parent).release
+    return ProcessLock(Path(url.database or "")).release
+
+
+def claim_for(settings: Settings, database: Database, link: CloudLink, clock: Clock) -> ClaimedCloud:
+    """Bind the database to the cloud of the link; `CannotStart` if it is another's, or lives elsewhere."""
+    where = redact_password(str(settings.sqlite_path or settings.database_url))
+    if (copy := copied_to(database)) is not None:
+        raise CannotStart(
+            f"the database {where} was copied to {copy}, and lives on there: if both were served, each would "
+            "rent for itself. Set GPUHERD_DATABASE_URL to the copy. If the copy is never served: "
+            "gpuherd db reclaim"
+        )
+    claimed = claim_cloud(database, link.identity, link.api_key, clock.now(), HEARTBEAT_TIMEOUT)
+    if claimed.claim is CloudClaim.REFUSED:
+        raise CannotStart(refusal_words(claimed.belongs_to, link.identity, where))
+    _note_home(settings, database)
+    return claimed
+
+
+def _note_home(settings: Settings, database: Database) -> None:
+    """Say so when a file is served from another place than before: the one there may be alive."""
+    if (path := settings.sqlite_path) is None:
+        return
+    home = f"{socket.gethostname()}:{path.resolve()}"
+    if (before := replace_home(database, home)) is not None:
+        log.warning("database.moved", before=before, now=home, advice="never serve both")
 
 
 async def _repository(

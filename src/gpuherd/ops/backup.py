@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from gpuherd.adapters.sql import backup as files
+from gpuherd.adapters.sql.database_home import mark_of_file
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.entrypoints.cli.commands.database import BackupMade, Restored
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
@@ -47,7 +48,10 @@ def make_backup(settings: Settings, target: Path, *, force: bool) -> BackupMade:
 
 def restore_backup(settings: Settings, source: Path, now: datetime, *, force: bool) -> Restored:
     """Put a copy in the place of the database, which is kept under another name."""
-    database = _sqlite_path(settings, "pg_restore --clean --if-exists --dbname={url} {file}", source)
+    # The file itself takes the copy's place, not a link to it.
+    database = _sqlite_path(
+        settings, "pg_restore --clean --if-exists --dbname={url} {file}", source
+    ).resolve()
     if not source.is_file():
         raise CommandError(ExitCode.NOT_FOUND, "NO_BACKUP", f"there is no file {source}")
     if database.exists() and source.samefile(database):
@@ -67,6 +71,7 @@ def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Res
         _refuse_newer(copy)
         if not force:
             _refuse_another_installation(database, copy)
+            _refuse_copied_away(database)
         replaced = files.replace_database(copy.path, database, replaced_path)
     return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
 
@@ -97,6 +102,17 @@ def _refuse_another_installation(database: Path, copy: files.CheckedCopy) -> Non
             "ANOTHER_INSTALLATION",
             f"the copy is of installation {copy.installation}, the database here is of {ours}",
             suggestion="with --force the machines of the present database become foreign to gpuherd",
+        )
+
+
+def _refuse_copied_away(database: Path) -> None:
+    """A copy from before would be served beside the one that has taken this database's place."""
+    if (where := mark_of_file(database)) is not None:
+        raise CommandError(
+            ExitCode.CONFLICT,
+            "COPIED_AWAY",
+            f"{database} was copied to {where}, and lives on there",
+            suggestion="restore that one; or --force, if it is never served again",
         )
 
 

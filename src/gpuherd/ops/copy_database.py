@@ -17,6 +17,7 @@ from gpuherd.adapters.sql.copy.rows import (
     lock_target,
     tables_with_rows,
 )
+from gpuherd.adapters.sql.database_home import mark_copied, mark_of_file, unmark_copied
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.bootstrap.setting_values import redact_password
@@ -26,9 +27,7 @@ from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access
 from gpuherd.ops.migrate import make_schema, schema_of, unusable_error
-from gpuherd.settings import Settings
-
-DATABASE_FILE = "gpuherd.db"
+from gpuherd.settings import DATABASE_FILE, Settings
 
 
 def copy_database(
@@ -39,6 +38,7 @@ def copy_database(
     target_settings = _target(settings, target)
     with exclusive_access(path):
         _refuse_other_schema(path)
+        _refuse_copied(path)
         _refuse_filled_target(target_settings)
         make_schema(target_settings, clock)
         try:
@@ -58,7 +58,15 @@ def _copy(path: Path, target_settings: Settings, clock: Clock, progress: Progres
         if filled_tables := tables_with_rows(target):
             raise _not_empty(target_settings, filled_tables[0])
         rows = copy_rows(source, target, clock.now(), progress)
-        target.commit()
+        # Before the copy counts: there must be no moment in which both could be served.
+        mark_copied(
+            path, f"{redact_password(target_settings.database_url)} on {clock.now():%Y-%m-%d %H:%M} UTC"
+        )
+        try:
+            target.commit()
+        except BaseException:
+            unmark_copied(path)
+            raise
     return rows
 
 
@@ -124,6 +132,17 @@ def _refuse_other_schema(path: Path) -> None:
             "SCHEMA_BEHIND",
             f"{path} has the schema {schema}, this version works with {HEAD}",
             suggestion=f"GPUHERD_DATABASE_URL=sqlite:///{path} gpuherd migrate",
+        )
+
+
+def _refuse_copied(path: Path) -> None:
+    """It has moved on since, and a second copy would be a second installation with the same id."""
+    if (where := mark_of_file(path)) is not None:
+        raise CommandError(
+            ExitCode.CONFLICT,
+            "COPIED_AWAY",
+            f"{path} was copied to {where}",
+            suggestion="if that copy is never served: gpuherd db reclaim, then say it again",
         )
 
 

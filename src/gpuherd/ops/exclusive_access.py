@@ -18,7 +18,7 @@ def exclusive_access(path: Path | None) -> Iterator[None]:
         yield
         return
     try:
-        lock = ProcessLock(path.absolute().parent)
+        lock = ProcessLock(path)
     except CannotStart as taken:
         raise CommandError(
             ExitCode.CONFLICT,

@@ -26,6 +26,7 @@ from gpuherd.bootstrap.data_dir import CannotStart, admin_key
 from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import BufferedSystemRandom, Clock, SystemClock
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.identity import SIMULATOR
 from gpuherd.server.event_loop import new_event_loop
 from gpuherd.server.sigterm import exit_cleanly_on_sigterm
 from gpuherd.server.stall_watchdog import StallWatchdog
@@ -110,7 +111,7 @@ async def running_service(
         if simulator:
             base_url = await stack.enter_async_context(running_simulator(settings, clock, speed))
             link = novita_link(settings, base_url, SIMULATOR_KEY, clock, chance)
-            link = replace(link, machines_on_loopback=True)
+            link = replace(link, machines_on_loopback=True, identity=SIMULATOR)
         elif settings.novita_api_key is not None:
             link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
         else:

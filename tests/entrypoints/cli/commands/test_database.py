@@ -16,6 +16,7 @@ from gpuherd.entrypoints.cli.commands import database
 from gpuherd.entrypoints.cli.commands.database import (
     CopiedTable,
     CopyProgress,
+    DatabaseBound,
     DatabaseCopied,
     Migrated,
     build_db,
@@ -109,6 +110,9 @@ def test_people_are_told_from_where_to_where(before: str | None, after: str | No
 
 
 def run_copy(*options: str) -> Result:
+    def never() -> DatabaseBound:
+        raise AssertionError("not asked for")
+
     def copy_database(
         source: str | None, target: str | None, progress: Callable[[str, int, int], None]
     ) -> DatabaseCopied:
@@ -117,7 +121,7 @@ def run_copy(*options: str) -> Result:
         return COPIED
 
     app = typer.Typer()
-    app.add_typer(build_db(copy_database, FakeClock()), name="db")
+    app.add_typer(build_db(copy_database, FakeClock(), never, never), name="db")
     ends = ["--from", "sqlite:////data/gpuherd.db", "--to", "postgresql://db/gpu"]
     return CliRunner().invoke(app, ["db", "copy", *ends, *options], catch_exceptions=False)
 

@@ -191,6 +191,15 @@ class DatabaseCopied:
         return f"{self.micro_usd_an_hour / MICRO_USD:f}"
 
 
+@dataclass(frozen=True)
+class DatabaseBound:
+    """What a database belonged to, or was marked with, and what holds now."""
+
+    where: str
+    before: str | None
+    now: str
+
+
 class MigrateDatabase(Protocol):
     def __call__(self, *, check: bool) -> Migrated: ...
 
@@ -234,7 +243,12 @@ def migrate_command(migrate_database: MigrateDatabase) -> Mapping[str, Callable[
     return {"migrate": migrate}
 
 
-def build_db(copy_database: CopyDatabase, clock: Clock) -> typer.Typer:
+def build_db(
+    copy_database: CopyDatabase,
+    clock: Clock,
+    rebind_database: Callable[[], DatabaseBound],
+    reclaim_database: Callable[[], DatabaseBound],
+) -> typer.Typer:
     """Return `gpuherd db`."""
     app = typer.Typer(help="Move the database.", no_args_is_help=True)
 
@@ -242,13 +256,38 @@ def build_db(copy_database: CopyDatabase, clock: Clock) -> typer.Typer:
     def copy(source: FromOption = None, target: ToOption = None, as_json: JsonOption = False) -> None:
         """Copy a SQLite database into an empty PostgreSQL database, and compare both before it counts.
 
-        The server must not run. The source is only read; if anything goes wrong, the target stays empty.
+        The server must not run. The source gets a mark, and is not served any more. If anything goes
+        wrong, it gets none, and the target stays empty.
         """
         output = Output.for_command(as_json=as_json)
         progress = CopyProgress(output, clock)
         _tell_copied(output, run_or_exit(output, lambda: copy_database(source, target, progress)))
 
+    @app.command()
+    def reclaim(as_json: JsonOption = False) -> None:
+        """Serve a SQLite database again that was copied away; its copy must never be served then."""
+        output = Output.for_command(as_json=as_json)
+        _tell_bound(output, run_or_exit(output, reclaim_database))
+
+    @app.command()
+    def rebind(as_json: JsonOption = False) -> None:
+        """Let the database belong to the address in NOVITA_API_BASE_URL, where the account has moved.
+
+        No server may run. Nothing is rented or believed lost there until one known machine is seen.
+        """
+        output = Output.for_command(as_json=as_json)
+        _tell_bound(output, run_or_exit(output, rebind_database))
+
     return app
+
+
+def _tell_bound(output: Output, done: DatabaseBound) -> None:
+    if not output.for_people:
+        output.json({"database": done.where, "before": done.before, "now": done.now})
+        return
+    output.out.print(f"{safe(done.where)}: {safe(done.now)}", soft_wrap=True)
+    if done.before is not None:
+        output.note(f"before: {safe(done.before)}")
 
 
 def _tell_migrated(output: Output, done: Migrated, *, check: bool) -> None:

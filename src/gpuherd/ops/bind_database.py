@@ -1,0 +1,66 @@
+"""`gpuherd db rebind` and `gpuherd db reclaim`: a person says to which cloud or place a database belongs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from gpuherd.adapters.sql.cloud_identity import has_live_replicas, unbind_cloud
+from gpuherd.adapters.sql.database_home import unmark_copied
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.bootstrap.setting_values import redact_password
+from gpuherd.clock import Clock
+from gpuherd.entrypoints.cli.commands.database import DatabaseBound
+from gpuherd.entrypoints.cli.runtime.errors import CommandError
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from gpuherd.ops.exclusive_access import exclusive_access
+from gpuherd.ops.migrate import schema_of
+from gpuherd.settings import Settings
+from gpuherd.usecases.replicas.registry import HEARTBEAT_TIMEOUT
+
+
+def rebind_database(settings: Settings, clock: Clock) -> DatabaseBound:
+    """Let the database belong to the cloud of its next start, whose account is then confirmed anew."""
+    where = _existing(settings)
+    with exclusive_access(settings.sqlite_path), closing(Database(settings.database)) as database:
+        if has_live_replicas(database, clock.now() - HEARTBEAT_TIMEOUT):
+            raise CommandError(
+                ExitCode.CONFLICT, "SERVER_RUNNING", f"{where} is in use", suggestion="stop all servers first"
+            )
+        before = unbind_cloud(database)
+    if before is None:
+        return DatabaseBound(where, None, "it belongs to no cloud yet; the next start takes its own")
+    if before.simulated:
+        raise CommandError(
+            ExitCode.CONFLICT,
+            "SIMULATED_DATABASE",
+            f"{where} belongs to the simulator; what it holds is on no account",
+            suggestion="use another database for the real cloud",
+        )
+    return DatabaseBound(where, before.words, "the next start takes the cloud of its settings")
+
+
+def reclaim_database(settings: Settings) -> DatabaseBound:
+    """Let a file be served again that was copied away."""
+    where, path = _existing(settings), settings.sqlite_path
+    if path is None:
+        raise CommandError(
+            ExitCode.USAGE,
+            "NOT_SQLITE",
+            "gpuherd db copy copies from SQLite only, so only a file has its mark",
+        )
+    with exclusive_access(path):
+        before = unmark_copied(path)
+    words = "it was not copied away" if before is None else "it can be served again; its copy must not be"
+    return DatabaseBound(where, before, words)
+
+
+def _existing(settings: Settings) -> str:
+    where = redact_password(str(settings.sqlite_path or settings.database_url))
+    if schema_of(settings) is None:
+        raise CommandError(
+            ExitCode.NOT_FOUND,
+            "NO_DATABASE",
+            f"there is no database at {where}",
+            suggestion="check GPUHERD_DATA_DIR and GPUHERD_DATABASE_URL",
+        )
+    return where
