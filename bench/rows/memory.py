@@ -6,12 +6,13 @@ import asyncio
 import sqlite3
 from contextlib import closing
 
-from bench.environment import LIMITS_OFF, BenchEnvironment, ready, until
+from bench.environment import LIMITS_OFF, BenchEnvironment, call, ready, until
 from bench.processes import Server
 from bench.report import Line
 from bench.usage import peak_rss_mb, rss_mb
 
 MB_MAX = 200
+PAGES, PAGE_SIZE = 20, 100
 
 
 async def measure(bench_env: BenchEnvironment) -> list[Line]:
@@ -23,8 +24,9 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
         bench_env.ours(empty_cloud, LIMITS_OFF) as idle,
     ):
         await asyncio.gather(ready(server), ready(idle))
-        # The one that was prepared, and the first of its own: from then on it holds all that it ever will.
+        # The one that was prepared, and the first of its own: from then on it holds all that it observes.
         await _until_listed(server, 2)
+        await _read_pages(server)
         await asyncio.sleep(1)
         used, peak, floor = rss_mb(server.pid), peak_rss_mb(server.pid), rss_mb(idle.pid)
     return [
@@ -35,7 +37,8 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
             used / floor,
             "< 200 MB",
             used < MB_MAX,
-            f"resident after the first whole list of the cloud; at most {peak:.0f} MB until then; "
+            f"resident after the first whole list of the cloud and {PAGES} pages of {PAGE_SIZE}; "
+            f"at most {peak:.0f} MB until then; "
             "baseline: ours without instances",
         )
     ]
@@ -50,3 +53,14 @@ async def _until_listed(server: Server, lists: int) -> None:
             return bool(count >= lists)
 
         await until(listed, every_s=0.1)
+
+
+async def _read_pages(server: Server) -> None:
+    """Have it show instances, of which it keeps the latest in memory."""
+    path = f"/api/instances?limit={PAGE_SIZE}"
+    cursor = ""
+    for _ in range(PAGES):
+        page = await call(server, "GET", path + cursor)
+        if page["nextCursor"] is None:
+            return
+        cursor = f"&cursor={page['nextCursor']}"
