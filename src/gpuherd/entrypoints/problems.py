@@ -29,6 +29,7 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.entrypoints.request_context import current_request
 from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
+from gpuherd.usecases.webhooks.send_test import TooManyTests, TooManyTestsOfKey
 
 
 class Unauthorized(GpuherdError):
@@ -82,6 +83,8 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     TooManyRequests: 429,
     TooManyStreamsOfKey: 429,
     TooManyStreams: 503,
+    TooManyTestsOfKey: 429,
+    TooManyTests: 503,
     CloudUnavailable: 503,
     StoreUnavailable: 503,
     CloudError: 502,

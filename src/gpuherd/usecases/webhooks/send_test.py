@@ -2,35 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.contract.webhook import TestEventBody, TestEventData
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.errors import Conflict
+from gpuherd.domain.errors import Conflict, GpuherdError
 from gpuherd.domain.instance.events import WEBHOOK_TEST
 from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX
 from gpuherd.ports.webhooks import WebhookEndpoints, WebhookSender, WebhookTestResult
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 
+# The request waits for the receiver, up to 15 s: more at once are hardly tests.
+TESTS_MAX = 8
+TESTS_OF_A_KEY_MAX = 2
+RETRY_AFTER_S = 5.0
+
+
+class TooManyTests(GpuherdError):
+    """This server has as many tests under way as it will."""
+
+    code = "TOO_MANY_WEBHOOK_TESTS"
+    retry_after_s = RETRY_AFTER_S
+
+
+class TooManyTestsOfKey(GpuherdError):
+    """This key has as many tests under way as it may."""
+
+    code = "TOO_MANY_WEBHOOK_TESTS"
+    retry_after_s = RETRY_AFTER_S
+
 
 @dataclass(frozen=True)
 class SendTestWebhook:
-    """The event goes the same guarded way, with the same signature, as every other."""
+    """The event goes the same guarded way, with the same signature, as every other.
+
+    Behind a bulkhead: a few at a time for each key and in all, and no queue for the others.
+    """
 
     sender: WebhookSender
     endpoints: WebhookEndpoints
     endpoint_cache: EndpointCache
     clock: Clock
     ids: Ids
+    _running: Counter[str] = field(default_factory=Counter)
 
-    async def url(self, url: str) -> WebhookTestResult:
+    async def url(self, url: str, caller: Caller) -> WebhookTestResult:
         """Send one to an address that instances may bring along."""
-        return await self._try(url, None, None)
+        with self._seat(caller.key_id):
+            return await self._try(url, None, None)
 
-    async def endpoint(self, endpoint_id: str) -> WebhookTestResult:
+    async def endpoint(self, endpoint_id: str, caller: Caller) -> WebhookTestResult:
         """Send one to an endpoint, disabled or not; `NotFound` if there is none."""
+        with self._seat(caller.key_id):
+            return await self._try_endpoint(endpoint_id)
+
+    @contextmanager
+    def _seat(self, key_id: str) -> Iterator[None]:
+        if self._running[key_id] >= TESTS_OF_A_KEY_MAX:
+            raise TooManyTestsOfKey(
+                f"{TESTS_OF_A_KEY_MAX} tests of this key are under way; wait for one to end"
+            )
+        if self._running.total() >= TESTS_MAX:
+            raise TooManyTests(f"{TESTS_MAX} tests are under way here; try again in a moment")
+        self._running[key_id] += 1
+        try:
+            yield
+        finally:
+            self._running[key_id] -= 1
+            if not self._running[key_id]:
+                del self._running[key_id]
+
+    async def _try_endpoint(self, endpoint_id: str) -> WebhookTestResult:
         endpoint = await self.endpoints.get(endpoint_id)
         secrets = self.endpoint_cache.secrets(endpoint)
         if not secrets:

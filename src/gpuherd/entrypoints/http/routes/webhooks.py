@@ -132,7 +132,8 @@ async def test(request: Request) -> Response:
         require_scope(request, Scope.ADMIN)
     await append_audit_record(request, "webhook.test", redact_query(url) if url else endpoint_id or "")
     tester = _webhooks(request).test
-    tried = await tester.url(url) if url else await tester.endpoint(endpoint_id or "")
+    caller = acting_caller(request)
+    tried = await tester.url(url, caller) if url else await tester.endpoint(endpoint_id or "", caller)
     return json_reply(describe_test_result(tried))
 
 
