@@ -152,3 +152,10 @@ def test_no_two_threads_get_the_same_id() -> None:
     finally:
         sys.setswitchinterval(before)
     assert len({it for some in made for it in some}) == 20_000
+
+
+def test_nonces_are_six_characters_of_the_alphabet_of_tags_and_hardly_ever_the_same() -> None:
+    ids = Ids(FakeClock(), random.Random(7))
+    drawn = [ids.nonce() for _ in range(1000)]
+    assert all(re.fullmatch(r"[a-z0-9]{6}", it) for it in drawn)
+    assert len(set(drawn)) == 1000

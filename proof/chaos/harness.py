@@ -20,7 +20,9 @@ from gpuherd.ports.webhooks import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
 from gpuherd.simulator.world.timeline import Due
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from gpuherd.usecases.orphans.order import OPERATOR
 from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, Window
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
 from proof.chaos.process import Pace, Process, ProcessEnvironment
@@ -220,8 +222,11 @@ class Harness:
             operator.cancel()
 
     async def _operate(self) -> None:
-        """Do what a person does who is told that the collector does not dare to go on."""
+        """Do what a person does who is told that the service does not dare to go on."""
         while True:
+            if INSTALLATION_SHARED in self.evidence.tables.flags:
+                self.evidence.coverage["installation alarm"] += 1
+                await self.ask(lambda process: process.plane.creates.resume(OPERATOR))
             if COLLECTOR_BRAKED in self.evidence.tables.flags:
                 self.evidence.coverage["collector braked"] += 1
                 await self.ask(lambda process: process.collector.resume("operator"))

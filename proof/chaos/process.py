@@ -122,6 +122,7 @@ class Process(Herd):
         return memory_ports(
             installation=self._installation(flags),
             hub=self.hub,
+            history=self.history,
             flags=flags,
             instances=self._crashable(MemoryInstances(tables, clock, changed), "instances"),
             observations=self._crashable(MemoryObservations(tables, changed), "sightings"),

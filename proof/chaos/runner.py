@@ -18,6 +18,7 @@ from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.instances.launch import LaunchRequest
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
+from proof.chaos.copied_machines import MachineCopy, draw_copies, place_copy
 from proof.chaos.crash_injection import crash_with_probability
 from proof.chaos.harness import Harness
 from proof.chaos.process import Process
@@ -93,6 +94,8 @@ class _ScheduleRunner:
         events = [asyncio.ensure_future(self._later(op.at_s, self._do(op))) for op in self.schedule.ops]
         events += [asyncio.ensure_future(self._jump(*jump)) for jump in fault_plan.jumps]
         events += [asyncio.ensure_future(self._watch_outage(*span)) for span in fault_plan.outages]
+        copies = draw_copies(self.schedule.seed, fault_plan.fault_phase_s)
+        events += [asyncio.ensure_future(self._copy(it)) for it in copies]
         await harness.clock.sleep(fault_plan.fault_phase_s)
         calm = asyncio.ensure_future(harness.until_quiet())
         await asyncio.gather(*events)
@@ -115,6 +118,11 @@ class _ScheduleRunner:
         for name in (names[first], names[(first + pair) % 5]):
             machine_id = self.harness.world.create(replace(_DECOY, name=name))
             self.evidence.decoys[machine_id] = name
+
+    async def _copy(self, it: MachineCopy) -> None:
+        await self.harness.clock.sleep(it.at_s)
+        if place_copy(self.evidence, it.kind, _DECOY):
+            self.harness.say(f"somebody else: {it.kind}")
 
     async def _later(self, at_s: float, work: object) -> None:
         await self.harness.clock.sleep(at_s)

@@ -91,9 +91,10 @@ class BufferedSystemRandom(random.SystemRandom):
 class Ids:
     """Makes ids that sort by time and never repeat: a ULID in lower case behind a prefix."""
 
-    def __init__(self, clock: Clock, chance: Random):
+    def __init__(self, clock: Clock, chance: Random, nonces: Random | None = None):
         self._clock = clock
         self._chance = chance
+        self._nonces = nonces or chance
         self._last = 0
         self._lock = threading.Lock()
 
@@ -106,6 +107,11 @@ class Ids:
             # made.
             number = self._last = max(fresh, self._last + 1)
         return prefix + _ulid(number)
+
+    def nonce(self) -> str:
+        """Return six characters, 30 bits of chance: two processes do not draw the same."""
+        drawn = self._nonces.getrandbits(30)
+        return "".join([_PAIRS[(drawn >> shift) & 1023] for shift in (20, 10, 0)])
 
 
 def id_pattern(prefix: str) -> re.Pattern[str]:

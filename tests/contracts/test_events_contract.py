@@ -43,7 +43,7 @@ async def happen_to_the_account(store: Store) -> None:
         a_machine(1), OrphanFinding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START
     )
     news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: OutboxEntries())
-    await store.orphans.save([LedgerWrite(orphan, account=news)])
+    await store.orphans.save([LedgerWrite(orphan, account=(news,))])
 
 
 def told(events: tuple[LoggedEvent, ...]) -> list[tuple[str, str]]:

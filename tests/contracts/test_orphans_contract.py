@@ -215,8 +215,8 @@ class TestEvents:
             return OutboxEntries((it,), (a_sending_job(it),))
 
         news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), outbox_entries_for)
-        await store.orphans.save([LedgerWrite(an_orphan(a_machine(n)), account=news) for n in (1, 2)])
-        await store.orphans.save([LedgerWrite(an_orphan(a_machine(3)), account=news)])
+        await store.orphans.save([LedgerWrite(an_orphan(a_machine(n)), account=(news,)) for n in (1, 2)])
+        await store.orphans.save([LedgerWrite(an_orphan(a_machine(3)), account=(news,))])
         assert [it.sequence for it in await store.instances.events(ACCOUNT)] == [1, 2, 3]
         assert [row.sequence for row in await store.rows(tables.delivery)] == [1, 2, 3]
         assert len(await store.rows(tables.job)) == 3

@@ -149,7 +149,8 @@ class Herd:
         self._look_every = look_every
         self.world, self.clock = world, clock
         self.chance = random.Random(seed)
-        self.ids = Ids(clock, self.chance)
+        # Apart, so that what is drawn for a tag does not change every id that follows.
+        self.ids = Ids(clock, self.chance, random.Random(f"nonces {seed}"))
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.receiver = Receiver()
         self.prober = FakeProber(clock)

@@ -41,7 +41,8 @@ async def record(
     """Remember the n-th instance with one create call; without changes it was deleted."""
     fields = {"status": Status.DELETED, "goal": Goal.DELETED, "settled": True, **changes}
     instance = an_instance(n, **fields)
-    call = an_attempt(n, tag=str(tag_of(herd, n)), state=state)
+    made = instance.cloud_id if state is AttemptState.BOUND else None
+    call = an_attempt(n, tag=str(tag_of(herd, n)), state=state, cloud_id=made)
     return await herd.instances.add(Change(instance, attempt=call))
 
 

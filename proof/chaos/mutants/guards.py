@@ -22,6 +22,8 @@ UNKNOWN = "tests/usecases/reconcile/test_unknown_outcomes.py"
 SIGHTING = "tests/domain/cloud/test_observation.py"
 TURNS = "tests/contracts/instances/test_leases_contract.py"
 COLLECT = "tests/usecases/orphans/test_collect.py"
+SHARED = "tests/usecases/orphans/test_shared_installation.py"
+ORPHAN = "tests/domain/orphans/test_orphan.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
 LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
@@ -139,15 +141,15 @@ RENTING = (
     Safeguard(
         "the tag stands at the end of a name",
         "domain/cloud/tag.py",
-        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\\Z")\n',
-        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))")\n',
+        '_TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,8}})(?:-([a-z0-9]{{6}}))?)\\Z")\n',
+        '_TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,8}})(?:-([a-z0-9]{{6}}))?)")\n',
         ("tests/domain/cloud/test_tag.py",),
     ),
     Safeguard(
         "a tag of any number can be read",
         "domain/cloud/tag.py",
-        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\\Z")\n',
-        '_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,3}}))\\Z")\n',
+        '_TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,8}})(?:-([a-z0-9]{{6}}))?)\\Z")\n',
+        '_TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,3}})(?:-([a-z0-9]{{6}}))?)\\Z")\n',
         ("tests/domain/cloud/test_tag.py",),
     ),
     Safeguard(
@@ -598,4 +600,97 @@ REPLICAS = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *WIRE, *REPLICAS)
+OWNERSHIP = (
+    Safeguard(
+        "each create call has a random part in its tag",
+        "usecases/reconcile/rent.py",
+        "            tag=str(Tag(self.installation, instance.key, n, self.nonce())),\n",
+        "            tag=str(Tag(self.installation, instance.key, n)),\n",
+        (f"{SHARED}::test_the_two_copies_make_different_tags_for_the_same_attempt",),
+    ),
+    Safeguard(
+        "surplus only around the time of the call",
+        "domain/orphans/orphan.py",
+        "    if not attempt.sent_at - CLOCKS_APART_MAX <= made_at "
+        "<= attempt.sent_at + settling.takes_effect_within:\n",
+        "    if False:\n",
+        (f"{ORPHAN}::test_surplus_is_only_what_was_made_around_the_time_of_our_call",),
+    ),
+    Safeguard(
+        "an environment alone deletes nothing",
+        "domain/orphans/orphan.py",
+        "    if parse_tag(machine.name) is None:\n",
+        "    if False:\n",
+        (f"{ORPHAN}::test_a_tag_in_the_environment_alone_never_makes_a_machine_surplus",),
+    ),
+    Safeguard(
+        "name and environment must agree",
+        "domain/orphans/orphan.py",
+        "    if machine.env_tag and machine.env_tag != attempt.tag:\n",
+        "    if False:\n",
+        (f"{ORPHAN}::test_a_name_and_an_environment_that_disagree_never_make_a_machine_surplus",),
+    ),
+    Safeguard(
+        "one call makes one machine",
+        "domain/orphans/orphan.py",
+        "    if attempt.cloud_id not in (None, machine.cloud_id):\n",
+        "    if False:\n",
+        (
+            f"{ORPHAN}::test_a_second_machine_of_a_bound_call_is_reported_and_names_the_first",
+            f"{SHARED}::test_a_copied_name_is_reported_and_never_removed",
+        ),
+    ),
+    Safeguard(
+        "a machine that we had is ours by its tag too",
+        "domain/orphans/orphan.py",
+        "    tag = owner_tag(machine)\n    if tag is None:\n",
+        "    if records.bound is not None:\n"
+        '        return OrphanFinding(OrphanVerdict.SURPLUS, "", records.bound.id)\n'
+        "    tag = owner_tag(machine)\n    if tag is None:\n",
+        (f"{COLLECT}::test_a_machine_without_our_tag_under_the_id_of_one_that_we_had_is_foreign",),
+    ),
+    Safeguard(
+        "a second user of our id raises the alarm",
+        "usecases/orphans/ledger.py",
+        "        if not await self.alarm.is_proof(entry.orphan.machine, attempts):\n",
+        "        if True:\n",
+        (f"{SHARED}::test_a_copy_beside_its_original_rents_once_more_and_both_machines_live",),
+    ),
+    Safeguard(
+        "the machine of a second user is not taken",
+        "usecases/reconcile/rent.py",
+        "            if await self.alarm.is_proof(machine, turn.attempts):\n",
+        "            if False:\n",
+        (f"{SHARED}::test_a_turn_that_sees_it_before_the_collector_does_not_take_it_either",),
+    ),
+    Safeguard(
+        "what an earlier life made raises no alarm",
+        "domain/orphans/shared_installation.py",
+        "    if machine.created_at is None or machine.created_at <= since:\n        return False\n",
+        "",
+        (f"{SHARED}::test_machines_of_an_earlier_life_raise_no_alarm",),
+    ),
+    Safeguard(
+        "the alarm stops creates",
+        "usecases/reconcile/rent.py",
+        "        if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):\n",
+        "        if reason := await self.flags.get(CREATES_BLOCKED):\n",
+        (f"{SHARED}::test_the_machine_of_an_instance_that_we_never_had_is_a_sign_too",),
+    ),
+    Safeguard(
+        "the alarm stops the collector",
+        "usecases/orphans/collect.py",
+        "        if await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED) is not None:\n",
+        "        if await self.flags.get(COLLECTOR_BRAKED) is not None:\n",
+        (f"{SHARED}::test_the_alarm_stops_the_collector",),
+    ),
+    Safeguard(
+        "under the alarm nothing is given back by itself",
+        "usecases/reconcile/apply_step.py",
+        "        if not wanted and (reason := await self.rent.alarm.reason()):\n",
+        "        if False and (reason := await self.rent.alarm.reason()):\n",
+        (f"{SHARED}::test_under_the_alarm_a_failed_instance_keeps_its_machine_and_a_deleted_one_does_not",),
+    ),
+)
+
+GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS)

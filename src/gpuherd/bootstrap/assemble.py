@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from gpuherd import __version__
 from gpuherd.adapters.metrics.page import MetricSources
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import EventServices, KeyServices, OrphanServices, Plane, WebhookServices
@@ -21,6 +23,7 @@ from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, InstallationAlarm
 from gpuherd.usecases.cloud.lost_creates import LostCreates
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.sync import SyncCloud
@@ -77,6 +80,7 @@ class Shared:
     # The same, for what people ask.
     browsed_catalogue: CatalogueCache
     observer: ObserveCloud
+    alarm: InstallationAlarm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,26 +141,40 @@ def _shared(ports: Ports, values: Values) -> Shared:
     job_factory = JobFactory(ports.ids, values.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
     catalogue = CatalogueCache(ports.cloud, clock)
+    observer = ObserveCloud(
+        cloud=ports.watch_cloud or ports.cloud,
+        observations=stores.observations,
+        jobs=stores.book,
+        job_factory=job_factory,
+        clock=clock,
+        settling=values.settling,
+        poll_interval=values.poll_interval,
+        breaker_state=ports.breaker_state,
+        history=stores.history,
+        leadership=ports.leadership,
+        flags=ports.replica_flags,
+    )
     return Shared(
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
         catalogue=catalogue,
         browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
-        observer=ObserveCloud(
-            cloud=ports.watch_cloud or ports.cloud,
-            observations=stores.observations,
-            jobs=stores.book,
-            job_factory=job_factory,
-            clock=clock,
-            settling=values.settling,
-            poll_interval=values.poll_interval,
-            breaker_state=ports.breaker_state,
+        observer=observer,
+        alarm=InstallationAlarm(
+            flags=stores.flags,
+            installation=stores.installation,
+            begun_at=clock.now(),
             history=stores.history,
-            leadership=ports.leadership,
-            flags=ports.replica_flags,
+            settling=values.settling,
         ),
     )
+
+
+def _nonce(ports: Ports) -> str:
+    """Return the random part of a tag; none while a replica of another version may not be able to read it."""
+    known = all(it.version == __version__ for it in ports.live_replicas())
+    return ports.ids.nonce() if known else ""
 
 
 def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
@@ -170,6 +188,8 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         clock=clock,
         installation=ports.stores.installation,
         boot_id=values.boot_id,
+        alarm=shared.alarm,
+        nonce=partial(_nonce, ports),
         has_listed=shared.observer.has_listed,
         may_have_lost_create=LostCreates(
             ports.stores.history, ports.stores.observations, clock, values.settling
@@ -288,16 +308,18 @@ def _webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
 def _orphans(ports: Ports, values: Values, shared: Shared) -> OrphanServices:
     stores, cloud, clock, installation = ports.stores, ports.cloud, ports.clock, ports.stores.installation
     orphans, fenced = stores.orphans, stores.collector_orphans
-    find = FindOrphan(orphans, ports.browse_cloud or cloud, clock, installation)
+    find = FindOrphan(orphans, ports.browse_cloud or cloud, clock, installation, values.settling)
     return OrphanServices(
         list_open=ListOrphans(orphans, stores.flags),
         collect=CollectOrphans(
             orphans=fenced,
             update_ledger=UpdateOrphanLedger(
                 orphans=fenced,
+                instances=stores.instances,
                 cloud=ports.watch_cloud or cloud,
                 catalogue=shared.catalogue,
                 orphan_events=OrphanEvents(shared.event_recorder, clock),
+                alarm=shared.alarm,
                 clock=clock,
                 settling=values.settling,
                 installation=installation,
@@ -362,6 +384,7 @@ def _metric_sources(ports: Ports, caches: Sequence[Cache[Any, Any]], feed: Event
         caches=lambda: [it.stats for it in caches],
         limiters=ports.limiters,
         orphans=stores.orphans.open,
+        installation_shared=partial(stores.flags.get, INSTALLATION_SHARED),
         replicas=ports.live_replicas,
         is_leader=ports.leadership.is_leader,
         waiting_writes=ports.waiting_writes,

@@ -37,6 +37,7 @@ from gpuherd.client.models.access import (
 )
 from gpuherd.client.models.account import (
     Comprehensive,
+    Creates,
     Health,
     Orphan,
     Orphans,
@@ -89,6 +90,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "Considered",
+    "Creates",
     "Delivery",
     "Event",
     "EventPage",

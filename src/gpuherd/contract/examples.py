@@ -74,6 +74,7 @@ BY_FIELD: Json = {
     "code": REGION,
     "collectorBraked": None,
     "createsBlocked": None,
+    "installationShared": None,
     "details": {},
     "durationMs": 12,
     "endpointId": None,

@@ -72,6 +72,7 @@ class Health(Model, needs=("status",)):
     dependencies: Dependencies
     creates_blocked: str | None  # why nothing is rented, if so
     collector_braked: str | None  # why no surplus machine is removed, if so
+    installation_shared: str | None  # why a second database seems to use our id, if so: it stops both
     replicas: Mapping[str, int]  # the processes on this database, by what they do
     timestamp: OffsetTime
 

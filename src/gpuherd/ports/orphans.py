@@ -48,11 +48,11 @@ class AccountEvent:
 
 @dataclass(frozen=True)
 class LedgerWrite:
-    """A line of the ledger as it shall be, and the event of it, on an instance or on the account."""
+    """A line of the ledger as it shall be, and the events of it, on an instance or on the account."""
 
     orphan: Orphan
     change: Change | None = None
-    account: AccountEvent | None = None
+    account: tuple[AccountEvent, ...] = ()
     # Who asks for this, for the audit log; None for what gpuherd does by itself.
     audit_record: AuditRecord | None = None
 

@@ -11,6 +11,7 @@ from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 
@@ -25,6 +26,8 @@ class ServiceHealth:
     oldest_due_s: float
     creates_blocked: str | None
     collector_braked: str | None
+    # Why we believe that a second database uses our installation id; it stops creates and the collector.
+    installation_shared: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,10 @@ class ReadServiceHealth:
     async def __call__(self) -> ServiceHealth:
         """Return how everything is; `StoreUnavailable` if the database does not answer."""
         stats = await self.jobs.stats()
-        blocked, braked = await self.flags.get(CREATES_BLOCKED), await self.flags.get(COLLECTOR_BRAKED)
+        shared = await self.flags.get(INSTALLATION_SHARED)
+        blocked = shared or await self.flags.get(CREATES_BLOCKED)
+        braked = shared or await self.flags.get(COLLECTOR_BRAKED)
         breaker, cloud_error = self.breaker_state(), self.cloud_error()
         seen = await self.observations.last_list()
         listed_at = None if seen is None else seen.finished_at
-        return ServiceHealth(breaker, cloud_error, listed_at, stats.oldest_due_s, blocked, braked)
+        return ServiceHealth(breaker, cloud_error, listed_at, stats.oldest_due_s, blocked, braked, shared)

@@ -16,6 +16,7 @@ from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 # Each of them is looked at closely, and nobody reads more at a glance.
@@ -60,8 +61,10 @@ class ReadOverview:
         return SystemStatus(
             breaker=self.breaker_state(),
             oldest_due_s=stats.oldest_due_s,
-            creates_blocked=await self.flags.get(CREATES_BLOCKED),
-            collector_braked=await self.flags.get(COLLECTOR_BRAKED) if caller.sees_all else None,
+            creates_blocked=await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED),
+            collector_braked=await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED)
+            if caller.sees_all
+            else None,
             dead_deliveries=(await self.deliveries.page(dead)).total,
             failed_jobs=stats.by_status.get(JobStatus.FAILED, 0),
             unknown=[it for it in unsure if await self._is_unknown(it)],

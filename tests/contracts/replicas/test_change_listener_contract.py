@@ -125,7 +125,7 @@ async def test_the_account_and_what_is_forgotten_are_told_too(store: Store, here
     await store.run(gone)
     async with listening(url, here.sender, heard, FakeClock()):
         await heard.until()
-        await store.orphans.save([LedgerWrite(orphan, account=news)])
+        await store.orphans.save([LedgerWrite(orphan, account=(news,))])
         await store.retention.prune_instances(START.replace(year=2027))
         await heard.until(ACCOUNT, instance_id(1))
 

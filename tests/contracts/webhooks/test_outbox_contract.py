@@ -231,6 +231,14 @@ class TestFlags:
         await store.flags.put("creates_blocked", None)
         assert await store.flags.get("creates_blocked") is None
 
+    async def test_the_first_of_several_that_is_up_is_told(self, store: Store) -> None:
+        assert await store.flags.first("one", "two") is None
+        await store.flags.put("two", "second")
+        assert await store.flags.first("one", "two") == "second"
+        await store.flags.put("one", "first")
+        assert await store.flags.first("one", "two") == "first"
+        assert await store.flags.first("two", "one") == "second"
+
     async def test_an_empty_text_is_not_none(self, store: Store) -> None:
         await store.flags.put("note", "")
         assert await store.flags.get("note") == ""

@@ -28,6 +28,8 @@ tags = st.builds(
     st.text(alphabet, min_size=8, max_size=8),
     st.text(alphabet, min_size=26, max_size=26),
     st.integers(1, ATTEMPT_MAX),
+    # Tags of before 0.2.0 have none.
+    st.one_of(st.just(""), st.text(alphabet, min_size=6, max_size=6)),
 )
 # Other people's tags, whole and broken, inside a name.
 look_alikes = st.builds(
@@ -128,6 +130,10 @@ def test_a_name_is_cleaned_and_cut(name: str, shown: str) -> None:
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-01", id="leading zero"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1234567890", id="attempt too long"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-x", id="attempt is no number"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-", id="empty nonce"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcde", id="nonce too short"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcdefg", id="nonce too long"),
+        pytest.param(f"job--gh1-a1b2c3d4-{KEY}-1-abcdeF", id="nonce in upper case"),
         pytest.param(f"job--gh1-a1b2c3d4-{KEY}-１", id="a digit of another script"),
         pytest.param(f"job--gh1-a1b2c3dé-{KEY}-1", id="a letter of another script"),
     ],

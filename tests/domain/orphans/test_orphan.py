@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -52,8 +52,14 @@ def an_orphan(machine: Machine | None = None, **changes: object) -> Orphan:
     return replace(it, **changes)  # type: ignore[arg-type]
 
 
+def judged(
+    machine: Machine, records: MachineRecords, first_seen_at: datetime = START
+) -> OrphanFinding | None:
+    return judge_machine(machine, records, INSTALLATION, first_seen_at, SettlingPolicy())
+
+
 def verdict(machine: Machine, records: MachineRecords) -> OrphanVerdict | None:
-    found = judge_machine(machine, records, INSTALLATION)
+    found = judged(machine, records)
     return None if found is None else found.verdict
 
 
@@ -88,16 +94,59 @@ def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(stat
     assert verdict(a_tagged_machine(1), records) is expected
 
 
-def test_a_second_machine_of_a_bound_call_is_surplus_and_names_the_first() -> None:
+def test_a_second_machine_of_a_bound_call_is_reported_and_names_the_first() -> None:
+    """One call makes one machine: the second is of another copy of this database, or of a person."""
     attempt = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
-    found = judge_machine(
+    found = judged(
         a_tagged_machine(1, cloud_id="machine-2"),
         MachineRecords(attempt=attempt, named=a_running_instance(1)),
-        INSTALLATION,
     )
     assert found is not None
-    assert (found.verdict, found.instance_id) == (OrphanVerdict.SURPLUS, instance_id(1))
+    assert (found.verdict, found.instance_id) == (OrphanVerdict.UNRECORDED, instance_id(1))
     assert "machine-1" in found.reason
+
+
+ABANDONED = MachineRecords(
+    attempt=an_attempt(1, state=AttemptState.ABANDONED), named=an_instance(1, status=Status.DELETED)
+)
+
+
+@pytest.mark.parametrize(
+    ("made_after", "expected"),
+    [
+        (timedelta(days=-1), OrphanVerdict.UNRECORDED),
+        (timedelta(minutes=-5, seconds=-1), OrphanVerdict.UNRECORDED),
+        (timedelta(minutes=-5), OrphanVerdict.SURPLUS),
+        (timedelta(0), OrphanVerdict.SURPLUS),
+        (timedelta(hours=1), OrphanVerdict.SURPLUS),
+        (timedelta(hours=1, seconds=1), OrphanVerdict.UNRECORDED),
+        (timedelta(days=3), OrphanVerdict.UNRECORDED),
+    ],
+)
+def test_surplus_is_only_what_was_made_around_the_time_of_our_call(
+    made_after: timedelta, expected: OrphanVerdict
+) -> None:
+    made_at = START + made_after
+    known = judged(a_tagged_machine(1, created_at=made_at), ABANDONED)
+    assert known is not None
+    assert known.verdict is expected
+    # Where the cloud does not say when it was made, it is no older than our first look at it.
+    seen = judged(a_tagged_machine(1), ABANDONED, made_at)
+    assert seen is not None
+    assert seen.verdict is expected
+
+
+def test_a_tag_in_the_environment_alone_never_makes_a_machine_surplus() -> None:
+    attempt = ABANDONED.attempt
+    assert attempt is not None
+    copied = a_machine(1, name="my-own", env_tag=attempt.tag)
+    assert verdict(copied, ABANDONED) is OrphanVerdict.UNRECORDED
+
+
+def test_a_name_and_an_environment_that_disagree_never_make_a_machine_surplus() -> None:
+    machine = a_tagged_machine(1, env_tag=an_attempt(2).tag)
+    assert verdict(machine, ABANDONED) is OrphanVerdict.UNRECORDED
+    assert verdict(a_tagged_machine(1, env_tag=an_attempt(1).tag), ABANDONED) is OrphanVerdict.SURPLUS
 
 
 @pytest.mark.parametrize("status", Status)
@@ -117,9 +166,16 @@ def test_an_instance_counts_on_its_machine_until_it_is_deleted_or_has_given_it_b
     given_back = (
         status is Status.FAILED and on_failure is OnFailure.DELETE and not releasing and not was_ready
     )
-    expected = OrphanVerdict.SURPLUS if given_back or status is Status.DELETED else None
-    for machine in (a_tagged_machine(1), a_machine(1)):
-        assert verdict(machine, MachineRecords(bound=bound)) is expected
+    call = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1")
+    records = MachineRecords(bound=bound, attempt=call, named=bound)
+    if not given_back and status is not Status.DELETED:
+        assert verdict(a_tagged_machine(1), records) is None
+        assert verdict(a_machine(1), MachineRecords(bound=bound)) is None
+        return
+    assert verdict(a_tagged_machine(1), records) is OrphanVerdict.SURPLUS
+    # The cloud may give an id out again: without our tag it is not the machine that we had.
+    assert verdict(a_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.FOREIGN
+    assert verdict(a_tagged_machine(1), MachineRecords(bound=bound)) is OrphanVerdict.UNRECORDED
 
 
 def test_a_machine_that_failed_after_a_start_is_kept() -> None:

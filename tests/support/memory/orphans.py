@@ -63,8 +63,8 @@ class MemoryOrphans:
                 if entry.change is not None:
                     update_instance(tables, entry.change, None, now)
             for entry in entries:
-                if entry.account is not None:
-                    _tell(tables, entry.account, now)
+                for told in entry.account:
+                    _tell(tables, told, now)
         self._announce([it.change.instance.id for it in entries if it.change is not None])
 
     async def begin_order(self, orphan: Orphan) -> Orphan | None:

@@ -110,6 +110,9 @@ class MemoryFlags:
     async def get(self, key: str) -> str | None:
         return self._tables.flags.get(key)
 
+    async def first(self, *keys: str) -> str | None:
+        return next((self._tables.flags[key] for key in keys if key in self._tables.flags), None)
+
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         with self._tables as tables:
             if audit_record is not None:

@@ -276,8 +276,19 @@ async def test_the_machine_of_a_refused_call_is_surplus(herd: Herd) -> None:
     assert alive(herd) == set()
 
 
+async def test_a_machine_without_our_tag_under_the_id_of_one_that_we_had_is_foreign(
+    herd: Herd, world: World
+) -> None:
+    """The cloud may give an id out again."""
+    reused = rent_outside_gpuherd(world, "somebody-elses")
+    await record(herd, 1, AttemptState.BOUND, cloud_id=reused)
+    await look_for(herd, timedelta(minutes=5))
+    assert (await ledger(herd))[reused].verdict is OrphanVerdict.FOREIGN
+    assert alive(herd) == {reused}
+
+
 async def test_a_machine_that_outlives_its_deleted_instance_is_surplus(herd: Herd, world: World) -> None:
-    survivor = rent_outside_gpuherd(world, "once-adopted")
+    survivor = rent_tagged(herd, 1)
     await record(herd, 1, AttemptState.BOUND, cloud_id=survivor)
     await look(herd)
     assert (await ledger(herd))[survivor].finding.instance_id == a_running_instance(1).id

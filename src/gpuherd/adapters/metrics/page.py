@@ -31,6 +31,10 @@ log = structlog.get_logger()
 STORE_TIMEOUT_S = 5.0
 
 
+async def _nobody() -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class MetricSources:
     """Whom to ask."""
@@ -43,6 +47,8 @@ class MetricSources:
     # How many transactions wait for the database's writer.
     waiting_writes: Callable[[], int] = lambda: 0
     orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
+    # Why the installation alarm is up, if it is.
+    installation_shared: Callable[[], Awaitable[str | None]] = _nobody
     replicas: Callable[[], Sequence[Replica]] = tuple
     # Whether this process watches the cloud, for all replicas.
     is_leader: Callable[[], bool] = lambda: True
@@ -57,6 +63,7 @@ class _Stored:
     jobs: JobStats
     instances: Mapping[str, int]
     orphans: Sequence[Orphan]
+    is_shared: bool
 
 
 class StateCollector(Collector):
@@ -76,7 +83,8 @@ class StateCollector(Collector):
                 jobs = await self._sources.job_stats()
                 instances = await self._sources.instances_by_status()
                 orphans = self._sources.orphans
-                return _Stored(jobs, instances, () if orphans is None else await orphans())
+                shared = await self._sources.installation_shared()
+                return _Stored(jobs, instances, () if orphans is None else await orphans(), bool(shared))
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("metrics.store_unavailable", error=type(error).__name__)
             return None
@@ -111,6 +119,8 @@ def _stored(stored: _Stored) -> Iterator[Metric]:
     )
     yield _gauges("gpuherd_instances", "Instances.", "status", stored.instances)
     yield from _orphans(stored.orphans)
+    about = "1 if a second database uses our installation id: nothing is rented or collected then."
+    yield _gauge("gpuherd_installation_shared", about, float(stored.is_shared))
 
 
 def _orphans(orphans: Sequence[Orphan]) -> Iterator[Metric]:

@@ -26,6 +26,13 @@ class SqlFlags:
         value: str | None = await self._database.read(lambda c: _VALUE.scalar(c, {"its_key": key}))
         return value
 
+    async def first(self, *keys: str) -> str | None:
+        def work(connection: sa.Connection) -> str | None:
+            found = (_VALUE.scalar(connection, {"its_key": key}) for key in keys)
+            return next((str(it) for it in found if it is not None), None)
+
+        return await self._database.read(work)
+
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
             if audit_record is not None:

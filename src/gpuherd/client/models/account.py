@@ -8,10 +8,11 @@ from gpuherd.contract.catalogue import Offer, Product, Region, Template, Templat
 from gpuherd.contract.instance import Comprehensive, Instance, ListedInstance, ListedMachine
 from gpuherd.contract.model import Model
 from gpuherd.contract.orphan import Orphan, Orphans, Released
-from gpuherd.contract.service import Health, Sync
+from gpuherd.contract.service import Creates, Health, Sync
 
 __all__ = [
     "Comprehensive",
+    "Creates",
     "Health",
     "Listed",
     "Offer",

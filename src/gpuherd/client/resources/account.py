@@ -10,6 +10,7 @@ from gpuherd.client.event_stream import HISTORY, EventEffects, EventFilter, OnBr
 from gpuherd.client.methods import Resource, api_method, following
 from gpuherd.client.models.account import (
     Comprehensive,
+    Creates,
     Health,
     Orphan,
     Orphans,
@@ -88,6 +89,16 @@ class AccountMethods(Resource):
     def sync(self) -> Effects[Sync]:
         """Let the server look at the cloud now, instead of at its next turn."""
         return Sync.of((yield from self._caller.change("POST", "/api/sync")))
+
+    @api_method
+    def creates(self) -> Effects[Creates]:
+        """Return whether machines are rented, and why not."""
+        return Creates.of((yield from self._caller.call(get("/api/creates"))))
+
+    @api_method
+    def resume_creates(self) -> Effects[Creates]:
+        """Let machines be rented again, after the reason why they were not was seen to."""
+        return Creates.of((yield from self._caller.change("POST", "/api/creates/resume")))
 
     @following
     def events(

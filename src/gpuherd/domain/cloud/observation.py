@@ -81,6 +81,11 @@ class SettlingPolicy:
         return self.settle / 6
 
     @property
+    def takes_effect_within(self) -> timedelta:
+        """How long after a create call a machine may still be made by it; later it is another's."""
+        return self.settle * 20
+
+    @property
     def collection_cycle(self) -> timedelta:
         """The span within which no more than a few machines are removed by themselves."""
         return self.settle / 3

@@ -1,6 +1,8 @@
 """The tag: our mark in a machine's name, by which we find it again after any crash.
 
-Novita has no client token, so the name carries one: `<name>--gh1-<installation>-<instance>-<attempt>`.
+Novita has no client token, so the name carries one:
+`<name>--gh1-<installation>-<instance>-<attempt>-<nonce>`. The nonce is drawn for each attempt, so that two
+copies of one database never make the same tag. Versions before 0.2.0 wrote tags without one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ NAME_MAX_CHARS = 180
 # Every number up to here can be read back; far more calls than any wish can make, and a 32-bit integer.
 ATTEMPT_MAX = 999_999_999
 
-_TAG = re.compile(rf"--({TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})-([1-9][0-9]{{0,8}}))\Z")
+_PLACE = rf"{TAG_PREFIX}-([a-z0-9]{{8}})-([a-z0-9]{{26}})"
+_TAG = re.compile(rf"--({_PLACE}-([1-9][0-9]{{0,8}})(?:-([a-z0-9]{{6}}))?)\Z")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9-]+")
 
 
@@ -27,12 +30,15 @@ class Tag:
     installation: str
     instance_key: str
     attempt: int
+    # Empty in tags of before 0.2.0.
+    nonce: str = ""
 
     def __str__(self) -> str:
-        return f"{TAG_PREFIX}-{self.installation}-{self.instance_key}-{self.attempt}"
+        known = f"{TAG_PREFIX}-{self.installation}-{self.instance_key}-{self.attempt}"
+        return f"{known}-{self.nonce}" if self.nonce else known
 
 
-def cloud_name(name: str, tag: Tag) -> str:
+def cloud_name(name: str, tag: Tag | str) -> str:
     """Return the name under which the cloud shall know the machine."""
     clean = _NOT_ALLOWED.sub("-", name.casefold()).strip("-")[:NAME_MAX_CHARS].strip("-")
     return f"{clean or 'gpu'}--{tag}"
@@ -41,7 +47,7 @@ def cloud_name(name: str, tag: Tag) -> str:
 def parse_tag(machine_name: str) -> Tag | None:
     """Return the tag at the end of a machine's name, or None where there is none."""
     if found := _TAG.search(machine_name):
-        return Tag(found[2], found[3], int(found[4]))
+        return Tag(found[2], found[3], int(found[4]), found[5] or "")
     return None
 
 

@@ -28,6 +28,8 @@ START_REFUSED = "instance.start_refused"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
+# On the account: a second database uses our installation id.
+INSTALLATION_SHARED = "installation.shared"
 
 # Sent on request only, to see whether a receiver can be reached and verifies.
 WEBHOOK_TEST = "webhook.test"

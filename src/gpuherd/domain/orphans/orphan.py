@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.cloud.tag import owner_tag
+from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
@@ -27,6 +27,8 @@ COLLECTOR = "collector"
 REQUEST_BACKOFF_FIRST = timedelta(seconds=30)
 REQUEST_BACKOFF_CAP = timedelta(minutes=10)
 DELETES_ALWAYS_ALLOWED = 2
+# The cloud's clock and ours may differ by so much.
+CLOCKS_APART_MAX = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 # On its way out; nothing is left to ask for.
 LEAVING_PHASES = frozenset({Phase.REMOVING, Phase.ABSENT})
@@ -39,7 +41,8 @@ class OrphanVerdict(StrEnum):
 
     # Ours, and a record of ours says that it is superfluous.
     SURPLUS = "surplus"
-    # Ours by its tag, but we have no record of its create call: this database is older than the machine.
+    # Ours by its tag, but no record of ours proves that we made it: this database is older than the machine,
+    # or it is somebody's copy.
     UNRECORDED = "unrecorded"
     # Another installation's, or of unknown origin.
     FOREIGN = "foreign"
@@ -147,10 +150,16 @@ class Orphan:
         return (self.running_usd * seconds / Decimal(HOUR.total_seconds())).quantize(Decimal("0.0001"))
 
 
-def judge_machine(machine: Machine, records: MachineRecords, installation: str) -> OrphanFinding | None:
+def judge_machine(
+    machine: Machine,
+    records: MachineRecords,
+    installation: str,
+    first_seen_at: datetime,
+    settling: SettlingPolicy,
+) -> OrphanFinding | None:
     """Tell whose machine it is; None: an instance of ours has it, or is about to find out that it does."""
-    if records.bound is not None:
-        return _judge_bound(records.bound)
+    if records.bound is not None and not has_given_up_machine(records.bound):
+        return None
     tag = owner_tag(machine)
     if tag is None:
         return OrphanFinding(OrphanVerdict.FOREIGN, "it carries no tag of gpuherd")
@@ -163,20 +172,38 @@ def judge_machine(machine: Machine, records: MachineRecords, installation: str) 
         return OrphanFinding(OrphanVerdict.UNRECORDED, reason, named)
     if records.attempt.is_open:
         return None
+    if doubt := _doubt(machine, records.attempt, first_seen_at, settling):
+        return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
     return OrphanFinding(OrphanVerdict.SURPLUS, _surplus_reason(records.attempt, records.named), named)
 
 
-def _judge_bound(it: Instance) -> OrphanFinding | None:
-    if not has_given_up_machine(it):
-        return None
-    what = "was deleted" if it.status is Status.DELETED else "has given its machine back"
-    return OrphanFinding(OrphanVerdict.SURPLUS, f"instance {it.id} {what}, but the machine is there", it.id)
+def _doubt(
+    machine: Machine, attempt: Attempt, first_seen_at: datetime, settling: SettlingPolicy
+) -> str | None:
+    """Say why a machine that carries the tag of a call need not have been made by it; None: it surely was."""
+    call = f"create call {attempt.n} of instance {attempt.instance_id}"
+    if parse_tag(machine.name) is None:
+        return f"it carries the tag of {call} in its environment only, and that is copied easily"
+    if machine.env_tag and machine.env_tag != attempt.tag:
+        return f"it carries the tag of {call} in its name, and another one in its environment"
+    if attempt.cloud_id not in (None, machine.cloud_id):
+        return f"it carries the tag of {call}, but that one has made machine {attempt.cloud_id}"
+    made_at = machine.created_at or first_seen_at
+    if not attempt.sent_at - CLOCKS_APART_MAX <= made_at <= attempt.sent_at + settling.takes_effect_within:
+        return (
+            f"it carries the tag of {call}, which was made at {attempt.sent_at:%Y-%m-%d %H:%M:%S}, "
+            f"but the machine is of {made_at:%Y-%m-%d %H:%M:%S}"
+        )
+    return None
 
 
 def _surplus_reason(attempt: Attempt, named: Instance | None) -> str:
     if attempt.state is AttemptState.BOUND:
-        other = f"has the machine {named.cloud_id}" if named and named.cloud_id else "has let go of it"
-        return f"instance {attempt.instance_id} {other}"
+        if named is not None and named.cloud_id not in (None, attempt.cloud_id):
+            return f"instance {attempt.instance_id} has the machine {named.cloud_id}"
+        deleted = named is None or named.status is Status.DELETED
+        what = "was deleted" if deleted else "has given its machine back"
+        return f"instance {attempt.instance_id} {what}, but the machine is there"
     what = "given up as without effect" if attempt.state is AttemptState.ABANDONED else "refused"
     return f"create call {attempt.n} of instance {attempt.instance_id} was {what}, but made a machine"
 

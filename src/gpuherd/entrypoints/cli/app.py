@@ -21,6 +21,7 @@ from gpuherd.entrypoints.cli.commands import (
     why,
 )
 from gpuherd.entrypoints.cli.commands.audit import build_audit
+from gpuherd.entrypoints.cli.commands.creates import build_creates
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
@@ -93,6 +94,7 @@ def build_app(
     app.command("open")(remote_access.open_page)
     app.add_typer(build_jobs(), name="jobs")
     app.add_typer(build_orphans(), name="orphans")
+    app.add_typer(build_creates(), name="creates")
     app.add_typer(build_webhooks(), name="webhooks")
     app.add_typer(build_keys(), name="keys")
     app.add_typer(build_audit(), name="audit")

@@ -121,9 +121,11 @@ def _unhealthy_parts(health: dict[str, object]) -> str:
         for name, it in parts
         if isinstance(it, dict) and it.get("status") != "up"
     ]
-    if health.get("createsBlocked"):
-        words.append("nothing new is rented until POST /api/creates/resume")
-    if health.get("collectorBraked"):
+    if health.get("installationShared"):
+        words.append("a second database uses this installation's id; stop it, then gpuherd creates resume")
+    elif health.get("createsBlocked"):
+        words.append("nothing new is rented until gpuherd creates resume")
+    if health.get("collectorBraked") and not health.get("installationShared"):
         words.append("look at gpuherd orphans, then gpuherd orphans resume")
     return "; ".join(words)
 

@@ -18,6 +18,7 @@ from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
 
@@ -59,7 +60,7 @@ class PlanLaunch:
             rentals=sample_count(history),
         )
         obstacles = [it async for it in self._obstacles(plan, request)]
-        blocked = await self.flags.get(CREATES_BLOCKED)
+        blocked = await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)
         warnings = [*_warnings(plan, request), *([_BLOCKED.format(blocked)] if blocked else [])]
         return replace(plan, obstacles=tuple(obstacles), warnings=tuple(warnings))
 

@@ -23,6 +23,7 @@ from gpuherd.domain.orphans.orphan import (
 )
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.orphans import Orphans
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.execute_order import ExecuteOrphanOrder
 from gpuherd.usecases.orphans.ledger import UpdateOrphanLedger
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
@@ -99,7 +100,7 @@ class CollectOrphans:
 
     async def _is_braked(self, due: int) -> bool:
         """Tell whether nothing may be removed by itself, pulling the brake if `due` would be too many."""
-        if await self.flags.get(COLLECTOR_BRAKED) is not None:
+        if await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED) is not None:
             return True
         if due == 0:
             return False

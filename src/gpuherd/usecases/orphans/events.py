@@ -9,10 +9,12 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.contract.model import encode
 from gpuherd.contract.values import usd
+from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, OrphanVerdict
 from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.describe.orphan import describe_notice
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 
@@ -34,7 +36,16 @@ class OrphanEvents:
             news = NewEvent(events.ORPHAN_DETECTED, reason, details)
             return LedgerWrite(orphan, change=self.event_recorder.change(instance, news))
         told = Event(ACCOUNT, 0, events.ORPHAN_DETECTED, self.clock.now(), reason=reason, details=details)
-        return LedgerWrite(orphan, account=AccountEvent(told, self.event_recorder.account_outbox_entries))
+        return LedgerWrite(orphan, account=(self._account_event(told),))
+
+    def with_alarm(self, entry: LedgerWrite, reason: str) -> LedgerWrite:
+        """Return a new line that also tells that its machine has raised the installation alarm."""
+        details = {"cloudInstanceId": entry.orphan.cloud_id}
+        told = Event(ACCOUNT, 0, events.INSTALLATION_SHARED, self.clock.now(), reason=reason, details=details)
+        return replace(entry, account=(*entry.account, AccountEvent(told, lambda _: OutboxEntries())))
+
+    def _account_event(self, told: Event) -> AccountEvent:
+        return AccountEvent(told, self.event_recorder.account_outbox_entries)
 
     def log(self, orphan: Orphan) -> None:
         """Say once that a machine was found that nobody asked for."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.errors import Conflict, MachineGone, NotFound
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, judge_machine, machine_claimed_error
@@ -29,13 +30,16 @@ class FindOrphan:
     cloud: Cloud
     clock: Clock
     installation: str
+    settling: SettlingPolicy
 
     async def __call__(self, cloud_id: str) -> FoundOrphan:
         """Return the orphan; `NotFound` (ORPHAN_NOT_FOUND), or `Conflict` if it is none."""
         entry = await self.orphans.entry(cloud_id)
         machine = await self._machine(cloud_id, entry)
         records = await self.orphans.records(machine)
-        finding = judge_machine(machine, records, self.installation)
+        now = self.clock.now()
+        seen_at = now if entry.sighting is None else entry.sighting.first_seen_at
+        finding = judge_machine(machine, records, self.installation, seen_at, self.settling)
         if finding is None and records.bound is not None:
             raise machine_claimed_error(cloud_id, records.bound.id)
         if finding is None:
@@ -43,7 +47,7 @@ class FindOrphan:
                 f"a create call whose outcome is not known yet may have made machine {cloud_id}; wait for it",
                 code="CREATE_UNRESOLVED",
             )
-        known, now = entry.orphan, self.clock.now()
+        known = entry.orphan
         if known is not None and known.is_open:
             return FoundOrphan(replace(known, machine=machine, finding=finding), records)
         new = Orphan(machine, finding, now, now, version=known.version if known else 0)

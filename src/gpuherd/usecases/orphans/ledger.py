@@ -25,8 +25,10 @@ from gpuherd.domain.orphans.orphan import (
     without_order,
 )
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.instances import Instances
 from gpuherd.ports.orphans import LedgerWrite, OrphanCandidate, Orphans
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, PriceList, price_list
+from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.orphans.events import OrphanEvents
 
 log = structlog.get_logger()
@@ -42,9 +44,11 @@ class UpdateOrphanLedger:
     """Brings the ledger up to date with a list; the records are read after it."""
 
     orphans: Orphans
+    instances: Instances
     cloud: Cloud
     catalogue: CatalogueCache
     orphan_events: OrphanEvents
+    alarm: InstallationAlarm
     clock: Clock
     settling: SettlingPolicy
     installation: str
@@ -74,7 +78,9 @@ class UpdateOrphanLedger:
         self, candidates: Sequence[OrphanCandidate], record: ListRecord, prices: PriceList
     ) -> None:
         entries = [
-            it for candidate in candidates if (it := self._new_entry(candidate, record, prices)) is not None
+            await self._alarmed(it, candidate)
+            for candidate in candidates
+            if (it := self._new_entry(candidate, record, prices)) is not None
         ]
         # An event on an instance may lose against the instance's own turn, and must not take others along.
         alone = [[it] for it in entries if it.change is not None]
@@ -97,7 +103,9 @@ class UpdateOrphanLedger:
         seen, known = candidate.sighting, candidate.orphan
         if (known is not None and known.is_open) or seen is None or seen.machine.phase in LEAVING_PHASES:
             return None
-        finding = judge_machine(seen.machine, candidate.records, self.installation)
+        finding = judge_machine(
+            seen.machine, candidate.records, self.installation, seen.first_seen_at, self.settling
+        )
         if finding is None:
             return None
         orphan = Orphan(
@@ -111,13 +119,26 @@ class UpdateOrphanLedger:
         )
         return self.orphan_events.detected(orphan, candidate.records)
 
+    async def _alarmed(self, entry: LedgerWrite, candidate: OrphanCandidate) -> LedgerWrite:
+        """Raise the alarm if a new line is of a machine that a second database must have made."""
+        if entry.orphan.verdict is not OrphanVerdict.UNRECORDED or candidate.orphan is not None:
+            return entry
+        named = candidate.records.named
+        attempts = () if named is None else await self.instances.attempts(named.id)
+        if not await self.alarm.is_proof(entry.orphan.machine, attempts):
+            return entry
+        # Before the line is written: should we die in between, the next list raises it again.
+        return self.orphan_events.with_alarm(entry, await self.alarm.raise_for(entry.orphan.machine))
+
     def _judged(
         self, candidate: OrphanCandidate, record: ListRecord, prices: PriceList
     ) -> tuple[Orphan, Orphan]:
         """Return an open line as it was, and as this list and the records show it."""
         known = candidate.orphan
         assert known is not None, "only known lines are judged anew"
-        finding = judge_machine(known.machine, candidate.records, self.installation)
+        finding = judge_machine(
+            known.machine, candidate.records, self.installation, known.first_seen_at, self.settling
+        )
         if finding is None:
             return known, self._ended(known, OrphanEnding.CLAIMED)
         it = replace(known, finding=finding)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.orphans import Orphans
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 
@@ -23,4 +24,4 @@ class ListOrphans:
 
     async def braked(self) -> str | None:
         """Return why nothing is removed by itself just now, None if the collector runs."""
-        return await self.flags.get(COLLECTOR_BRAKED)
+        return await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED)

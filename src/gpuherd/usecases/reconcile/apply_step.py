@@ -43,6 +43,7 @@ log = structlog.get_logger()
 RECHECK_SOON = timedelta(seconds=1)
 # A health check has a job of its own; so often we see to it that it is there.
 HEALTH_JOB_CHECK = timedelta(seconds=30)
+HELD_RELEASE_RECHECK = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class ApplyStep:
             case steps.Stop():
                 return await self._request(turn, self.cloud.stop_machine)
             case steps.Delete():
-                return await self._request(turn, self.cloud.delete_machine)
+                return await self._delete(turn)
             case steps.Released():
                 released = replace(turn.instance, releasing=False)
                 return await self._save(
@@ -206,6 +207,13 @@ class ApplyStep:
         except OutOfStock as error:
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(await self.turns.refresh(turn), error), None
+
+    async def _delete(self, turn: LeasedInstance) -> StepResult:
+        wanted = turn.instance.goal is Goal.DELETED
+        if not wanted and (reason := await self.rent.alarm.reason()):
+            # The other database may have made this machine, and its user may be content with it.
+            return turn, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
+        return await self._request(turn, self.cloud.delete_machine)
 
     async def _request(
         self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]

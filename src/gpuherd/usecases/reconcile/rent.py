@@ -6,9 +6,9 @@ call is not on record is bound instead.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
@@ -16,7 +16,7 @@ from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
-from gpuherd.domain.cloud.tag import Tag, cloud_name, owner_tag
+from gpuherd.domain.cloud.tag import Tag, cloud_name, owner_tag, parse_tag
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -40,17 +40,20 @@ from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails, plan_record, wait_record
 from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 
 
-def unrecorded_machine(turn: LeasedInstance, installation: str) -> Machine | None:
-    """Return the oldest such machine that is listed and stays."""
-    candidates = [it for it in turn.observations if _is_unrecorded(it, turn, installation)]
-    oldest = min(candidates, key=lambda it: it.machine.created_at or it.first_seen_at, default=None)
-    return None if oldest is None else oldest.machine
+def unrecorded_machines(turn: LeasedInstance, installation: str) -> list[Machine]:
+    """Return the machines of this instance that are listed, stay, and whose call is not on record.
+
+    The oldest first; those that only their environment speaks for last.
+    """
+    found = [it for it in turn.observations if _is_unrecorded(it, turn, installation)]
+    return [it.machine for it in sorted(found, key=by_evidence)]
 
 
 def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str) -> bool:
@@ -58,7 +61,12 @@ def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str)
     if tag is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
         return False
     ours = tag.installation == installation and tag.instance_key == turn.instance.key
-    return ours and all(attempt.n != tag.attempt for attempt in turn.attempts)
+    return ours and all(attempt.tag != str(tag) for attempt in turn.attempts)
+
+
+def by_evidence(it: ObservedMachine) -> tuple[bool, datetime]:
+    """Sort machines by how likely they are ours: a name is copied as seldom as an environment often."""
+    return parse_tag(it.machine.name) is None, it.machine.created_at or it.first_seen_at
 
 
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
@@ -121,6 +129,9 @@ class RentMachine:
     clock: Clock
     installation: str
     boot_id: str
+    alarm: InstallationAlarm
+    # Drawn for each create call, so that no other database can make the same tag.
+    nonce: Callable[[], str]
     # Whether the cloud was seen since this process began; before that we may not know what we own.
     has_listed: Callable[[], Awaitable[bool]] = _always
     # Whether the database may have lost a create call of this instance that cannot be seen yet.
@@ -141,8 +152,8 @@ class RentMachine:
             )
         # Read again, because this turn may have begun before that look.
         turn = await self.turns.refresh(turn)
-        if machine := unrecorded_machine(turn, self.installation):
-            return CreateAttempted(await self._bind_unrecorded(turn, machine))
+        if (found := unrecorded_machines(turn, self.installation)) and not await self._is_shared(turn, found):
+            return CreateAttempted(await self._bind_unrecorded(turn, found[0]))
         if await self.may_have_lost_create(turn.instance):
             unsure = (
                 "the database has lost its newest entries, perhaps a create call; looking for its machine"
@@ -154,7 +165,7 @@ class RentMachine:
                 Waiting(WaitingFor.CLOUD, unsure, self.clock.now()),
                 wait_record(WaitingFor.CLOUD),
             )
-        if reason := await self.flags.get(CREATES_BLOCKED):
+        if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):
             return RentLater(
                 turn,
                 timedelta(seconds=BACKOFF_CAP_S),
@@ -186,6 +197,16 @@ class RentMachine:
         turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
 
+    async def _is_shared(self, turn: LeasedInstance, found: Sequence[Machine]) -> bool:
+        """Tell whether a second database has made one of these machines, or is known to make some."""
+        if await self.alarm.reason() is not None:
+            return True
+        for machine in found:
+            if await self.alarm.is_proof(machine, turn.attempts):
+                await self.alarm.raise_for(machine)
+                return True
+        return False
+
     async def _record_intent(
         self, turn: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
     ) -> tuple[LeasedInstance, Attempt]:
@@ -197,7 +218,7 @@ class RentMachine:
         attempt = Attempt(
             instance_id=instance.id,
             n=n,
-            tag=str(Tag(self.installation, instance.key, n)),
+            tag=str(Tag(self.installation, instance.key, n, self.nonce())),
             state=AttemptState.SENT,
             product_id=offer.product_id,
             product_name=offer.product_name,
@@ -224,7 +245,7 @@ class RentMachine:
     ) -> RentOutcome:
         instance = turn.instance
         order = CreateCall(
-            name=cloud_name(instance.name, Tag(self.installation, instance.key, attempt.n)),
+            name=cloud_name(instance.name, attempt.tag),
             tag=attempt.tag,
             offer=offer,
             template=template,
@@ -293,7 +314,7 @@ class RentMachine:
             )
         attempt = Attempt(
             instance_id=turn.instance.id,
-            n=tag.attempt,
+            n=_free_number(turn, tag.attempt),
             tag=str(tag),
             state=AttemptState.BOUND,
             product_id=machine.product_id,
@@ -342,6 +363,12 @@ class RentMachine:
             except StaleWrite:
                 # Raises if the lease is gone; else only the goal has changed, and this still holds.
                 turn = await self.turns.refresh(turn)
+
+
+def _free_number(turn: LeasedInstance, wanted: int) -> int:
+    """Return the number under which a call of another life goes on record beside our own."""
+    taken = {it.n for it in turn.attempts}
+    return wanted if wanted not in taken else max(taken) + 1
 
 
 def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:

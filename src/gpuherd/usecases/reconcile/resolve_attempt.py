@@ -14,7 +14,7 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.reconcile.rent import RentMachine
+from gpuherd.usecases.reconcile.rent import RentMachine, by_evidence
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class ResolveAttempt:
 
 
 def _tagged(turn: LeasedInstance, attempt: Attempt) -> ObservedMachine | None:
-    """Return the machine that carries exactly this attempt's tag; the oldest, should there be several."""
+    """Return the machine that carries exactly this attempt's tag; the likeliest, should there be several."""
     matches = [
         it
         for it in turn.observations
         if machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT
     ]
-    return min(matches, key=lambda it: it.first_seen_at, default=None)
+    return min(matches, key=by_evidence, default=None)

@@ -59,7 +59,7 @@ async def happen_to_the_account(herd: Herd) -> None:
         a_machine(1), OrphanFinding(OrphanVerdict.FOREIGN, "x"), first_seen_at=START, judged_at=START
     )
     news = AccountEvent(Event(ACCOUNT, 0, ORPHAN_DETECTED, START), lambda _: OutboxEntries())
-    await herd.orphans.save([LedgerWrite(orphan, account=news)])
+    await herd.orphans.save([LedgerWrite(orphan, account=(news,))])
 
 
 def names(reply: StreamedReply) -> list[str | None]:

@@ -99,7 +99,7 @@ class SqlOrphans:
             for it in entries:
                 if it.change is not None:
                     update_instance(connection, it.change, None, now)
-            account = [it.account for it in entries if it.account is not None]
+            account = [told for it in entries for told in it.account]
             append_account_events(connection, account, now)
 
         try:
@@ -108,7 +108,7 @@ class SqlOrphans:
             # Another process has opened one of the lines, or numbered an event, a moment before.
             raise StaleWrite("the ledger has changed since it was read") from error
         changed = [it.change.instance.id for it in entries if it.change is not None]
-        if any(it.account is not None for it in entries):
+        if any(it.account for it in entries):
             changed.append(ACCOUNT)
         self._announce(changed)
 

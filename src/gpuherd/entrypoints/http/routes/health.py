@@ -61,6 +61,7 @@ async def health(request: Request) -> Response:
             dependencies=Dependencies(novita=novita, database=DatabaseHealth(status=UP), queue=queue),
             creates_blocked=blocked,
             collector_braked=braked,
+            installation_shared=it.installation_shared,
             replicas=_by_role(plane),
             timestamp=plane.clock.now(),
         )
