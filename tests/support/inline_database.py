@@ -48,7 +48,12 @@ class InlineDatabase(Database):
         """There is none."""
 
     async def write(
-        self, work: Callable[[Connection], T], *, wakes_workers: bool = False, durable: bool = True
+        self,
+        work: Callable[[Connection], T],
+        *,
+        wakes_workers: bool = False,
+        durable: bool = True,
+        audited: bool = False,
     ) -> T:
         return self.write_now(work)
 

@@ -43,7 +43,7 @@ class SqlFlags:
             row = insert_into(connection, installation).values(key=key, value=value)
             connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
-        await self._database.write(work)
+        await self._database.write(work, audited=audit_record is not None)
 
     def ensure(self, key: str, fresh: str) -> str:
         """Return what is stored under `key`, storing `fresh` first if nothing is."""

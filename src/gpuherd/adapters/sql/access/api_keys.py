@@ -32,7 +32,7 @@ class SqlApiKeys:
             connection.execute(sa.insert(table).values(**row))
 
         try:
-            await self._database.write(work)
+            await self._database.write(work, audited=True)
         except sa.exc.IntegrityError as error:
             raise Conflict(f"there is a key {key.id!r} already", code="KEY_EXISTS") from error
 
@@ -55,7 +55,7 @@ class SqlApiKeys:
             )
             return replace(known, revoked_at=audit_record.at)
 
-        return await self._database.write(work)
+        return await self._database.write(work, audited=True)
 
     async def record_use(self, moments: Mapping[str, datetime]) -> None:
         def work(connection: sa.Connection) -> None:

@@ -83,7 +83,7 @@ class SqlAuditLog:
         self._database = database
 
     async def append(self, audit_record: AuditRecord) -> AuditEntry:
-        return await self._database.write(lambda c: append_audit_record(c, audit_record))
+        return await self._database.write(lambda c: append_audit_record(c, audit_record), audited=True)
 
     async def page(self, limit: int, cursor: int | None = None, *, oldest_first: bool = False) -> AuditPage:
         after = [] if cursor is None else [audit.c.n > cursor if oldest_first else audit.c.n < cursor]

@@ -32,7 +32,7 @@ class SqlRevokedSessions:
                 # Streams that it has open, here or in other replicas, wait for this word.
                 record_change(connection, session_id)
 
-        await self._database.write(work)
+        await self._database.write(work, audited=True)
         self._announce([session_id])
 
     async def has(self, session_id: str) -> bool:

@@ -132,15 +132,21 @@ class Database:
         return self._writer.waiting
 
     async def write(
-        self, work: Callable[[Connection], T], *, wakes_workers: bool = False, durable: bool = True
+        self,
+        work: Callable[[Connection], T],
+        *,
+        wakes_workers: bool = False,
+        durable: bool = True,
+        audited: bool = False,
     ) -> T:
         """Run `work` in a transaction; return only after it is durably committed.
 
         Once handed over, the work is done even if the caller is cancelled. `wakes_workers` says that it may
         have made a job due, so the workers of this process are told. What need not be `durable` may be undone
-        by a crash of a PostgreSQL server, as long as nothing durable was written after it.
+        by a crash of a PostgreSQL server, as long as nothing durable was written after it. Work that appends
+        to the audit log says so (`audited`), and runs before the rest that shares its commit.
         """
-        return await self._writer.write(work, wakes_workers=wakes_workers, durable=durable)
+        return await self._writer.write(work, wakes_workers=wakes_workers, durable=durable, audited=audited)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on a reader's connection."""

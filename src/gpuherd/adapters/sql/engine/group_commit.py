@@ -89,6 +89,7 @@ class _Item:
     loop: asyncio.AbstractEventLoop | None = None
     wakes_workers: bool = False
     durable: bool = True
+    audited: bool = False
 
 
 class Writer:
@@ -117,14 +118,16 @@ class Writer:
         """Begin to write."""
         self._thread.start()
 
-    async def write(self, work: Callable[[Connection], T], *, wakes_workers: bool, durable: bool) -> T:
+    async def write(
+        self, work: Callable[[Connection], T], *, wakes_workers: bool, durable: bool, audited: bool = False
+    ) -> T:
         """Run `work` in a transaction; return only after it is committed, and durably so if `durable`.
 
         Once handed over, the work is done even if the caller is cancelled.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._submit(_Item(work, done, loop, wakes_workers, durable))
+        self._submit(_Item(work, done, loop, wakes_workers, durable, audited))
         return await done
 
     def write_now(self, work: Callable[[Connection], T]) -> T:
@@ -178,16 +181,20 @@ class Writer:
                 break
 
     def _drain(self, first: _Item) -> tuple[list[_Item], bool]:
-        batch = [first]
+        batch, is_last = [first], False
         while len(batch) < BATCH_MAX:
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
                 break
             if item is None:
-                return batch, True
+                is_last = True
+                break
             batch.append(item)
-        return batch, False
+        # Whoever waits for the lock of the audit log must hold nothing that others wait for; within one
+        # transaction that is so only if all that need it come first.
+        batch.sort(key=lambda item: not item.audited)
+        return batch, is_last
 
     def _commit(self, batch: list[_Item], attempts_left: int = COMMIT_ATTEMPTS_MAX) -> None:
         try:

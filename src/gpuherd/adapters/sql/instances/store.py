@@ -79,7 +79,7 @@ class SqlInstances:
             return change.instance
 
         try:
-            added = await self._database.write(work, wakes_workers=True)
+            added = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
         except sa.exc.IntegrityError:
             # Another process took the claim between our look and our write; now it can be seen.
             if claim is not None and (known := await self.claimed(claim)):
@@ -99,7 +99,7 @@ class SqlInstances:
             return version
 
         try:
-            version = await self._database.write(work, wakes_workers=True)
+            version = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
         except sa.exc.IntegrityError as error:
             if claim is None:
                 raise
@@ -240,6 +240,10 @@ def _claimed(connection: sa.Connection, claim: IdempotencyClaim) -> Instance | N
         return None
     found = connection.execute(sa.select(instance).where(instance.c.id == row.instance_id)).one()
     return instance_of(found)
+
+
+def _is_audited(change: Change) -> bool:
+    return change.audit_record is not None
 
 
 def _owned_by(owner: str | None) -> list[sa.ColumnElement[bool]]:

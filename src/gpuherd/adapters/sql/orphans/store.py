@@ -103,7 +103,11 @@ class SqlOrphans:
             append_account_events(connection, account, now)
 
         try:
-            await self._database.write(work, wakes_workers=any(it.change or it.account for it in entries))
+            await self._database.write(
+                work,
+                wakes_workers=any(it.change or it.account for it in entries),
+                audited=any(it.audit_record is not None for it in entries),
+            )
         except sa.exc.IntegrityError as error:
             # Another process has opened one of the lines, or numbered an event, a moment before.
             raise StaleWrite("the ledger has changed since it was read") from error
@@ -128,7 +132,9 @@ class SqlOrphans:
         now = self._clock.now()
         try:
             adopted = await self._database.write(
-                lambda c: _adopt(c, it, change, is_new, now), wakes_workers=True
+                lambda c: _adopt(c, it, change, is_new, now),
+                wakes_workers=True,
+                audited=change.audit_record is not None,
             )
         except sa.exc.IntegrityError as error:
             # Somebody else's instance got the machine, or the id, between our look and our write.

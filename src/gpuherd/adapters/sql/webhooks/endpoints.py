@@ -27,7 +27,7 @@ class SqlWebhookEndpoints:
             _audit(connection, audit_record)
             connection.execute(sa.insert(table).values(**row))
 
-        await self._database.write(work)
+        await self._database.write(work, audited=audit_record is not None)
 
     async def get(self, endpoint_id: str) -> WebhookEndpoint:
         return await self._database.read(lambda c: _get(c, endpoint_id))
@@ -48,7 +48,7 @@ class SqlWebhookEndpoints:
             _audit(connection, audit_record)
             connection.execute(sa.update(table).where(table.c.id == before.id).values(**row))
 
-        await self._database.write(work)
+        await self._database.write(work, audited=audit_record is not None)
 
     async def remove(self, endpoint_id: str, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
@@ -56,7 +56,7 @@ class SqlWebhookEndpoints:
             if not connection.execute(sa.delete(table).where(table.c.id == endpoint_id)).rowcount:
                 raise _unknown(endpoint_id)
 
-        await self._database.write(work)
+        await self._database.write(work, audited=audit_record is not None)
 
 
 def _audit(connection: sa.Connection, audit_record: AuditRecord | None) -> None:
