@@ -99,6 +99,14 @@ class Jobs(Protocol):
         """Return what is unfinished and has no job (a crash or a lost job left it so)."""
         ...
 
+    async def requeue_stranded(self, limit: int) -> int:
+        """Put unfinished jobs that the queue has lost back into it; return how many there were.
+
+        A job is ended before the queue lets go of it, so only a database that has lost its newest part, or
+        a person, can leave one so.
+        """
+        ...
+
     async def prune(self, before: datetime) -> int:
         """Forget jobs that ended before then."""
         ...

@@ -21,6 +21,7 @@ from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
 from tests.support.fake_clock import START, FakeClock
+from tests.support.memory.store import MemoryStore
 
 HOUR = timedelta(hours=1)
 
@@ -197,6 +198,19 @@ class TestUnattended:
         found = await store.jobs.unscheduled(100)
         assert found.deliveries == (lost,)
         assert found.instances == ()
+
+    async def test_an_unfinished_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
+        if isinstance(store, MemoryStore):
+            pytest.skip("memory loses nothing")
+        await store.instances.add(Change(an_instance(1, settled=True), jobs=(a_turn_job(1),)))
+        assert await store.jobs.requeue_stranded(100) == 0
+        await store.run(sa.delete(queue_table.queue))
+        assert await store.jobs.requeue_stranded(100) == 1
+        assert [row.payload.decode() for row in await store.rows(queue_table.queue)] == [a_turn_job(1).id]
+        assert await store.jobs.requeue_stranded(100) == 0
+        await store.jobs.mark_finished(a_turn_job(1).id)
+        await store.run(sa.delete(queue_table.queue))
+        assert await store.jobs.requeue_stranded(100) == 0
 
     async def test_a_finished_job_attends_to_nothing(self, store: Store) -> None:
         await store.instances.add(

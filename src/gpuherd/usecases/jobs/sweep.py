@@ -35,12 +35,13 @@ class Sweep:
         """Return how many jobs were missing."""
         if self._clock_steps.detect_step() < timedelta(0):
             await self._wake_reconcile_jobs()
+        stranded = await self.book.requeue_stranded(SWEEP_BATCH)
         left = await self.book.unscheduled(SWEEP_BATCH)
         jobs = [self.job_factory.reconcile_job(it) for it in left.instances]
         jobs += [self.job_factory.delivery_job(it) for it in left.deliveries]
-        if not jobs:
+        if not jobs and not stranded:
             return 0
-        missing = await self.book.enqueue(jobs)
+        missing = stranded + await self.book.enqueue(jobs)
         log.info("sweep.requeued", jobs=missing)
         return missing
 

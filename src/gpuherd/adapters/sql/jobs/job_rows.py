@@ -127,6 +127,7 @@ _NOTIFY = PreparedStatement(
         sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), sa.bindparam("notice", type_=sa.Text))
     )
 )
+STRANDED = sa.select(job).where(is_live, ~sa.exists().where(queue.c.id == job.c.queue_id))
 # Far below what either database takes as parameters of one statement.
 _WAKE_BATCH = 500
 
@@ -220,10 +221,22 @@ def reopen_job(connection: sa.Connection, job_id: str, now: datetime) -> bool:
     ).first()
     if row is None:
         return False
-    again = NewJob(row.id, row.kind, row.key, {}, row.instance_id, Priority(row.priority), row.max_attempts)
-    queue_id = _insert_queue_row(connection, job_id, again, now)
-    connection.execute(sa.update(job).where(job.c.id == job_id).values(queue_id=queue_id))
+    _requeue(connection, row, now)
     return True
+
+
+def requeue_stranded_jobs(connection: sa.Connection, limit: int, now: datetime) -> int:
+    """Put unfinished jobs that the queue has lost back into it, and return how many there were."""
+    stranded = connection.execute(STRANDED.limit(limit)).all()
+    for row in stranded:
+        _requeue(connection, row, now)
+    return len(stranded)
+
+
+def _requeue(connection: sa.Connection, row: sa.Row[Any], now: datetime) -> None:
+    again = NewJob(row.id, row.kind, row.key, {}, row.instance_id, Priority(row.priority), row.max_attempts)
+    queue_id = _insert_queue_row(connection, row.id, again, now)
+    connection.execute(sa.update(job).where(job.c.id == row.id).values(queue_id=queue_id))
 
 
 def insert_jobs(connection: sa.Connection, jobs: Iterable[NewJob], now: datetime) -> int:

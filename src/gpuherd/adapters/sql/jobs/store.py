@@ -181,6 +181,14 @@ class SqlJobs:
 
         return await self._database.read(work)
 
+    async def requeue_stranded(self, limit: int) -> int:
+        if not await self._database.read(lambda c: c.execute(job_rows.STRANDED.limit(1)).first()):
+            return 0
+        now = self._clock.now()
+        return await self._database.write(
+            lambda c: job_rows.requeue_stranded_jobs(c, limit, now), wakes_workers=True
+        )
+
     async def prune(self, before: datetime) -> int:
         old = sa.delete(job).where(job.c.state != LIVE, job.c.completed_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
