@@ -15,11 +15,16 @@ import aiohttp
 from proof.chaos.kills.campaign import API, AUTHORIZATION
 from proof.chaos.output import tell
 from proof.replicas.checker import check, our_creates, our_machines
+from proof.replicas.failover_checks import check_failover
+from proof.replicas.failover_cluster import FailoverCluster
 from proof.replicas.plan import Nemesis, Plan
 from proof.replicas.postgres_cluster import PostgresCluster
 from proof.replicas.recording_cloud import CreateRecordingCloud
 from proof.replicas.report import Report
 from proof.replicas.runner import Evidence, execute_plan
+
+# Of runs that strike the server itself.
+OWN_CLUSTERS = {Nemesis.RESTART: PostgresCluster, Nemesis.FAILOVER: FailoverCluster}
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,17 @@ class SharedInfrastructure:
         """Play one plan and return what it broke."""
         async with self._cluster(plan) as cluster:
             run = await execute_plan(plan, self.cloud, cluster, self.where(plan))
-        return run, check(run)
+        return run, check_failover(run) if plan.nemesis is Nemesis.FAILOVER else check(run)
 
     def where(self, plan: Plan) -> Path:
         return self.directory / f"{plan.nemesis}-{plan.seed}"
 
     @contextlib.asynccontextmanager
     async def _cluster(self, plan: Plan) -> AsyncIterator[PostgresCluster]:
-        if plan.nemesis is not Nemesis.RESTART:
+        if plan.nemesis not in OWN_CLUSTERS:
             yield self.shared
             return
-        async with own_cluster() as cluster:
+        async with own_cluster(OWN_CLUSTERS[plan.nemesis]) as cluster:
             yield cluster
 
     async def clear(self, run: Evidence) -> None:
@@ -56,8 +61,8 @@ class SharedInfrastructure:
 
 
 @contextlib.asynccontextmanager
-async def own_cluster() -> AsyncIterator[PostgresCluster]:
-    cluster = PostgresCluster()
+async def own_cluster(kind: type[PostgresCluster] = PostgresCluster) -> AsyncIterator[PostgresCluster]:
+    cluster = kind()
     try:
         await asyncio.to_thread(cluster.start)
         yield cluster

@@ -76,6 +76,8 @@ class Fleet:
 
     def __init__(self, directory: Path, novita: Novita, database_url: str, count: int):
         self.database_url = database_url
+        # Set when nothing strikes them any more.
+        self.calm = asyncio.Event()
         self.replicas = [Replica(directory / f"replica-{n}", novita, database_url) for n in range(count)]
 
     async def start(self, freeze_at: str = "") -> None:

@@ -48,6 +48,8 @@ class Nemesis(StrEnum):
     KILL = "kill"
     STOP = "stop"
     RESTART = "restart"
+    # The database is killed, and a standby that lags behind takes its place.
+    FAILOVER = "failover"
 
 
 class StrikeTarget(StrEnum):
@@ -69,6 +71,9 @@ class Strike:
     # Where the replica stops by itself, as `point:n`; empty for any moment.
     at: str = ""
     mode: Mode = "fast"
+    # For how long the standby was behind, and whether it is reached before it was promoted.
+    lag_s: float = 0.0
+    reached_early: bool = False
 
     def __str__(self) -> str:
         where = f"at {self.at}" if self.at else f"+{self.after_s:.1f}s"
@@ -100,6 +105,10 @@ class Plan:
             f"python -m proof.replicas {self.nemesis} --runs 1 --seed {self.seed} --replicas {self.replicas}"
         )
 
+    def begins_after_s(self, n: int) -> float:
+        """When a user comes: all at once, but where the load must go on for a while."""
+        return 4.0 * n / len(self.scripts) if self.nemesis is Nemesis.FAILOVER else 0.0
+
     def name(self, n: int) -> str:
         return f"{self.prefix}{n}"
 
@@ -107,14 +116,25 @@ class Plan:
 def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
     """Draw a run, the number of replicas too unless it is given."""
     chance = random.Random(f"{nemesis}/{seed}")
-    drawn = chance.choice((2, 3, 3))
-    strikes = {Nemesis.KILL: _kills, Nemesis.STOP: _stops, Nemesis.RESTART: _restarts}[nemesis](chance, seed)
-    scripts = [
-        UserScript.KEEP,
-        UserScript.DELETE,
-        UserScript.RESTART,
-        *chance.choices(list(UserScript), k=chance.randint(3, 5)),
-    ]
+    drawn = 2 if nemesis is Nemesis.FAILOVER else chance.choice((2, 3, 3))
+    draw = {
+        Nemesis.KILL: _kills,
+        Nemesis.STOP: _stops,
+        Nemesis.RESTART: _restarts,
+        Nemesis.FAILOVER: _failovers,
+    }
+    strikes = draw[nemesis](chance, seed)
+    scripts = (
+        # What was asked for in the lost second is lost; whoever wants a machine, or none, can ask again.
+        chance.choices((UserScript.KEEP, UserScript.KEEP, UserScript.DELETE), k=chance.randint(8, 12))
+        if nemesis is Nemesis.FAILOVER
+        else [
+            UserScript.KEEP,
+            UserScript.DELETE,
+            UserScript.RESTART,
+            *chance.choices(list(UserScript), k=chance.randint(3, 5)),
+        ]
+    )
     chance.shuffle(scripts)
     faults = _faults(chance, f"{nemesis}{seed}-")
     spared = chance.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
@@ -159,6 +179,18 @@ def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
             mode=chance.choice(modes),
         )
         for n in range(chance.randint(2, 3))
+    )
+
+
+def _failovers(chance: random.Random, _: int) -> tuple[Strike, ...]:
+    return (
+        Strike(
+            chance.uniform(0.2, 3.5),
+            StrikeTarget.DATABASE,
+            chance.choice((0.0, 0.5, 2.5)) * chance.random(),
+            lag_s=chance.choice((0.3, 1.0, 1.5)) * chance.uniform(0.3, 1.0),
+            reached_early=chance.random() < 0.3,
+        ),
     )
 
 

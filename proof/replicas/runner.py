@@ -14,6 +14,7 @@ import aiohttp
 import psycopg
 from psycopg.rows import dict_row
 
+from proof.replicas.failover_cluster import FailoverCluster
 from proof.replicas.fleet import Fleet, Replica, watch_holder
 from proof.replicas.plan import Nemesis, Plan, Strike, StrikeTarget
 from proof.replicas.postgres_cluster import PostgresCluster
@@ -28,13 +29,14 @@ QUIET_LIMIT_S = 60.0
 # A replica reaches its point within so long of the first request, or never.
 POINT_LIMIT_S = 15.0
 PAUSE_S = 0.1
-TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job")
+TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job", "orphan", "sighting")
 UNDONE = """
     SELECT (SELECT count(*) FROM job WHERE state = 'live') AS jobs,
            (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
            (SELECT count(*) FROM instance WHERE NOT settled) AS instances
 """
 BOUND = "SELECT cloud_id FROM instance WHERE status NOT IN ('deleted', 'failed')"
+REPORTED = "SELECT cloud_id FROM orphan WHERE gone_at IS NULL"
 CALM_LOOKS = 10
 
 Row = dict[str, Any]
@@ -85,7 +87,10 @@ class ReplicaHarness:
                     await self._stop(strike)
                 case Nemesis.RESTART:
                     await self._restart_database(strike)
+                case Nemesis.FAILOVER:
+                    await self._fail_over(strike)
         await asyncio.gather(*downs)
+        self.fleet.calm.set()
 
     async def _kill(self, strike: Strike) -> None:
         victim = self._victim(strike)
@@ -118,6 +123,20 @@ class ReplicaHarness:
         await asyncio.to_thread(self.cluster.stop_server, strike.mode)
         await asyncio.sleep(strike.down_s)
         await asyncio.to_thread(self.cluster.start_server)
+        self.struck += 1
+
+    async def _fail_over(self, strike: Strike) -> None:
+        cluster = self.cluster
+        assert isinstance(cluster, FailoverCluster)
+        await asyncio.to_thread(cluster.stop_replication)
+        await asyncio.sleep(strike.lag_s)
+        await asyncio.to_thread(cluster.kill_primary)
+        if strike.reached_early:
+            cluster.move_address()
+        await asyncio.sleep(strike.down_s)
+        await asyncio.to_thread(cluster.promote_standby)
+        if not strike.reached_early:
+            cluster.move_address()
         self.struck += 1
 
     async def _frozen_replica(self) -> Replica | None:
@@ -153,6 +172,8 @@ async def execute_plan(
         ]
         async with _ended_in_any_case(harness):
             await fleet.start(next((it.at for it in plan.strikes if it.at), ""))
+            if isinstance(cluster, FailoverCluster):
+                await asyncio.to_thread(cluster.wait_until_followed)
             scripts = [asyncio.create_task(it.run_script()) for it in users]
             try:
                 await harness.strike_all()
@@ -216,7 +237,10 @@ async def _machines_settled(plan: Plan, cloud: CreateRecordingCloud, url: str) -
             # Whoever was stopped may have sent something the moment he was woken.
             while calm < CALM_LOOKS:
                 alive = {it["id"] for it in await cloud.machines() if it["name"].startswith(plan.prefix)}
-                calm = calm + 1 if alive == {it["cloud_id"] for it in await rows(url, BOUND)} else 0
+                known = {it["cloud_id"] for it in await rows(url, BOUND)}
+                if plan.nemesis is Nemesis.FAILOVER:
+                    known |= {it["cloud_id"] for it in await rows(url, REPORTED)}
+                calm = calm + 1 if alive == known else 0
                 await asyncio.sleep(PAUSE_S)
 
 

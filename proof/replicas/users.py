@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,15 +11,17 @@ from typing import Any
 
 import aiohttp
 
+from proof.chaos.kills.checker import GONE
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.fleet import Fleet, Replica
-from proof.replicas.plan import Plan
+from proof.replicas.plan import Nemesis, Plan
 from tests.support.processes import KEY
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
 # One that stands still takes a request and never answers.
 PATIENCE = aiohttp.ClientTimeout(total=3.0)
 PAUSE_S = 0.1
+ORDER_AGAIN_S = 5.0
 NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError)
 
 Body = dict[str, Any]
@@ -26,6 +29,10 @@ Body = dict[str, Any]
 
 class Failed(Exception):
     """The instance ended as failed, which is an end too."""
+
+
+class Lost(Exception):
+    """The database has lost the instance, and the promise that it was."""
 
 
 @dataclass
@@ -37,6 +44,8 @@ class UserOutcome:
     ids: set[str] = field(default_factory=set)
     # What the instance said when it failed.
     failed: Body | None = None
+    # Ids that were given, and then were those of nothing.
+    lost: set[str] = field(default_factory=set)
 
     @property
     def instance_id(self) -> str:
@@ -62,17 +71,32 @@ class User:
 
     async def run_script(self) -> None:
         """Do with an instance what the plan says."""
-        try:
-            await self._run_script(self.plan.scripts[self.n])
-        except Failed as error:
-            (self.lived.failed,) = error.args
+        await asyncio.sleep(self.plan.begins_after_s(self.n))
+        while True:
+            try:
+                await self._run_script(self.plan.scripts[self.n])
+                if self.plan.nemesis is Nemesis.FAILOVER:
+                    await self._look_again(self.plan.scripts[self.n])
+            except Failed as error:
+                (self.lived.failed,) = error.args
+            except Lost:
+                # Whoever still wants a machine asks for it again, with the same key.
+                self.lived.lost |= self.lived.ids
+                self.lived.ids.clear()
+                continue
+            return
 
     async def _run_script(self, script: UserScript) -> None:
         wish = {**WISH, "name": self.plan.name(self.n), "webhookUrl": self.hook}
         made = await self._insist("POST", "/api/instances", "create", wish)
         self.lived.ids.add(str(made["id"]))
         # The same again elsewhere is the same instance.
-        self.lived.ids.add(str((await self._insist("POST", "/api/instances", "create", wish))["id"]))
+        again = str((await self._insist("POST", "/api/instances", "create", wish))["id"])
+        if self.plan.nemesis is Nemesis.FAILOVER and again not in self.lived.ids:
+            # The first one was lost in between.
+            self.lived.lost |= self.lived.ids
+            self.lived.ids.clear()
+        self.lived.ids.add(again)
         path = f"/api/instances/{self.lived.instance_id}"
         if script is not UserScript.DELETE_AT_ONCE:
             await self._until(path, lambda it: bool(it["usable"]))
@@ -83,8 +107,32 @@ class User:
             await self._insist("POST", f"{path}/start", "start")
             await self._until(path, lambda it: bool(it["usable"]))
         if script in (UserScript.DELETE, UserScript.DELETE_AT_ONCE):
-            await self._insist("DELETE", path, "delete")
+            await self._delete(path)
+
+    async def _look_again(self, script: UserScript) -> None:
+        """See that it is still so when the database has lost what it will lose."""
+        await self.fleet.calm.wait()
+        path = f"/api/instances/{self.lived.instance_id}"
+        if script in GONE:
+            await self._delete(path)
+        else:
+            await self._until(path, lambda it: bool(it["usable"]))
+
+    async def _delete(self, path: str) -> None:
+        await self._insist("DELETE", path, "delete")
+        if self.plan.nemesis is not Nemesis.FAILOVER:
             await self._until(path, lambda it: it["status"] == "deleted")
+            return
+        # The order may have been lost, and then nobody knows of it.
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ORDER_AGAIN_S):
+                    return await self._until(path, lambda it: it["status"] == "deleted")
+            await self._insist("DELETE", path, "delete")
+
+    def _check_lost(self, status: int) -> None:
+        if status == 404 and self.plan.nemesis is Nemesis.FAILOVER:
+            raise Lost
 
     async def _insist(self, method: str, path: str, what: str, body: Any = None) -> Body:
         headers = {"Idempotency-Key": f"{self.plan.name(self.n)}-{what}"}
@@ -92,6 +140,7 @@ class User:
             status, answer = await self._ask(method, path, body, headers)
             if 200 <= status < 300:
                 return answer
+            self._check_lost(status)
             assert status in (0, 429) or status >= 500, (method, path, status, answer)
             await asyncio.sleep(PAUSE_S)
 
@@ -103,6 +152,7 @@ class User:
                     raise Failed(answer)
                 if is_so(answer):
                     return
+            self._check_lost(status)
             assert status in (0, 200, 429) or status >= 500, (path, status, answer)
             await asyncio.sleep(2 * PAUSE_S)
 
