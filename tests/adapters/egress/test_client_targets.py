@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -188,3 +191,29 @@ async def test_our_own_listen_address_is_refused_under_our_own_name(make_client:
         with pytest.raises(EgressFailure):
             await get(client, f"http://{own_name}:{ourselves.port}/")
         assert ourselves.connections == 0
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Take a port of 127.0.0.1 at which a connection is neither taken nor refused."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port = int(listener.getsockname()[1])
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is not there")
+async def test_an_address_that_swallows_everything_does_not_keep_the_next_one_from_its_turn(
+    make_client: ClientMaker, silent_port: int
+) -> None:
+    resolver = StubResolver({"two.example.com": [["127.0.0.1", "127.0.0.2"]] * 2})
+    client = make_client(EgressPolicy.parse("127.0.0.0/8"), resolver)
+    async with Receiver(host="127.0.0.2", port=silent_port) as receiver:
+        await client.connect("two.example.com", silent_port, 20.0)
+        reply = await get(client, f"http://two.example.com:{silent_port}/", timeout_s=20.0)
+    assert reply.address == "127.0.0.2"
+    assert receiver.connections == 2

@@ -28,6 +28,8 @@ from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory, Re
 
 # Not sent by themselves: they would tell strangers what we run and invite compressed bodies.
 _SKIPPED_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+# As aiohttp's own for HTTP.
+CONNECT_STAGGER_S = 0.25
 _NO_TIMEOUTS = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -148,18 +150,38 @@ async def _fail_at_once(
 
 
 async def _connect_to_any(addresses: tuple[str, ...], port: int) -> None:
-    """Connect to the first address that answers, or raise the error of the last one."""
-    for position, address in enumerate(addresses, start=1):
-        try:
-            _, writer = await asyncio.open_connection(address, port)
-        except OSError:
-            if position == len(addresses):
-                raise
-        else:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-            return
+    """Connect to the first address that answers, or raise the error of the last one that failed.
+
+    The next one is tried when one fails, or says nothing for a moment (happy eyeballs): a name that has an
+    IPv6 address, on a network that swallows IPv6, would else use up its time with that.
+    """
+    left, pending = list(addresses), set[asyncio.Task[None]]()
+    failed: BaseException | None = None
+    try:
+        while left or pending:
+            if left:
+                pending.add(asyncio.create_task(_connect_and_close(left.pop(0), port)))
+            stagger_s = CONNECT_STAGGER_S if left else None
+            done, pending = await asyncio.wait(
+                pending, timeout=stagger_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if (error := task.exception()) is None:
+                    return
+                failed = error
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+    if failed is not None:
+        raise failed
+
+
+async def _connect_and_close(address: str, port: int) -> None:
+    _, writer = await asyncio.open_connection(address, port)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _read_up_to(stream: aiohttp.StreamReader, max_bytes: int) -> tuple[bytes, bool]:
