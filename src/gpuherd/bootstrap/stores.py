@@ -38,7 +38,7 @@ from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.crash_count import count_crashes
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
-from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock, database_time
+from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock, database_time
 from gpuherd.adapters.sql.replicas.shared_limits import SqlSharedLimits
 from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from gpuherd.adapters.logs import configure_logs
-from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock
+from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.bootstrap.data_dir import CannotStart, admin_key

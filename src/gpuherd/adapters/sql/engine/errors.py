@@ -9,6 +9,7 @@ import sqlite3
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
+from gpuherd.adapters.sql.postgres.sqlstate import sqlstate_of
 from gpuherd.domain.errors import GpuherdError, StoreUnavailable
 
 
@@ -37,12 +38,6 @@ def as_unavailable(error: Exception) -> Exception:
             words += f": {str(cause).partition(chr(10))[0]}"
         return StoreUnavailable(f"the database cannot be used now ({words})")
     return error
-
-
-def sqlstate_of(error: DBAPIError) -> str | None:
-    """Return PostgreSQL's code for what went wrong, None if it did not come to say one."""
-    code: str | None = getattr(error.orig, "sqlstate", None)
-    return code
 
 
 def is_transient(error: Exception) -> bool:

@@ -10,8 +10,8 @@ from enum import Enum, auto
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from gpuherd.adapters.sql.engine.errors import sqlstate_of
 from gpuherd.adapters.sql.postgres.reconnect import Backoff
+from gpuherd.adapters.sql.postgres.sqlstate import sqlstate_of
 from gpuherd.adapters.sql.postgres.transaction_id import TransactionId, transaction_id_of
 
 _STATUS = sa.text("SELECT pg_xact_status(CAST(:number AS xid8))")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.postgres import database_clock
-from gpuherd.adapters.sql.postgres.database_clock import DatabaseClock, database_time
+from gpuherd.adapters.sql.replicas import database_clock
+from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock, database_time
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.support.fake_clock import START, FakeClock
