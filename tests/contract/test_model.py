@@ -110,6 +110,13 @@ def test_what_extends_another_says_all_of_it_and_more() -> None:
     assert More(**{**vars(WHOLE), "more": False}).more is False
 
 
+@pytest.mark.parametrize("given", [{}, {"odd": 1}, {"more": True, "odd": 1}])
+def test_what_extends_another_takes_exactly_its_fields(given: dict[str, Any]) -> None:
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"More (needs more|has no odd)"):
+            More.extending(WHOLE, **given)
+
+
 @pytest.mark.parametrize("odd", [None, "x", {}, [1]])
 def test_what_is_missing_or_odd_reads_as_nothing(odd: Any) -> None:
     read = Whole.of({"id": "w", "part": odd, "parts": odd, "byName": odd and 1, "else": odd, "seenAt": odd})

@@ -105,8 +105,11 @@ class Model:
         return made
 
     @classmethod
-    def extending(cls, base: Model, **more: Any) -> Self:
-        """Return what `base` says, and more. `base` must be of a class that this one extends."""
+    def extending(cls, base: Model, **more: object) -> Self:
+        """Return what `base` says, and more: together exactly the fields of this class, else `TypeError`."""
+        if (extension := (cls, type(base), *more)) not in _checked_extensions:
+            _check_extension(cls, type(base), more)
+            _checked_extensions.add(extension)
         made = object.__new__(cls)
         made.__dict__.update(base.__dict__)
         made.__dict__.update(more)
@@ -133,6 +136,20 @@ class Model:
 
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+# Which fields are given is the same at every call of one place, so it is compared once.
+_checked_extensions: set[tuple[object, ...]] = set()
+
+
+def _check_extension(kind: type[Model], base: type[Model], more: Mapping[str, object]) -> None:
+    # What begins with a line is not on the wire.
+    given = {it.name for it in fields_of(base)} | {name for name in more if not name.startswith("_")}
+    wanted = {it.name: it.default is MISSING for it in fields_of(kind)}
+    if unknown := given - wanted.keys():
+        raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+    if missing := {name for name, is_needed in wanted.items() if is_needed} - given:
+        raise TypeError(f"{kind.__name__} needs {', '.join(sorted(missing))}")
 
 
 def fields_of(kind: type[Model]) -> tuple[Field[Any], ...]:
