@@ -17,9 +17,17 @@ from tests.support.processes import KEY, Novita, Receiver, Server, receiver
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 try:
-    from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+    from playwright.async_api import (
+        Browser,
+        BrowserContext,
+        Page,
+        Request,
+        Route,
+        async_playwright,
+        expect,
+    )
 except ImportError:
-    CHROMIUM = Browser = expect = None  # type: ignore[assignment,misc]
+    CHROMIUM = Browser = Page = Request = Route = expect = None  # type: ignore[assignment,misc]
 
 GOOD = {"productName": "RTX 4090 24GB", "templateId": "101"}
 # Chromium tells of these by itself, and they are no fault of the page.
@@ -55,24 +63,28 @@ class Visitor:
 
     page: Page
     site: Site
+    base_url: str = ""
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
-        home = urlsplit(self.site.server.url).netloc
+        self.base_url = self.base_url or self.site.server.url
         self.page.on("console", lambda it: self._heard(it.type, it.text))
         self.page.on("pageerror", lambda it: self.errors.append(str(it)))
         self.page.on(
             "request",
-            lambda it: None if urlsplit(it.url).netloc in (home, "") else self.foreign.append(it.url),
+            lambda it: None if self._is_home(it.url) else self.foreign.append(it.url),
         )
+
+    def _is_home(self, url: str) -> bool:
+        return urlsplit(url).netloc in (urlsplit(self.base_url).netloc, "")
 
     def _heard(self, kind: str, text: str) -> None:
         if kind in ("error", "warning") and not any(word in text for word in HARMLESS):
             self.errors.append(text)
 
     async def go(self, path: str) -> None:
-        await self.page.goto(self.site.server.url + path)
+        await self.page.goto(self.base_url + path)
 
     async def sign_in(self, key: str = KEY) -> None:
         await self.go("/login")

@@ -116,7 +116,7 @@ async def test_a_question_that_is_open_is_not_torn_away(visitor: Visitor, site: 
 
 
 async def test_without_the_stream_a_page_still_looks_now_and_then(visitor: Visitor) -> None:
-    await visitor.page.route("**/api/events", lambda route: route.abort())
+    await visitor.page.route("**/api/events?*", lambda route: route.abort())
     await visitor.go("/")
     await expect(visitor.page.locator("#live-state")).to_have_text("polling")
     visitor.errors.clear()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from gpuherd.domain.access.caller import Caller
 from gpuherd.entrypoints.auth.authorization import PAGE_SCOPES
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.pages import overview
+from gpuherd.ports.instances import LiveInstance
 from tests.entrypoints.web.conftest import Browser
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
@@ -48,3 +53,21 @@ async def test_a_large_fleet_is_counted_once_for_all_who_look(
     assert "data-busy" in again, "the page looks again by itself"
     await clock.sleep(overview.SUMMARY_TTL_S)
     assert "of 4<" in await admin.text("/")
+
+
+async def test_a_page_carries_the_position_that_was_read_before_anything_that_it_shows(
+    admin: Browser, herd: Herd, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await herd.launch(name="before")
+    known, live = await plane.events.history.position(), plane.overview.live
+
+    async def live_while_something_happens(caller: Caller) -> Sequence[LiveInstance]:
+        seen = await live(caller)
+        await herd.launch(name="meanwhile")
+        return seen
+
+    monkeypatch.setattr(type(plane.overview), "live", lambda _, caller: live_while_something_happens(caller))
+    reply = await admin.open("/")
+    assert f'data-position="{known}"' in reply.text
+    assert reply.headers["gpuherd-event-position"] == str(known)
+    assert await plane.events.history.position() > known

@@ -33,6 +33,8 @@ class EventStreamReply(Response):
         async with self._feed.open(self._reader) as stream:
             leaving = asyncio.create_task(_end_with_client(stream, receive))
             try:
+                # First, so that a client that has seen it open can look, and then misses nothing.
+                await stream.begin()
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
                 chunk: bytes | None = RETRY_HINT

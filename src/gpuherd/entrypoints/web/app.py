@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.auth.authorization import OPEN, PAGE_SCOPES, UndeclaredRoute, require_scope
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web import error_pages, static_files
 from gpuherd.entrypoints.web.forms import check_token, read_form
 from gpuherd.entrypoints.web.pages import (
@@ -121,6 +122,9 @@ def _guarded(handler: Handler, declared: tuple[str, str]) -> Handler:
             request.state.form = form = await read_form(request)
             if needed is not OPEN:
                 check_token(form, request.scope["session"])
+        elif needed is not OPEN:
+            # Before anything that the page shows is read, so that its stream begins where the page ends.
+            request.state.event_position = await plane_of(request).events.history.position()
         return await handler(request)
 
     return endpoint

@@ -32,6 +32,8 @@ from gpuherd.entrypoints.web.views.formatting import (
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
 from gpuherd.usecases.access.sessions import Session
 
+# Up to where a page knows what happened; its stream of events goes on from there.
+EVENT_POSITION = "Gpuherd-Event-Position"
 TEMPLATES = Path(__file__).parent / "templates"
 # Invisible, or able to turn the text around them: nobody reads these, and names could lie with them.
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -106,19 +108,23 @@ def page(
     caller: Caller | None = request.scope.get("caller")
     session: Session | None = request.scope.get("session")
     scope = caller.scope if caller else None
+    # Of a page that was asked for; one that answers a form is not live.
+    position: int | None = getattr(request.state, "event_position", None)
     context = {
         "now": plane_of(request).clock.now(),
         "path": request.url.path,
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "said": request.query_params.get("done", ""),
         "caller": caller,
+        "event_position": "" if position is None else position,
         "form_token": session.form_token if session else "",
         "can_write": scope is not None and scope.includes(Scope.WRITE),
         "is_admin": scope is Scope.ADMIN,
         "nav": navigation(scope, request.url.path),
     }
     body = environment().get_template(template).render(context | model)
-    return Response(body, status_code=status, media_type="text/html", headers=dict(headers or {}))
+    told = {} if position is None else {EVENT_POSITION: str(position)}
+    return Response(body, status_code=status, media_type="text/html", headers={**told, **(headers or {})})
 
 
 def done(target: str, what: str) -> Response:

@@ -25,6 +25,8 @@ from gpuherd.usecases.events.change_hub import ChangeHub, Subscription
 PENDING_MAX = 2000
 CATCH_UP_PAGE_SIZE = 200
 HEARTBEAT = b": still here\n\n"
+# For scripts in a browser, which are not told of comments. Without an id, so that the last one stays.
+HEARTBEAT_EVENT = b"event: keep-alive\ndata: {}\n\n"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Reader:
     may_read: Callable[[], bool] = lambda: True
     # With which it reads, if not with a key: the stream ends when the hub tells of it.
     session_id: str | None = None
+    # What it is sent when there is nothing else.
+    heartbeat: bytes = HEARTBEAT
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,11 @@ class EventStream:
         self._idle = False
         self._wakeup = asyncio.Event()
 
+    async def begin(self) -> int:
+        """Take a position in the log, and return it: whatever happens from now on is told."""
+        self.position = await self._begin()
+        return self.position
+
     async def next(self) -> bytes | None:
         """Return the bytes to send next, as soon as there are some; None when the stream has ended."""
         while not self.ended:
@@ -97,7 +106,7 @@ class EventStream:
                 return chunk
             if self._idle:
                 self._idle = False
-                return HEARTBEAT
+                return self.reader.heartbeat
             self._wakeup.clear()
             await self._wakeup.wait()
         return None
@@ -134,13 +143,12 @@ class EventStream:
         self._wakeup.set()
 
     async def _catch_up(self) -> bytes:
-        if self.position is None:
-            self.position = await self._begin()
+        position = await self.begin() if self.position is None else self.position
         if self._feed.join(self):
             self._joined = True
             return b""
         rewinds = self._rewinds
-        page = await self._log.after(self.position, CATCH_UP_PAGE_SIZE, self.reader.wanted)
+        page = await self._log.after(position, CATCH_UP_PAGE_SIZE, self.reader.wanted)
         if rewinds != self._rewinds:
             return b""
         self.position = page.position

@@ -36,6 +36,10 @@ class ReadEventHistory:
         found = older[:limit]
         return HistoryPage(found, found[-1].position if len(older) > limit else None, last)
 
+    async def position(self) -> int:
+        """Return where the log ends now: a stream that begins here misses nothing from now on."""
+        return await self.log.newest()
+
     async def latest(self, limit: int, wanted: EventFilter) -> Sequence[LoggedEvent]:
         """Return what happened last, newest first."""
         return await self.log.before(None, limit, wanted)

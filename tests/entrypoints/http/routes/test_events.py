@@ -172,6 +172,36 @@ class TestTheStream:
             assert reply.body.count(b"\n: ") == 3
             assert reply.events == []
 
+    async def test_a_script_in_a_browser_may_have_it_as_an_event_without_an_id(
+        self, app: ASGIApp, clock: FakeClock
+    ) -> None:
+        async with asking(app, EVENTS, MINE, "keepAlive=event") as reply:
+            await clock.advance(50)
+            assert reply.messages[1:] == [{"event": "keep-alive", "data": "{}"}] * 3
+
+    async def test_whoever_has_seen_it_open_misses_nothing(
+        self, app: ASGIApp, herd: Herd, clock: FakeClock, plane: Plane, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ready, asked, answers = plane.events.feed.ready, asyncio.Event(), asyncio.Event()
+
+        async def slow() -> int:
+            asked.set()
+            await answers.wait()
+            return await ready()
+
+        monkeypatch.setattr(plane.events.feed, "ready", slow)
+        async with asking(app, EVENTS, MINE) as reply:
+            await asked.wait()
+            await clock.settle()
+            # It is not open before it has its place in the log.
+            assert reply.status == 0
+            answers.set()
+            await clock.settle()
+            assert reply.status == 200
+            await happen(herd, 1)
+            await clock.advance(1)
+            assert names(reply) == ["job-1"]
+
 
 class TestResuming:
     @pytest.mark.parametrize("by_header", [True, False])

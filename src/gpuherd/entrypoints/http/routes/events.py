@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,17 +17,26 @@ from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
 from gpuherd.entrypoints.lists import LIMIT, POSITION_CURSOR, TYPE
-from gpuherd.entrypoints.query import POSITION_MAX, Query, QueryParameter, described, position, text
+from gpuherd.entrypoints.query import POSITION_MAX, Query, QueryParameter, choice, described, position, text
 from gpuherd.entrypoints.replies import header, json_reply, plane_of
 from gpuherd.ports.events import EventFilter
 from gpuherd.usecases.access.sessions import Session
 from gpuherd.usecases.describe.event import describe_logged
-from gpuherd.usecases.events.event_stream import Reader
+from gpuherd.usecases.events.event_stream import HEARTBEAT, HEARTBEAT_EVENT, Reader
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 
+
+class KeepAlive(StrEnum):
+    """How a stream shows that it is alive."""
+
+    COMMENT = "comment"
+    EVENT = "event"
+
+
 INSTANCE, LAST_EVENT_ID = text("instance"), position("lastEventId")
-STREAM = (INSTANCE, TYPE, LAST_EVENT_ID)
+KEEP_ALIVE = choice("keepAlive", KeepAlive)
+STREAM = (INSTANCE, TYPE, LAST_EVENT_ID, KEEP_ALIVE)
 HISTORY = (INSTANCE, TYPE, LAST_EVENT_ID, LIMIT, POSITION_CURSOR)
 LAST_EVENT_ID_HEADER = b"last-event-id"
 # It may be signed out of in the very moment in which its stream opens. Browsers come back by themselves.
@@ -38,10 +48,15 @@ async def stream(request: Request) -> Response:
     """Stream events (server-sent events). `Last-Event-ID` or `lastEventId` resumes; else from now."""
     query = Query(request)
     last = _last_event_id(request, query)
+    # Browsers do not tell scripts of comments.
+    as_event = query(KEEP_ALIVE) is KeepAlive.EVENT
     wanted = await _wanted(request, query, STREAM)
     session: Session | None = request.scope.get("session")
     session_id = None if session is None else session.id
-    reader = Reader(caller_of(request).key_id, wanted, last, _may_read(request, session), session_id)
+    heartbeat = HEARTBEAT_EVENT if as_event else HEARTBEAT
+    reader = Reader(
+        caller_of(request).key_id, wanted, last, _may_read(request, session), session_id, heartbeat
+    )
     return EventStreamReply(plane_of(request).events.feed, reader)
 
 

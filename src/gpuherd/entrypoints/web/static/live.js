@@ -1,12 +1,24 @@
 // Keeps an open page up to date: hears of changes over one stream, and asks htmx to fetch what they touch.
 // Without the stream it asks every now and then. Also: copying, times that go on, forms that are sent once.
+//
+// Nothing is missed between a page and its stream: a page carries the position in the event log that was read
+// before it was rendered, the stream begins there, and whenever one opens the page is fetched once more, for what
+// changes without an event. A laptop that slept may leave a dead stream or request behind without any error:
+// both are given up when the page comes back, when the clock has jumped, and when they are silent for too long.
 (function () {
   "use strict";
 
-  const TOGETHER_MS = 400, AFTERWARDS_MS = 2500, BUSY_MS = 4000, FALLBACK_MS = 20000, TICK_MS = 1000;
+  const TOGETHER_MS = 400, AFTERWARDS_MS = 2500, BUSY_MS = 4000, TICK_MS = 1000, WAKE_MS = 50;
+  // Between two tries to connect: from, and up to. The latter is also how often a page asks without a stream.
+  const RETRY_MS = 1000, FALLBACK_MS = 20000;
+  // The server says something every 15 s; no page takes that long; ticks do not come this late while awake.
+  const SILENT_MS = 35000, ANSWER_MS = 15000, JUMP_MS = 5000;
+  const KEEP_ALIVE = "keep-alive", POSITION = "Gpuherd-Event-Position";
   const page = document.querySelector("[data-refresh]");
   const state = document.getElementById("live-state");
-  let stream = null, together = 0, afterwards = 0, fallback = 0, asking = false, again = false;
+  let stream = null, position = document.body.dataset.position, heardAt = 0, askedAt = 0, tickedAt = Date.now();
+  let together = 0, afterwards = 0, waking = 0, retrying = 0, retryMs = RETRY_MS;
+  let asking = false, again = false, skipped = false;
 
   // ---- what changed on the page -------------------------------------------------------------------------
 
@@ -14,6 +26,7 @@
     if (!page || document.hidden) return;
     if (asking) { again = true; return; }
     asking = true;
+    askedAt = Date.now();
     htmx.trigger(page, "refresh");
   }
 
@@ -28,6 +41,10 @@
     if (event.detail.elt !== page) return;
     asking = false;
     if (again) { again = false; changed(); }
+    if (!event.detail.successful) { retry(); return; }
+    position = event.detail.xhr.getResponseHeader(POSITION) || position;
+    if (stream && stream.readyState === EventSource.OPEN) retryMs = RETRY_MS;
+    listen();
   });
 
   function gist(element) {
@@ -41,12 +58,16 @@
     const target = event.detail.target, parcel = event.detail.fragment;
     const fresh = parcel.id === target.id ? parcel : parcel.querySelector("#" + target.id) || target;
     const busy = target.querySelector("details[open]") || target.querySelector("input:focus, select:focus");
+    if (busy) skipped = true;
     if (busy || gist(target) === gist(fresh)) event.detail.shouldSwap = false;
   });
 
-  document.addEventListener("toggle", function (event) {
-    if (event.target.matches("details.confirm") && !event.target.open) changed();
-  }, true);
+  function released() {
+    if (skipped) { skipped = false; changed(); }
+  }
+
+  document.addEventListener("focusout", released);
+  document.addEventListener("toggle", function (event) { if (!event.target.open) released(); }, true);
 
   // ---- the stream ----------------------------------------------------------------------------------------
 
@@ -58,34 +79,74 @@
 
   if (state && !page) state.hidden = true;
 
-  function listen() {
-    if (stream || !page) return;
-    stream = new EventSource("/api/events");
-    stream.onopen = function () {
-      show("live", "on");
-      clearInterval(fallback); fallback = 0;
-    };
-    stream.onerror = function () {
-      show("polling", "off");
-      if (!fallback) fallback = setInterval(refresh, FALLBACK_MS);
-      if (stream && stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(listen, FALLBACK_MS); }
-    };
-    stream.onmessage = changed;
-    document.body.dataset.events.split(" ").forEach(function (type) { stream.addEventListener(type, changed); });
+  function heard(event) {
+    heardAt = Date.now();
+    if (event.lastEventId) position = event.lastEventId;
   }
 
-  function fallSilent() {
+  function listen() {
+    if (stream || !page || document.hidden) return;
+    stream = new EventSource("/api/events?keepAlive=event" + (position && "&lastEventId=" + position));
+    heardAt = Date.now();
+    stream.onopen = function (event) {
+      heard(event);
+      retryMs = RETRY_MS;
+      show("live", "on");
+      refresh();
+    };
+    // Not left to the browser: it would resume where this stream began, however long ago that was.
+    stream.onerror = function () { show("polling", "off"); hangUp(); retry(); };
+    stream.addEventListener(KEEP_ALIVE, heard);
+    document.body.dataset.events.split(" ").concat("message").forEach(function (type) {
+      stream.addEventListener(type, function (event) { heard(event); changed(); });
+    });
+  }
+
+  function hangUp() {
     if (stream) stream.close();
     stream = null;
-    clearInterval(fallback); fallback = 0;
+    clearTimeout(retrying); retrying = 0;
+  }
+
+  // Fetches the page; its answer brings the position at which the stream goes on.
+  function connect() {
+    retrying = 0;
+    refresh();
+  }
+
+  function retry() {
+    if (retrying || document.hidden) return;
+    retrying = setTimeout(connect, retryMs * (0.75 + Math.random() / 2));
+    retryMs = Math.min(2 * retryMs, FALLBACK_MS);
+  }
+
+  // Whatever was open before may be dead without saying so: begin again.
+  function wake() {
+    if (waking || !page) return;
+    waking = setTimeout(function () {
+      waking = 0;
+      if (document.hidden) return;
+      if (asking) htmx.trigger(page, "htmx:abort");
+      hangUp();
+      connect();
+    }, WAKE_MS);
   }
 
   // A browser opens few connections to one server: pages that nobody looks at give theirs back.
-  document.addEventListener("visibilitychange", function () {
-    if (document.hidden) { fallSilent(); } else { listen(); refresh(); }
-  });
-  window.addEventListener("pagehide", fallSilent);
-  window.addEventListener("pageshow", function (event) { if (event.persisted) { listen(); refresh(); } });
+  document.addEventListener("visibilitychange", function () { if (document.hidden) { hangUp(); } else { wake(); } });
+  window.addEventListener("pagehide", hangUp);
+  window.addEventListener("pageshow", function (event) { if (event.persisted) wake(); });
+  window.addEventListener("online", wake);
+  document.addEventListener("resume", wake);
+
+  setInterval(function () {
+    const now = Date.now(), jumped = Math.abs(now - tickedAt) > JUMP_MS;
+    tickedAt = now;
+    if (document.hidden) return;
+    const isSilent = stream && now - heardAt > SILENT_MS, hangs = asking && now - askedAt > ANSWER_MS;
+    if (isSilent) show("polling", "off");
+    if (jumped || isSilent || hangs) wake();
+  }, TICK_MS);
 
   // Jobs and deliveries go on without an event: look again for as long as one of them is on its way.
   setInterval(function () { if (document.querySelector("[data-busy]")) refresh(); }, BUSY_MS);
