@@ -11,6 +11,7 @@ from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.health import ANSWER_TTL_S
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recorded_api import NOBODY, Caller, RecordedApi
@@ -236,7 +237,10 @@ async def test_health(api: RecordedApi, plane: Plane, herd: Herd) -> None:
     await api("creates", "GET", "/api/creates")
     await herd.flags.put("creates_blocked", "the tag was lost")
     await api("creates that are blocked", "GET", "/api/creates")
+    # An answer serves everybody for a second.
+    await herd.clock.sleep(ANSWER_TTL_S)
     await api("health while they are", "GET", "/health", caller=NOBODY)
+    await api("health while they are, with a key", "GET", "/health")
     await api("resume them", "POST", "/api/creates/resume")
     await api("resume them again", "POST", "/api/creates/resume")
     refusal = Fault(FaultKind.REFUSE, status=401, reason="UNAUTHORIZED", for_s=300)

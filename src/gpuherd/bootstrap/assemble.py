@@ -263,6 +263,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         read_jobs=ReadJobs(stores.book),
         creates=ManageCreates(stores.flags, clock),
         health=ReadServiceHealth(
+            clock=clock,
             observations=stores.observations,
             jobs=stores.book,
             flags=stores.flags,

@@ -70,9 +70,11 @@ class Health(Model, needs=("status",)):
 
     status: Annotated[str, OneOf(("healthy", "degraded"))]
     dependencies: Dependencies
-    creates_blocked: str | None  # why nothing is rented, if so
-    collector_braked: str | None  # why no surplus machine is removed, if so
-    installation_shared: str | None  # why a second database seems to use our id, if so: it stops both
+    creates_blocked: str | None  # why nothing is rented, if so; without a key a code
+    collector_braked: str | None  # why no surplus machine is removed, if so; without a key a code
+    installation_shared: (
+        str | None
+    )  # why a second database seems to use our id, if so: it stops both; without a key a code
     replicas: Mapping[str, int]  # the processes on this database, by what they do
     timestamp: OffsetTime
 

@@ -67,6 +67,10 @@ class Jobs(Protocol):
         """Count all jobs, or those of one owner's instances."""
         ...
 
+    async def oldest_due_s(self) -> float:
+        """Return for how many seconds the oldest due job has waited; the cost does not grow with jobs."""
+        ...
+
     async def mark_started(self, job_id: str) -> Job | None:
         """Note that a job runs, and return it; None if it has ended already."""
         ...

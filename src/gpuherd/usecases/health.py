@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from gpuherd.clock import Clock
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
+from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+
+# Everybody may ask, as often as they like: this is how long an answer serves all of them.
+ANSWER_TTL_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,19 @@ class ServiceHealth:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadServiceHealth:
-    """Asks the database and this process, never the cloud."""
+    """Asks the database and this process, never the cloud, and that once a second at most."""
 
+    clock: Clock
     observations: Observations
     jobs: Jobs
     flags: Flags
     breaker_state: Callable[[], str]
     cloud_error: Callable[[], str]
+    # None while the database does not answer.
+    _answer: Cache[str, ServiceHealth | None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_answer", Cache(self.clock, ANSWER_TTL_S, 1, "health"))
 
     async def database_answers(self) -> bool:
         """Tell whether the database can be read."""
@@ -48,13 +59,22 @@ class ReadServiceHealth:
             return False
         return True
 
-    async def __call__(self) -> ServiceHealth:
-        """Return how everything is; `StoreUnavailable` if the database does not answer."""
-        stats = await self.jobs.stats()
+    async def __call__(self) -> ServiceHealth | None:
+        """Return how everything is, or was up to a second ago; None if the database does not answer."""
+        return await self._answer.get_or_load("health", self._ask)
+
+    async def _ask(self) -> ServiceHealth | None:
+        try:
+            return await self._read()
+        except StoreUnavailable:
+            return None
+
+    async def _read(self) -> ServiceHealth:
+        oldest_due_s = await self.jobs.oldest_due_s()
         shared = await self.flags.get(INSTALLATION_SHARED)
         blocked = shared or await self.flags.get(CREATES_BLOCKED)
         braked = shared or await self.flags.get(COLLECTOR_BRAKED)
         breaker, cloud_error = self.breaker_state(), self.cloud_error()
         seen = await self.observations.last_list()
         listed_at = None if seen is None else seen.finished_at
-        return ServiceHealth(breaker, cloud_error, listed_at, stats.oldest_due_s, blocked, braked, shared)
+        return ServiceHealth(breaker, cloud_error, listed_at, oldest_due_s, blocked, braked, shared)

@@ -236,7 +236,16 @@ class TestPagesAndStats:
         assert (await store.jobs.stats()).oldest_due_s == 0.0
         await store.clock.advance(90.5)
         await store.jobs.enqueue([a_turn_job(6)])
-        assert (await store.jobs.stats()).oldest_due_s == 90.5
+        assert (await store.jobs.stats()).oldest_due_s == await store.jobs.oldest_due_s() == 90.5
+
+    @pytest.mark.parametrize("kind", ["a_kind", "create_instance", "z_kind"])
+    async def test_the_oldest_of_every_kind_counts(self, store: Store, kind: str) -> None:
+        await drop(store, a_turn_job(1).id)
+        await store.jobs.enqueue([a_turn_job(6, kind=kind)])
+        await store.clock.advance(30)
+        await store.jobs.enqueue([a_turn_job(7), a_turn_job(8, kind="another_kind")])
+        await store.clock.advance(5)
+        assert await store.jobs.oldest_due_s() == 35
 
     async def test_a_job_that_is_not_due_yet_does_not_wait(self, store: Store) -> None:
         await drop(store, a_turn_job(1).id)

@@ -41,9 +41,11 @@ class MemoryJobs:
     async def stats(self, owner: str | None = None) -> JobStats:
         jobs = [self._shown(row) for row in self._tables.jobs.values() if self._is_of(row, owner)]
         by_status = {**dict.fromkeys(JobStatus, 0), **Counter(it.status for it in jobs)}
+        return JobStats(by_status, Counter(it.kind for it in jobs), await self.oldest_due_s())
+
+    async def oldest_due_s(self) -> float:
         due = [row.execute_after for row in self._tables.queue.values() if row.status == QUEUED]
-        waited_s = (self._clock.now() - min(due)).total_seconds() if due else 0.0
-        return JobStats(by_status, Counter(it.kind for it in jobs), max(0.0, waited_s))
+        return max(0.0, (self._clock.now() - min(due)).total_seconds()) if due else 0.0
 
     def _is_of(self, row: JobRow, owner: str | None) -> bool:
         instance = self._tables.instances.get(row.new.instance_id or "")

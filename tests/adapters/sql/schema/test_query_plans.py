@@ -67,6 +67,16 @@ def herd(tmp_path: Path) -> Iterator[Herd]:
     herd.close()
 
 
+async def test_health_costs_no_more_with_many_jobs(herd: Herd, tmp_path: Path) -> None:
+    for n in range(5):
+        await herd.launch(f"job-{n}")
+    with heard() as statements:
+        assert await herd.book.oldest_due_s() >= 0.0
+    (asked,) = [it for it in statements if it.split(None, 1)[0] in VERBS]
+    assert "GROUP BY" not in asked
+    assert reads_too_much(tmp_path / "herd.db", asked) == []
+
+
 async def test_no_turn_look_or_sweep_reads_a_whole_table(herd: Herd, tmp_path: Path) -> None:
     with heard() as statements:
         one = await herd.launch(webhook_url="https://example.com/hook")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import httpx
+import pytest
 
+from gpuherd.domain.errors import StoreUnavailable
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.health import ANSWER_TTL_S
+from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
+from tests.entrypoints.http.conftest import KEY
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
 
@@ -25,3 +34,60 @@ async def test_a_refused_key_is_shown_until_it_is_accepted_again(api: httpx.Asyn
     await herd.run_for(timedelta(minutes=6))
     seen = (await api.get("/health")).json()
     assert (seen["status"], seen["dependencies"]["novita"]["trouble"]) == ("healthy", None)
+
+
+async def test_without_a_key_a_reason_is_a_code(api: httpx.AsyncClient, herd: Herd, clock: FakeClock) -> None:
+    await herd.flags.put(CREATES_BLOCKED, "tag gh1-secret is not on machine m-17")
+    await herd.flags.put(COLLECTOR_BRAKED, "12 machines, of which m-18 is the first")
+    with_a_key = (await api.get("/health")).json()
+    assert with_a_key["createsBlocked"] == "tag gh1-secret is not on machine m-17"
+    assert with_a_key["collectorBraked"] == "12 machines, of which m-18 is the first"
+    for headers in (
+        {"Authorization": ""},
+        {"Authorization": "Bearer ghk_none"},
+        {"Authorization": f"Basic {KEY}"},
+    ):
+        reply = await api.get("/health", headers=headers)
+        assert reply.status_code == 200
+        assert (reply.json()["createsBlocked"], reply.json()["collectorBraked"]) == (
+            "CREATES_BLOCKED",
+            "COLLECTOR_BRAKED",
+        )
+        assert "m-1" not in reply.text
+        assert reply.json()["status"] == "degraded"
+
+
+async def test_it_is_computed_once_a_second_for_all_callers(
+    api: httpx.AsyncClient, herd: Herd, clock: FakeClock, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = plane.health.jobs.oldest_due_s, 0
+
+    async def counted() -> float:
+        nonlocal asked
+        asked += 1
+        return await read()
+
+    monkeypatch.setattr(plane.health.jobs, "oldest_due_s", counted)
+    replies = await asyncio.gather(*(api.get("/health") for _ in range(20)))
+    assert {it.status_code for it in replies} == {200}
+    assert asked == 1
+    await clock.sleep(ANSWER_TTL_S)
+    await api.get("/health")
+    assert asked == 2
+
+
+async def test_a_database_that_is_away_is_asked_once_a_second_too(
+    api: httpx.AsyncClient, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def away() -> float:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(plane.health.jobs, "oldest_due_s", away)
+    replies = [await api.get("/health") for _ in range(5)]
+    assert {it.status_code for it in replies} == {503}
+    assert replies[0].json() == {"status": "unhealthy", "dependencies": {"database": {"status": "down"}}}
+    assert asked == 1

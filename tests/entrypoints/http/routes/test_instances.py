@@ -7,6 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from gpuherd.usecases.health import ANSWER_TTL_S
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.support.herd import Herd
 
@@ -188,4 +189,5 @@ async def test_blocked_creates_are_shown_and_can_be_resumed(api: httpx.AsyncClie
     assert (await api.get("/api/creates")).json() == {"blocked": "the tag was lost"}
     await api.post("/api/creates/resume")
     assert (await api.get("/api/creates")).json() == {"blocked": None}
+    await herd.clock.sleep(ANSWER_TTL_S)
     assert (await api.get("/health")).json()["status"] == "healthy"

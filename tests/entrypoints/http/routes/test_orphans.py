@@ -8,6 +8,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
+from gpuherd.usecases.health import ANSWER_TTL_S
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from tests.support.herd import Herd
 from tests.support.scraping import read_page
@@ -104,6 +105,7 @@ async def test_a_brake_is_shown_until_somebody_resumes(api: httpx.AsyncClient, h
     reply = await api.post("/api/orphans/resume")
     assert reply.status_code == 200
     assert {it["cloudId"] for it in reply.json()["released"]} == many
+    await herd.clock.sleep(ANSWER_TTL_S)
     health = (await api.get("/health")).json()
     assert (health["status"], health["collectorBraked"]) == ("healthy", None)
     assert (await api.post("/api/orphans/resume")).json() == {"braked": None, "released": []}

@@ -46,6 +46,24 @@ _MARK_STARTED = PreparedStatement(
 )
 
 
+# The index begins with the entrypoint: one step in it for each, however many jobs there are.
+_QUEUED = queue.c.status == "queued"
+_ENTRYPOINTS = sa.select(sa.func.min(queue.c.entrypoint).label("name")).where(_QUEUED).cte(recursive=True)
+_NEXT = sa.select(sa.func.min(queue.c.entrypoint)).where(_QUEUED, queue.c.entrypoint > _ENTRYPOINTS.c.name)
+_ENTRYPOINTS = _ENTRYPOINTS.union_all(
+    sa.select(_NEXT.scalar_subquery()).where(_ENTRYPOINTS.c.name.is_not(None))
+)
+_FIRST = sa.select(sa.func.min(queue.c.execute_after)).where(
+    _QUEUED, queue.c.entrypoint == _ENTRYPOINTS.c.name
+)
+_OLDEST = sa.select(sa.func.min(_FIRST.scalar_subquery())).select_from(_ENTRYPOINTS)
+
+
+def _oldest_due_s(connection: sa.Connection, now: datetime) -> float:
+    oldest = connection.execute(_OLDEST).scalar()
+    return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
+
+
 class SqlJobs:
     """The port `Jobs`."""
 
@@ -93,7 +111,6 @@ class SqlJobs:
         now = self._clock.now()
         groups = sa.select(job.c.kind, _STATUS, sa.func.count().label("jobs")).select_from(_JOBS_AND_QUEUE)
         groups = groups.where(*_owned_by(owner))
-        due = sa.select(sa.func.min(queue.c.execute_after)).where(queue.c.status == "queued")
 
         def work(connection: sa.Connection) -> JobStats:
             by_status = dict.fromkeys(JobStatus, 0)
@@ -101,11 +118,13 @@ class SqlJobs:
             for row in connection.execute(groups.group_by(job.c.kind, _STATUS)):
                 by_status[JobStatus(row.status)] += row.jobs
                 by_kind[row.kind] = by_kind.get(row.kind, 0) + row.jobs
-            oldest = connection.execute(due).scalar()
-            waited_s = max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
-            return JobStats(by_status, by_kind, waited_s)
+            return JobStats(by_status, by_kind, _oldest_due_s(connection, now))
 
         return await self._database.read(work)
+
+    async def oldest_due_s(self) -> float:
+        now = self._clock.now()
+        return await self._database.read(lambda c: _oldest_due_s(c, now))
 
     async def mark_started(self, job_id: str) -> Job | None:
         now = self._clock.now()

@@ -1,4 +1,7 @@
-"""`/livez`, `/readyz`, `/health`: open to everybody, and nothing secret in them."""
+"""`/livez`, `/readyz`, `/health`: open to everybody, and nothing secret in them.
+
+Without a key `/health` has codes only; reasons, which name tags and machines, are for those who have one.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ router = APIRouter(tags=["health"])
 # A job that is due for longer than this means that the workers do not keep up.
 QUEUE_LAG_MAX_S = 30.0
 UP, DOWN = "up", "down"
+# What is told of a reason without a key.
+CREATES_BLOCKED, COLLECTOR_BRAKED = "CREATES_BLOCKED", "COLLECTOR_BRAKED"
+INSTALLATION_SHARED = "INSTALLATION_SHARED"
 
 
 @router.get("/livez")
@@ -46,12 +52,12 @@ async def ready(request: Request) -> Response:
 
 @router.get("/health")
 async def health(request: Request) -> Response:
-    """Show the state of every dependency."""
+    """Show the state of every dependency; with a key also why, in words."""
     plane = plane_of(request)
-    if not await plane.health.database_answers():
+    it = await plane.health()
+    if it is None:
         down = Dependencies(database=DatabaseHealth(status=DOWN))
         return json_reply(Unhealthy(status="unhealthy", dependencies=down), status=503)
-    it = await plane.health()
     blocked, braked = it.creates_blocked, it.collector_braked
     novita, queue = _novita(it), _queue(it)
     healthy = not (blocked or braked) and novita.status == UP and queue.status == UP
@@ -59,13 +65,18 @@ async def health(request: Request) -> Response:
         Health(
             status="healthy" if healthy else "degraded",
             dependencies=Dependencies(novita=novita, database=DatabaseHealth(status=UP), queue=queue),
-            creates_blocked=blocked,
-            collector_braked=braked,
-            installation_shared=it.installation_shared,
+            creates_blocked=_told(request, CREATES_BLOCKED, blocked),
+            collector_braked=_told(request, COLLECTOR_BRAKED, braked),
+            installation_shared=_told(request, INSTALLATION_SHARED, it.installation_shared),
             replicas=_by_role(plane),
             timestamp=plane.clock.now(),
         )
     )
+
+
+def _told(request: Request, code: str, reason: str | None) -> str | None:
+    """Return the reason to those who have a key, and its code to everybody else."""
+    return reason if reason is None or request.scope.get("caller") is not None else code
 
 
 def _by_role(plane: Plane) -> dict[str, int]:
