@@ -44,6 +44,13 @@ class RefusedOffer(WholeOffer, needs=("product_id", "region")):
     reason: str
 
 
+class PassedRegion(Model, needs=("region",)):
+    """A region that was asked for and sells nothing of the kind."""
+
+    region: str
+    reason: str
+
+
 class PlanReason(Model, needs=("code",)):
     """Why nothing would be rented now."""
 
@@ -81,6 +88,7 @@ class Plan(Model, needs=("fits", "offers")):
     estimate_basis: EstimateBasis
     offers: tuple[PlannedOffer, ...]
     refused: tuple[RefusedOffer, ...]
+    regions_without_offer: tuple[PassedRegion, ...]
 
     @property
     def best(self) -> PlannedOffer | None:

@@ -73,6 +73,13 @@ class UnpricedOffer(Model, needs=("product_id", "region")):
         return None
 
 
+class RegionWithoutOffer(Model, needs=("region",)):
+    """A region that was asked for and sells nothing of the kind."""
+
+    region: str
+    reason: str
+
+
 class Considered(Model, needs=("at",)):
     """A round in which offers were weighed."""
 
@@ -83,6 +90,7 @@ class Considered(Model, needs=("at",)):
     refused: tuple[RejectedOffer | UnpricedOffer, ...]  # the first of them
     ranked_total: int
     refused_total: int
+    regions_without_offer: tuple[RegionWithoutOffer, ...]
 
 
 class AttemptError(Model, needs=("code",)):

@@ -16,7 +16,6 @@ from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Optimize, Wish
 from gpuherd.domain.instance.offer_ranking import (
-    Ranking,
     RejectedOffer,
     no_capacity,
     offers_named,
@@ -95,7 +94,8 @@ CAP = Decimal("1.40")
 )
 def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -> None:
     assert rejection_reason(offer, wish) == reason
-    assert rank_offers([offer], wish) == Ranking((), (RejectedOffer(offer, reason),))
+    ranking = rank_offers([offer], wish)
+    assert (ranking.accepted, ranking.refused) == ((), (RejectedOffer(offer, reason),))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,8 @@ def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -
 )
 def test_an_offer_that_fits_is_accepted(offer: Offer, wish: Wish) -> None:
     assert rejection_reason(offer, wish) is None
-    assert rank_offers([offer], wish) == Ranking((offer,), ())
+    ranking = rank_offers([offer], wish)
+    assert (ranking.accepted, ranking.refused) == ((offer,), ())
 
 
 def test_what_refused_this_wish_for_lack_of_stock_is_not_tried_there_again() -> None:
@@ -352,3 +353,13 @@ def test_the_reasons_cover_every_refused_offer_and_each_region_once(
     assert Counter(
         (it["region"], offer["productId"], offer["reason"]) for it in told for offer in it["offers"]
     ) == Counter((it.offer.region, it.offer.product_id, it.reason) for it in ranking.refused)
+
+
+def test_a_region_of_the_order_without_any_offer_has_its_reason() -> None:
+    wish = a_wish(regions=(IND, HK, SGP))
+    ranking = rank_offers([an_offer(region=HK), an_offer(region=SGP, available=False)], wish)
+    assert [(it.region, it.reason) for it in ranking.without_offer] == [
+        (IND, "no RTX 4090 24GB is offered there")
+    ]
+    assert [it.region for it in ranking.accepted] == [HK]
+    assert [it.offer.region for it in ranking.refused] == [SGP]

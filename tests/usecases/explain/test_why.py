@@ -215,3 +215,13 @@ def test_a_wait_lasts_since_it_began_whatever_happened_meanwhile() -> None:
     waits = an_instance(waiting_for=Waiting(WaitingFor.CAPACITY, "none", since))
     waiting = explain_waiting(waits, [an_event(at=START + timedelta(minutes=5))], ())
     assert waiting is not None and waiting.since == since
+
+
+async def test_a_region_that_sells_no_such_product_leaves_its_reason(herd: Herd) -> None:
+    it = await herd.launch(product_name="RTX 3090 24GB", regions=("CN-HK-01", "AS-IN-01"))
+    told = await why(herd, await herd.settle(it))
+    (weighed,) = told["considered"]
+    assert weighed["regionsWithoutOffer"] == [
+        {"region": "CN-HK-01", "reason": "no RTX 3090 24GB is offered there"}
+    ]
+    assert any("CN-HK-01: no RTX 3090 24GB is offered there." in it["text"] for it in told["story"])

@@ -23,11 +23,21 @@ class RejectedOffer:
 
 
 @dataclass(frozen=True)
+class RegionWithoutOffer:
+    """A region that was asked for and has nothing of the kind, available or not."""
+
+    region: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Ranking:
     """All offers for a wish: those to try, best first, and those not to try."""
 
     accepted: tuple[Offer, ...]
     refused: tuple[RejectedOffer, ...]
+    # In the order of the wish: with these, every region of it has its reason.
+    without_offer: tuple[RegionWithoutOffer, ...] = ()
 
     def reasons_by_region(self) -> list[dict[str, Any]]:
         """Return, for people and programs, why each region had nothing."""
@@ -60,14 +70,21 @@ def rank_offers(
     """
     accepted: list[Offer] = []
     refused: list[RejectedOffer] = []
+    offered: set[str] = set()
     for offer in offers:
+        offered.add(offer.region)
         if reason := rejection_reason(offer, wish, sold_out):
             refused.append(RejectedOffer(offer, reason))
         else:
             accepted.append(offer)
     accepted.sort(key=lambda offer: _rank(offer, wish))
     refused.sort(key=lambda refusal: _rank(refusal.offer, wish))
-    return Ranking(tuple(accepted), tuple(refused))
+    without = tuple(
+        RegionWithoutOffer(region, f"no {wish.product_name} is offered there")
+        for region in wish.regions
+        if region not in offered
+    )
+    return Ranking(tuple(accepted), tuple(refused), without)
 
 
 def rejection_reason(
@@ -101,11 +118,9 @@ def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
 def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
     """Return the error that tells for each region and offer why it was not taken."""
     where = ", ".join(wish.regions) or "any region"
-    offered = {refusal.offer.region for refusal in ranking.refused}
     nothing = [
-        {"region": region, "offers": [], "reason": "the product is not sold there"}
-        for region in wish.regions
-        if region not in offered
+        {"region": it.region, "offers": [], "reason": "the product is not sold there"}
+        for it in ranking.without_offer
     ]
     return NoCapacity(
         f"no offer for {wish.product_name!r} ({wish.billing_mode}, {wish.gpu_num} GPU) can be had in {where}",

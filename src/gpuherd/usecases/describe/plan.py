@@ -32,6 +32,9 @@ def describe_plan(it: Plan) -> shown.Plan:
             shown.RefusedOffer.extending(_describe_offer(refusal.offer, wish), reason=refusal.reason)
             for refusal in it.ranking.refused
         ),
+        regions_without_offer=tuple(
+            shown.PassedRegion(region=one.region, reason=one.reason) for one in it.ranking.without_offer
+        ),
         **describe_wish(wish),
     )
 

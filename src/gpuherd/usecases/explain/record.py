@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuherd.contract.values import usd
@@ -26,6 +26,7 @@ def plan_record(ranking: Ranking, wish: Wish, attempt: int) -> dict[str, Any]:
         "refused": [{**_offer(it.offer, wish), "reason": it.reason} for it in ranking.refused[:OFFERS_MAX]],
         "acceptedTotal": len(ranking.accepted),
         "refusedTotal": len(ranking.refused),
+        **_without_offer([{"region": it.region, "reason": it.reason} for it in ranking.without_offer]),
     }
 
 
@@ -39,9 +40,14 @@ def wait_record(what: WaitingFor, error: GpuherdError | None = None) -> EventDet
     return record
 
 
-def _refused(regions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _refused(regions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     refused = [{**offer, "region": it["region"]} for it in regions for offer in it["offers"]]
-    return {"refused": refused[:OFFERS_MAX], "refusedTotal": len(refused)}
+    without = [{"region": it["region"], "reason": it["reason"]} for it in regions if not it["offers"]]
+    return {"refused": refused[:OFFERS_MAX], "refusedTotal": len(refused), **_without_offer(without)}
+
+
+def _without_offer(regions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    return {"regionsWithoutOffer": regions[:OFFERS_MAX]} if regions else {}
 
 
 def _offer(offer: Offer, wish: Wish) -> dict[str, Any]:

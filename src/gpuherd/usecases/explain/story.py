@@ -161,7 +161,9 @@ def _chosen(details: Mapping[str, Any]) -> str:
     cost = f" for {_money(Decimal(price))}" if price else ""
     choice = "the only offer that fits" if total == 1 else f"the best of {total} offers that fit"
     rest = f"; {others} more {'does' if others == 1 else 'do'} not" if others else ""
-    return f"Chose {name} in {best.get('region')}{cost}, {choice}{rest}."
+    without = details.get("regionsWithoutOffer") or []
+    passed = [f" {it.get('region')}: {it.get('reason')}." for it in without[:REGIONS_SHOWN_MAX]]
+    return f"Chose {name} in {best.get('region')}{cost}, {choice}{rest}.{''.join(passed)}"
 
 
 def _waiting(event: Event, instance: Instance) -> str:

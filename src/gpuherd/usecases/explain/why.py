@@ -80,11 +80,15 @@ def considered(events: Sequence[Event]) -> tuple[shown.Considered, ...]:
             continue
         weighed = _weighed(event)
         last = rounds[-1] if rounds else None
-        if last and (last.ranked, last.refused) == (weighed.ranked, weighed.refused):
+        if last and _outcome(last) == _outcome(weighed):
             rounds[-1] = replace(last, rounds=last.rounds + 1, last_at=event.at)
         else:
             rounds.append(weighed)
     return tuple(rounds)
+
+
+def _outcome(it: shown.Considered) -> tuple[object, ...]:
+    return it.ranked, it.refused, it.regions_without_offer
 
 
 def _is_round(event: Event) -> bool:
@@ -105,6 +109,9 @@ def _weighed(event: Event) -> shown.Considered:
         # Of each, only the first are on record.
         ranked_total=event.details.get("acceptedTotal", len(ranked)),
         refused_total=event.details.get("refusedTotal", len(refused)),
+        regions_without_offer=tuple(
+            map(shown.RegionWithoutOffer.of, event.details.get("regionsWithoutOffer") or [])
+        ),
     )
 
 

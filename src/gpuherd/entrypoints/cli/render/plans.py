@@ -26,6 +26,8 @@ def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
         if plan.offers:
             yield Text()
         yield _refused_table(plan.refused, width)
+    # A server of an earlier version does not tell.
+    yield from (_line(f"{it.region}: {it.reason}", "dim") for it in plan.regions_without_offer or ())
     yield Text()
     if plan.fits:
         yield foldable(f"{_best(plan)}, {_ready(plan)}")
