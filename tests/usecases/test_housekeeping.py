@@ -32,6 +32,9 @@ class NotedRetention:
     async def prune_instances(self, before: datetime) -> int:
         return self._note("instances", before, 2)
 
+    async def prune_failed_instances(self, before: datetime) -> int:
+        return self._note("failed", before, 16)
+
     async def prune_account_events(self, before: datetime) -> int:
         return self._note("account events", before, 4)
 
@@ -45,9 +48,15 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 15
+    assert await PruneRecords(retention, FakeClock())() == 31
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
-    assert retention.asked == {"claims": week, "instances": week, "account events": month, "sessions": day}
+    assert retention.asked == {
+        "claims": week,
+        "instances": week,
+        "failed": month,
+        "account events": month,
+        "sessions": day,
+    }
 
 
 async def test_each_is_forgotten_in_its_time(herd: Herd) -> None:

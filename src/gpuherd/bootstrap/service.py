@@ -232,13 +232,14 @@ def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> 
 def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
     collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
+    prune_records = PruneRecords(stores.retention, clock, timedelta(days=settings.failed_retention_days))
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
         Loop("prune-orphans", PRUNE_INTERVAL_S, leader_only(collect.forget), clock),
         Loop("prune", PRUNE_INTERVAL_S, leader_only(parts.sweep.prune), clock),
         Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),
-        Loop("prune-records", PRUNE_INTERVAL_S, leader_only(PruneRecords(stores.retention, clock)), clock),
+        Loop("prune-records", PRUNE_INTERVAL_S, leader_only(prune_records), clock),
         Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
     ]
 

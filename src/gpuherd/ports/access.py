@@ -118,6 +118,13 @@ class Retention(Protocol):
         """Forget the instances that were deleted before then, with all that happened to them."""
         ...
 
+    async def prune_failed_instances(self, before: datetime) -> int:
+        """Forget the instances that failed before then, if nothing of them can cost money any more.
+
+        Kept is one whose machine, or another with its tag, is on record, or whose create is unresolved.
+        """
+        ...
+
     async def prune_account_events(self, before: datetime) -> int:
         """Forget what happened to the account before then, but for the latest of it; return how many."""
         ...

@@ -17,6 +17,7 @@ from gpuherd.ports.webhooks import DeliveryLog
 from gpuherd.resilience.cache import Cache
 
 RECORDS_RETENTION = timedelta(days=7)
+FAILED_RETENTION = timedelta(days=30)
 ACCOUNT_EVENTS_RETENTION = timedelta(days=30)
 # A clock may be set back, and must not bring to life what was signed out of.
 SESSIONS_RETENTION = timedelta(days=1)
@@ -28,12 +29,15 @@ class PruneRecords:
 
     retention: Retention
     clock: Clock
+    # Longer than of those that somebody deleted: a failure waits for a person to come back.
+    failed_retention: timedelta = FAILED_RETENTION
 
     async def __call__(self) -> int:
         """Return how many claims, instances, events of the account and ended sessions were forgotten."""
         now = self.clock.now()
         claims = await self.retention.prune_claims(now - RECORDS_RETENTION)
         instances = await self.retention.prune_instances(now - RECORDS_RETENTION)
+        instances += await self.retention.prune_failed_instances(now - self.failed_retention)
         events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_RETENTION)
         return claims + instances + events + await self.retention.prune_sessions(now - SESSIONS_RETENTION)
 

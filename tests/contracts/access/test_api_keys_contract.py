@@ -318,6 +318,46 @@ class TestRetention:
         await store.instances.update(Change(it, attempt=an_attempt(1, state=AttemptState.UNKNOWN)))
         assert await store.retention.prune_instances(START + WEEK) == 0
 
+    async def failed(self, store: Store, n: int, **more: Any) -> Instance:
+        it = replace(an_instance(n), status=Status.FAILED, settled=True, **more)
+        event = Event(it.id, 1, "instance.failed", START)
+        return await store.instances.add(Change(it, events=(event,)))
+
+    async def test_what_failed_is_forgotten_in_its_own_time(self, store: Store) -> None:
+        await self.failed(store, 1)
+        await self.failed(store, 2, cloud_id="m-2")
+        await self.old(store, 3, deleted_at=START)
+        assert await store.retention.prune_failed_instances(START) == 0
+        assert await store.retention.prune_failed_instances(START + MINUTE) == 2
+        assert {row.id for row in await store.rows(tables.instance)} == {instance_id(3)}
+
+    @pytest.mark.parametrize(
+        "evidence", ["attempt", "its machine", "a machine with its tag", "orphan", "unsettled"]
+    )
+    async def test_what_failed_and_may_still_cost_money_stays(self, store: Store, evidence: str) -> None:
+        it = await self.failed(store, 1, cloud_id="m-1")
+        seen = {"first_seen_at": START, "changed_at": START, "missing_lists": 0, "doc": "{}"}
+        line = {
+            "verdict": "surplus",
+            "first_seen_at": START,
+            "judged_at": START,
+            "ordered_by": "",
+            "version": 1,
+        }
+        match evidence:
+            case "attempt":
+                await store.instances.update(Change(it, attempt=an_attempt(1, state=AttemptState.UNKNOWN)))
+            case "its machine":
+                await store.run(sa.insert(tables.sighting).values(cloud_id="m-1", **seen))
+            case "a machine with its tag":
+                values = {"cloud_id": "m-9", "tag": "t", "tagged_instance_id": it.id, **seen}
+                await store.run(sa.insert(tables.sighting).values(**values))
+            case "orphan":
+                await store.run(sa.insert(tables.orphan).values(cloud_id="m-1", doc="{}", **line))
+            case "unsettled":
+                await store.run(sa.update(tables.instance).values(settled=False))
+        assert await store.retention.prune_failed_instances(START + WEEK) == 0
+
     async def test_hundreds_are_forgotten_in_parts(self, store: Store) -> None:
         for n in range(1, 251):
             await self.old(store, n, deleted_at=START)

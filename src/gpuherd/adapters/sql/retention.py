@@ -9,7 +9,15 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.notify import record_change
-from gpuherd.adapters.sql.schema.tables import attempt, claim, ended_session, event, instance
+from gpuherd.adapters.sql.schema.tables import (
+    attempt,
+    claim,
+    ended_session,
+    event,
+    instance,
+    orphan,
+    sighting,
+)
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Status
@@ -18,6 +26,16 @@ from gpuherd.domain.instance.instance import Status
 CLAIMS_AT_ONCE = 1000
 INSTANCES_AT_ONCE = 100
 EVENTS_AT_ONCE = 1000
+
+
+# No machine that was seen is its own or carries a tag of its, and none is in the ledger of orphans.
+_COSTS_NOTHING = sa.not_(
+    sa.or_(
+        sa.exists().where(sighting.c.tagged_instance_id == instance.c.id),
+        sa.exists().where(sighting.c.cloud_id == instance.c.cloud_id),
+        sa.exists().where(orphan.c.cloud_id == instance.c.cloud_id, orphan.c.gone_at.is_(None)),
+    )
+)
 
 
 class SqlRetention:
@@ -36,8 +54,14 @@ class SqlRetention:
         return pruned
 
     async def prune_instances(self, before: datetime) -> int:
+        return await self._prune(before, instance.c.status == Status.DELETED.value)
+
+    async def prune_failed_instances(self, before: datetime) -> int:
+        return await self._prune(before, sa.and_(instance.c.status == Status.FAILED.value, _COSTS_NOTHING))
+
+    async def _prune(self, before: datetime, over: sa.ColumnElement[bool]) -> int:
         pruned = 0
-        while gone := await self._database.write(lambda c: _prune_some(c, before)):
+        while gone := await self._database.write(lambda c: _prune_some(c, before, over)):
             self._announce(gone)
             pruned += len(gone)
         return pruned
@@ -58,13 +82,13 @@ class SqlRetention:
         return await self._database.write(lambda c: c.execute(removal).rowcount)
 
 
-def _prune_some(connection: sa.Connection, before: datetime) -> list[str]:
+def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElement[bool]) -> list[str]:
     recent = sa.exists().where(event.c.instance_id == instance.c.id, event.c.at >= before)
     unresolved = sa.exists().where(
         attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
     )
     old = sa.select(instance.c.id).where(
-        instance.c.status == Status.DELETED.value,
+        over,
         instance.c.settled,
         instance.c.created_at < before,
         ~recent,
