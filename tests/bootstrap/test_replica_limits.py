@@ -18,7 +18,7 @@ from gpuherd.bootstrap.application import build_application
 from gpuherd.bootstrap.cloud import CloudLink, novita_link
 from gpuherd.bootstrap.replicas import share_limits
 from gpuherd.bootstrap.service import Service, build_service
-from gpuherd.clock import SystemClock
+from gpuherd.clock import Clock, SystemClock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerState
@@ -26,6 +26,7 @@ from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
 from gpuherd.settings import load_settings
 from gpuherd.usecases.replicas.store_history import StoreHistory
 from tests.support.databases import sqlalchemy_url
+from tests.support.fake_clock import FakeClock
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
 
 ADMIN_KEY = "ghk_of_both_replicas"
@@ -33,19 +34,19 @@ ADMIN_KEY = "ghk_of_both_replicas"
 SLOW = {"NOVITA_RATE_LIMIT": "1", "GPUHERD_WATCH_BUDGET": "1", "GPUHERD_BREAKER_THRESHOLD": "4"}
 
 
-def linked(directory: Path, **more: str) -> CloudLink:
+def linked(directory: Path, clock: Clock | None = None, **more: str) -> CloudLink:
     settings = load_settings({"GPUHERD_DATA_DIR": str(directory), **SLOW, **more}, directory)
-    return novita_link(settings, "http://127.0.0.1:9", Secret("sk_x"), SystemClock(), random.Random(5))
+    return novita_link(
+        settings, "http://127.0.0.1:9", Secret("sk_x"), clock or SystemClock(), random.Random(5)
+    )
 
 
 class Replica:
     """One process's link to the cloud, shared with others."""
 
-    def __init__(self, directory: Path, database: Database, *, on_duty: bool = False) -> None:
-        self.link = linked(directory)
-        self.loops = share_limits(
-            self.link, database, SystemClock(), lambda: 2, lambda: on_duty, StoreHistory(SystemClock())
-        )
+    def __init__(self, directory: Path, database: Database, clock: Clock, *, on_duty: bool = False) -> None:
+        self.link = linked(directory, clock)
+        self.loops = share_limits(self.link, database, clock, lambda: 2, lambda: on_duty, StoreHistory(clock))
 
     @property
     def breaker(self) -> CircuitBreaker:
@@ -79,7 +80,9 @@ def databases(postgres_url: str) -> Iterator[tuple[Database, Database]]:  # noqa
 
 @pytest.fixture
 def both(tmp_path: Path, databases: tuple[Database, Database]) -> tuple[Replica, Replica]:
-    return Replica(tmp_path, databases[0], on_duty=True), Replica(tmp_path, databases[1])
+    # It stands still: a throttled rate recovers with time, and a busy machine takes its time.
+    clock = FakeClock()
+    return Replica(tmp_path, databases[0], clock, on_duty=True), Replica(tmp_path, databases[1], clock)
 
 
 @pytest.mark.postgres

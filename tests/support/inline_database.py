@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -19,19 +18,20 @@ from tests.support.shared_sql_cache import share_compiled_sql
 
 T = TypeVar("T")
 
-_templates: dict[int, Path] = {}
+_templates: dict[int, bytes] = {}
 
 
 def migrated_copy(path: Path) -> None:
     """Put a migrated, empty database at `path`; the migrations run once a process, a copy takes no time."""
     template = _templates.get(os.getpid())
     if template is None:
-        template = Path(tempfile.mkdtemp(prefix="gpuherd-template-")) / "empty.db"
-        database = Database(f"sqlite:///{template}")
-        migrate(database)
-        database.close()
-        _templates[os.getpid()] = template
-    shutil.copy(template, path)
+        with tempfile.TemporaryDirectory(prefix="gpuherd-template-") as directory:
+            empty = Path(directory) / "empty.db"
+            database = Database(f"sqlite:///{empty}")
+            migrate(database)
+            database.close()
+            template = _templates[os.getpid()] = empty.read_bytes()
+    path.write_bytes(template)
 
 
 class InlineDatabase(Database):

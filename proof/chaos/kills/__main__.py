@@ -47,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(f"  python -m proof.chaos.kills --runs 1 --seed {plan.seed} --point {plan.point or 'random'}")
     if report.unreached:
         tell(f"never reached: {', '.join(report.unreached)}")
-    return int(bool(report.violations or report.unreached))
+    failed = bool(report.violations or report.unreached)
+    if not failed:
+        # Of a run that went wrong, databases and logs are what people need next.
+        shutil.rmtree(directory, ignore_errors=True)
+    return int(failed)
 
 
 def draw_plans(first: int, runs: int, point: str | None) -> list[Plan]:
