@@ -73,7 +73,7 @@ async def test_a_copy_beside_its_original_rents_once_more_and_both_machines_live
         assert others.cloud_id is not None
         assert others.cloud_id in (await herd.flags.get(INSTALLATION_SHARED) or "")
         health = await herd.plane.health()
-        assert health.installation_shared is not None
+        assert health is not None and health.installation_shared is not None
         assert "gpuherd creates resume" in health.installation_shared
         assert health.creates_blocked == health.collector_braked == health.installation_shared
         told = await herd.instances.events(ACCOUNT)
