@@ -151,13 +151,15 @@ async def test_an_outage_that_begins_later_is_on_record_once(herd: Herd, world: 
 async def test_a_health_check_that_fails(herd: Herd) -> None:
     herd.prober.is_up = lambda _: False
     instance = await herd.settle(await herd.launch(health_check=HealthCheck()))
-    assert (await told(herd, instance))[4:] == [
+    *before, last = (await told(herd, instance))[4:]
+    assert before == [
         f"22: {RUNS}",
         "22: The application is asked whether it is up.",
         "322: Given up (HEALTH_CHECK_FAILED): The application did not answer as it should: port 8888: "
         "the port answered 502. The machine is given back.",
-        f"325: {GONE}",
     ]
+    # The second of the list that no longer shows the machine depends on the jitter of 150 lists.
+    assert last.partition(": ")[2] == GONE
 
 
 async def test_a_timeout_and_what_becomes_of_the_machine(herd: Herd, world: World) -> None:
