@@ -44,7 +44,11 @@ REQUIRED_COVERAGE = (
 )
 # Nothing is ever sent again there.
 REQUIRED_COVERAGE_STRICT = tuple(it for it in REQUIRED_COVERAGE if it != "abandoned, then sent again")
-REQUIRED_COVERAGE_LATE = ("surplus machine collected", "collector braked")
+REQUIRED_COVERAGE_LATE = (
+    "surplus machine collected",
+    "collector braked",
+    "late machine of a given-up call taken",
+)
 
 
 def note_coverage(evidence: Evidence) -> Counter[str]:
@@ -57,6 +61,8 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     for key in found:
         interrupted = tables.attempts[key].error_code == "INTERRUPTED"
         seen["adopted after a crash" if interrupted else "adopted after a lost answer"] += 1
+    taken = sum(bool(it.details.get("late")) for it in _events(evidence, events.MACHINE_FOUND))
+    seen["late machine of a given-up call taken"] += taken
     late = {line.machine_id for line in evidence.world.record.lines if line.outcome == "committed late"}
     seen["adopted a late arrival"] += len(late.intersection(tables.bound))
     attempts = sorted(tables.attempts.values(), key=lambda it: (it.instance_id, it.n))

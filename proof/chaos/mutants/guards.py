@@ -23,6 +23,7 @@ SIGHTING = "tests/domain/cloud/test_observation.py"
 TURNS = "tests/contracts/instances/test_leases_contract.py"
 COLLECT = "tests/usecases/orphans/test_collect.py"
 SHARED = "tests/usecases/orphans/test_shared_installation.py"
+LATE = "tests/usecases/reconcile/test_late_machines.py"
 ORPHAN = "tests/domain/orphans/test_orphan.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
@@ -639,6 +640,21 @@ OWNERSHIP = (
             f"{ORPHAN}::test_a_second_machine_of_a_bound_call_is_reported_and_names_the_first",
             f"{SHARED}::test_a_copied_name_is_reported_and_never_removed",
         ),
+    ),
+    Safeguard(
+        "a late machine is taken by its own instance",
+        "usecases/reconcile/rent.py",
+        "        if late := self._late_machine(turn):\n",
+        "        if late := None:\n",
+        (f"{LATE}::test_it_is_taken_instead_of_being_collected",),
+    ),
+    Safeguard(
+        "the collector leaves a wanted machine alone",
+        "domain/orphans/orphan.py",
+        "    if records.attempt.cloud_id is None and records.named is not None "
+        "and wants_machine(records.named):\n",
+        "    if False:\n",
+        (f"{LATE}::test_the_collector_leaves_it_alone_before_the_turn_has_seen_it",),
     ),
     Safeguard(
         "a machine that we had is ours by its tag too",

@@ -188,6 +188,7 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         clock=clock,
         installation=ports.stores.installation,
         boot_id=values.boot_id,
+        settling=values.settling,
         alarm=shared.alarm,
         nonce=partial(_nonce, ports),
         has_listed=shared.observer.has_listed,

@@ -61,8 +61,9 @@ class LeasedInstance:
 
     instance: Instance
     attempts: tuple[Attempt, ...]
-    # Of the machine that is bound, or of those that carry a tag of this instance; while none is bound also
-    # where no attempt has that tag, because this database may be older than the machine.
+    # Of the machine that is bound, and of those that carry the tag of the open attempt; while none is bound
+    # also of those that carry any other tag of this instance and are not to be removed: a closed call may
+    # have made one late, and this database may be older than the machine.
     observations: tuple[ObservedMachine, ...]
     # Lists made since the open attempt was sent, or since the removal was asked for, oldest first.
     lists: tuple[ListRecord, ...]

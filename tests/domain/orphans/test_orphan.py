@@ -89,9 +89,23 @@ def test_the_tag_in_the_environment_counts_like_the_one_in_the_name() -> None:
 
 @pytest.mark.parametrize("state", AttemptState)
 def test_a_recorded_call_makes_an_unbound_machine_surplus_unless_it_is_open(state: AttemptState) -> None:
-    records = MachineRecords(attempt=an_attempt(1, state=state), named=an_instance(1))
+    records = MachineRecords(attempt=an_attempt(1, state=state), named=an_instance(1, status=Status.DELETED))
     expected = None if state in OPEN_STATES else OrphanVerdict.SURPLUS
     assert verdict(a_tagged_machine(1), records) is expected
+
+
+@pytest.mark.parametrize("state", [AttemptState.ABANDONED, AttemptState.REJECTED])
+@pytest.mark.parametrize("goal", Goal)
+@pytest.mark.parametrize("status", Status)
+def test_a_late_machine_is_left_to_its_instance_while_that_wants_one(
+    state: AttemptState, goal: Goal, status: Status
+) -> None:
+    named = an_instance(1, status=status, goal=goal)
+    wants = goal is Goal.RUNNING and status not in (Status.DELETED, Status.FAILED)
+    records = MachineRecords(attempt=an_attempt(1, state=state), named=named)
+    assert verdict(a_tagged_machine(1), records) is (None if wants else OrphanVerdict.SURPLUS)
+    served = MachineRecords(attempt=records.attempt, named=a_running_instance(1))
+    assert verdict(a_tagged_machine(1, cloud_id="late"), served) is OrphanVerdict.SURPLUS
 
 
 def test_a_second_machine_of_a_bound_call_is_reported_and_names_the_first() -> None:

@@ -87,7 +87,7 @@ class MemoryInstanceLeases:
         return tuple(sorted(found, key=lambda it: it.n))
 
     def _sightings(self, it: Instance, attempts: tuple[Attempt, ...]) -> tuple[ObservedMachine, ...]:
-        tags = {known.tag for known in attempts}
+        tags = {known.tag for known in attempts if known.is_open}
         return tuple(
             row.sighting
             for cloud_id, row in self._tables.observations.items()

@@ -234,6 +234,11 @@ def must_release(instance: Instance) -> bool:
     return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
 
 
+def wants_machine(it: Instance) -> bool:
+    """Tell whether an instance has no machine, and is to rent one."""
+    return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
+
+
 def has_given_up_machine(it: Instance) -> bool:
     """Tell whether an instance does not count on its machine any more."""
     # Only what was proven to be gone ends its release; a machine that shall be kept was never released.

@@ -19,7 +19,7 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import has_given_up_machine
+from gpuherd.domain.instance.lifecycle import has_given_up_machine, wants_machine
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"
@@ -172,12 +172,14 @@ def judge_machine(
         return OrphanFinding(OrphanVerdict.UNRECORDED, reason, named)
     if records.attempt.is_open:
         return None
-    if doubt := _doubt(machine, records.attempt, first_seen_at, settling):
+    if doubt := doubt_about(machine, records.attempt, first_seen_at, settling):
         return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
+    if records.attempt.cloud_id is None and records.named is not None and wants_machine(records.named):
+        return None
     return OrphanFinding(OrphanVerdict.SURPLUS, _surplus_reason(records.attempt, records.named), named)
 
 
-def _doubt(
+def doubt_about(
     machine: Machine, attempt: Attempt, first_seen_at: datetime, settling: SettlingPolicy
 ) -> str | None:
     """Say why a machine that carries the tag of a call need not have been made by it; None: it surely was."""

@@ -14,9 +14,9 @@ from typing import Any
 from gpuherd.clock import Clock
 from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
-from gpuherd.domain.cloud.tag import Tag, cloud_name, owner_tag, parse_tag
+from gpuherd.domain.cloud.tag import Tag, cloud_name, machine_tag, owner_tag, parse_tag
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -34,7 +34,7 @@ from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance, Rental
 from gpuherd.domain.instance.offer_ranking import Ranking
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.domain.orphans.orphan import LEAVING_PHASES
+from gpuherd.domain.orphans.orphan import LEAVING_PHASES, doubt_about
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
@@ -129,6 +129,7 @@ class RentMachine:
     clock: Clock
     installation: str
     boot_id: str
+    settling: SettlingPolicy
     alarm: InstallationAlarm
     # Drawn for each create call, so that no other database can make the same tag.
     nonce: Callable[[], str]
@@ -152,6 +153,8 @@ class RentMachine:
             )
         # Read again, because this turn may have begun before that look.
         turn = await self.turns.refresh(turn)
+        if late := self._late_machine(turn):
+            return CreateAttempted(await self._bind_late(turn, *late))
         if (found := unrecorded_machines(turn, self.installation)) and not await self._is_shared(turn, found):
             return CreateAttempted(await self._bind_unrecorded(turn, found[0]))
         if await self.may_have_lost_create(turn.instance):
@@ -196,6 +199,25 @@ class RentMachine:
         decided_s = self.clock.boottime()
         turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
+
+    def _late_machine(self, turn: LeasedInstance) -> tuple[Attempt, Machine] | None:
+        """Return a machine that a call of this instance has made after it was given up or refused."""
+        closed = {it.tag: it for it in turn.attempts if not it.is_open and it.cloud_id is None}
+        for it in sorted(turn.observations, key=by_evidence):
+            attempt = closed.get(machine_tag(it.machine) or "")
+            if attempt is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
+                continue
+            if doubt_about(it.machine, attempt, it.first_seen_at, self.settling) is None:
+                return attempt, it.machine
+        return None
+
+    async def _bind_late(self, turn: LeasedInstance, attempt: Attempt, machine: Machine) -> LeasedInstance:
+        news = NewEvent(
+            events.MACHINE_FOUND,
+            "found by its tag after the create call was given up",
+            {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id, "late": True},
+        )
+        return await self.bind(turn, attempt, machine.cloud_id, "found by its tag", news)
 
     async def _is_shared(self, turn: LeasedInstance, found: Sequence[Machine]) -> bool:
         """Tell whether a second database has made one of these machines, or is known to make some."""

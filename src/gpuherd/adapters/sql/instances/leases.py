@@ -81,19 +81,14 @@ _UNWANTED = sa.exists().where(
 # Machines that carry a tag of this instance, recorded or not, and that nobody wants removed.
 _TAGGED_UNRECORDED = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_id"), ~_UNWANTED)
 _BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
-_TAGGED_ONCE = sighting.c.tag == sa.bindparam("its_tag")
-_TAGGED = sighting.c.tag.in_(sa.bindparam("its_tags", expanding=True))
-# By whether a machine is bound, and how many attempts there are: in each case with an index for each part, or
+_TAGGED = sighting.c.tag == sa.bindparam("its_tag")
+# By whether a machine is bound, and whether an attempt is open: in each case with an index for each part, or
 # the whole table would be read at each turn.
 _OBSERVED = {
-    (True, 0): PreparedStatement(sa.select(sighting).where(_BOUND)),
-    (False, 0): PreparedStatement(sa.select(sighting).where(_TAGGED_UNRECORDED)),
-    (True, 1): PreparedStatement(sa.select(sighting).where(sa.or_(_BOUND, _TAGGED_ONCE))),
-    (False, 1): PreparedStatement(sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED_ONCE))),
-}
-_OBSERVED_OF_MANY = {
-    True: sa.select(sighting).where(sa.or_(_BOUND, _TAGGED)),
-    False: sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED)),
+    (True, False): PreparedStatement(sa.select(sighting).where(_BOUND)),
+    (False, False): PreparedStatement(sa.select(sighting).where(_TAGGED_UNRECORDED)),
+    (True, True): PreparedStatement(sa.select(sighting).where(sa.or_(_BOUND, _TAGGED))),
+    (False, True): PreparedStatement(sa.select(sighting).where(sa.or_(_TAGGED_UNRECORDED, _TAGGED))),
 }
 
 
@@ -225,13 +220,13 @@ def _observations(
     connection: sa.Connection, row: sa.Row[Any], attempts: tuple[Attempt, ...]
 ) -> tuple[ObservedMachine, ...]:
     """Return what the lists showed of its machine, or of those that may be its machine."""
-    is_bound, tags = row.cloud_id is not None, [it.tag for it in attempts]
+    # A machine of a closed call is seen as one that carries a tag of this instance, unless it is to go.
+    open_tag = next((it.tag for it in attempts if it.is_open), None)
     whose = {"its_id": row.id, "its_cloud_id": row.cloud_id}
-    if (prepared := _OBSERVED.get((is_bound, len(tags)))) is None:
-        found = connection.execute(_OBSERVED_OF_MANY[is_bound], {**whose, "its_tags": tags}).all()
-        return tuple(map(sighting_of, found))
-    only_tag = {"its_tag": tags[0]} if tags else {}
-    return tuple(map(sighting_of, prepared.all(connection, {**whose, **only_tag})))
+    if open_tag is not None:
+        whose["its_tag"] = open_tag
+    seen = _OBSERVED[row.cloud_id is not None, open_tag is not None]
+    return tuple(map(sighting_of, seen.all(connection, whose)))
 
 
 def _attempts(connection: sa.Connection, instance_id: str) -> tuple[Attempt, ...]:
