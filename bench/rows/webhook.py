@@ -108,7 +108,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
             None,
             "≤ 60",
             per_minute <= WATCH_CALLS_MAX,
-            "lists, and the one get of each rental, which the rate limit pays for",
+            "lists, and gets where a list does not tell how to connect, which the rate limit pays for",
         ),
     ]
 

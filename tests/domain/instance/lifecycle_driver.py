@@ -32,6 +32,7 @@ from gpuherd.domain.instance.steps import (
     Start,
     Step,
     Stop,
+    UseListedDetails,
     Wait,
 )
 
@@ -161,6 +162,8 @@ class Life:
                 return self._outcome(world.resolve())
             case ReadDetails():
                 return world.runs_indeed() and self._run()
+            case UseListedDetails():
+                return self._run()
             case RunHealthCheck():
                 return self._judge(world.health())
             case Become(status):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.cloud.machine import BOOTING, Phase
+from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Phase
 from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, was_reclaimed
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
@@ -25,12 +25,15 @@ from gpuherd.domain.instance.steps import (
     Start,
     Step,
     Stop,
+    UseListedDetails,
     Wait,
 )
 
 # The cloud was asked and nothing moved for so long: ask again.
 REPEAT_DELETE_AFTER = timedelta(seconds=30)
 REPEAT_REQUEST_AFTER = timedelta(seconds=60)
+# How to connect may be taken from a list that has shown the machine like this for no longer than that.
+LISTED_DETAILS_FRESH = timedelta(seconds=60)
 VANISHED = "INSTANCE_VANISHED"
 
 
@@ -79,7 +82,7 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
             # Never re-create what vanished: that spends money nobody asked for.
             return Fail(VANISHED, "the machine vanished from the cloud before it was usable")
         case Phase.RUNNING:
-            return _check_usable(instance)
+            return _check_usable(instance, observation, now)
         case Phase.STOPPED if again:
             return (
                 Start()
@@ -100,7 +103,7 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
             return Wait(_recheck_delay(instance, now))
 
 
-def _check_usable(instance: Instance) -> Step:
+def _check_usable(instance: Instance, observation: Observation, now: datetime) -> Step:
     """The machine runs; find out whether it can be used."""
     match instance.status:
         case Status.RUNNING:
@@ -109,7 +112,25 @@ def _check_usable(instance: Instance) -> Step:
             return RunHealthCheck()
         case _:
             # After every start, too: the ports have changed.
-            return ReadDetails()
+            return _listed_details(instance, observation, now) or ReadDetails()
+
+
+def _listed_details(instance: Instance, observation: Observation, now: datetime) -> Step | None:
+    """Return what to do if the list already tells all there is to know; a thousand calls take minutes."""
+    machine, since = observation.machine, observation.changed_at
+    if machine is None or since is None or not observation.is_listed:
+        return None
+    # A list may lag behind a start, and would show the ports of the run before.
+    is_first_run = instance.started_at is None and not is_starting_again(instance)
+    # Whatever was on record when we were last stopped may be long past.
+    is_fresh = timedelta(0) <= now - since <= LISTED_DETAILS_FRESH
+    if not is_first_run or not is_fresh:
+        return None
+    # Novita's documents show lists without endpoints, and a machine without ports looks just like that.
+    is_whole = bool(machine.ports) and all(port.endpoint for port in machine.ports)
+    if not is_whole or machine.connection == NO_CONNECTION:
+        return None
+    return UseListedDetails(machine, since)
 
 
 def _follow(instance: Instance, observation: Observation) -> Step:

@@ -27,7 +27,16 @@ class Rent:
 
 @dataclass(frozen=True)
 class ReadDetails:
-    """Ask the cloud for this one machine: the list does not show how to connect."""
+    """Ask the cloud for this one machine: the list does not show how to connect, or not reliably."""
+
+
+@dataclass(frozen=True)
+class UseListedDetails:
+    """The list shows a machine that runs for the first time, and how to connect: no call is needed."""
+
+    machine: Machine
+    # Since when the list shows it so; what changes later is news.
+    since: datetime
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ Step = (
     Resolve
     | Rent
     | ReadDetails
+    | UseListedDetails
     | RunHealthCheck
     | Become
     | Fail
@@ -114,6 +124,8 @@ class Observation:
     absent: bool = False
     # Since when it looks like this, where that is known.
     changed_at: datetime | None = None
+    # The last believable list showed it; it is not a memory of earlier ones.
+    is_listed: bool = False
 
     @property
     def phase(self) -> Phase:

@@ -100,7 +100,7 @@ class AdvanceInstance:
         if it.cloud_id is None:
             return Observation()
         if not is_proven_absent(listed, it.asked_at, turn.lists, self.settling):
-            return Observation(listed.machine, changed_at=listed.changed_at) if listed else Observation()
+            return _listed_observation(listed)
         try:
             return Observation(await self.cloud.get_machine(it.cloud_id))
         except MachineGone:
@@ -137,6 +137,13 @@ class AdvanceInstance:
 def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
     return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+
+
+def _listed_observation(listed: ObservedMachine | None) -> Observation:
+    if listed is None:
+        return Observation()
+    is_listed = listed.missing_since is None
+    return Observation(listed.machine, changed_at=listed.changed_at, is_listed=is_listed)
 
 
 def _begins_wait(it: Instance, requeue: RequeueAfter) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.contract.values import iso
-from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -86,6 +86,9 @@ class ApplyStep:
                 return await self._rent(turn)
             case steps.ReadDetails():
                 return await self._read_details(turn)
+            case steps.UseListedDetails(machine, since):
+                # Its tag was verified when the turn began.
+                return await self._begin_run(turn, machine, since), None
             case steps.RunHealthCheck():
                 return await self._ask_application(turn)
             case steps.Become(status, reason):
@@ -132,7 +135,11 @@ class ApplyStep:
         if machine.phase is not Phase.RUNNING:
             return turn, RequeueAfter(RECHECK_SOON)
         turn = await self.verify_tag(turn, machine)
-        it, now = turn.instance, self.clock.now()
+        return await self._begin_run(turn, machine, self.clock.now()), None
+
+    async def _begin_run(self, turn: LeasedInstance, machine: Machine, seen_at: datetime) -> LeasedInstance:
+        """Say that the machine runs and how to connect, as was seen at that moment."""
+        it = turn.instance
         running = replace(
             it,
             # Whoever started it past us wants it to run.
@@ -142,7 +149,7 @@ class ApplyStep:
             waiting_for=None,
             ports=machine.ports,
             connection=machine.connection,
-            started_at=now,
+            started_at=seen_at,
             # What was known of an earlier run says nothing about this one.
             health=None,
             reclaim_told=False,
@@ -150,9 +157,9 @@ class ApplyStep:
         )
         news = [NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
         if it.health_check is None:
-            running = replace(running, ready_at=it.ready_at or now)
+            running = replace(running, ready_at=it.ready_at or self.clock.now())
             news.append(NewEvent(events.READY, "usable"))
-        return await self._save(turn, running, *news), None
+        return await self._save(turn, running, *news)
 
     async def _ask_application(self, turn: LeasedInstance) -> StepResult:
         """Leave it to a job of its own: an application that hangs must not hold the lease, nor our slot."""
