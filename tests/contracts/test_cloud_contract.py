@@ -319,6 +319,7 @@ class CloudContract:
 
     @pytest.mark.parametrize("count", [1, 99, 100, 101, 250])
     async def test_all_machines_are_listed_however_many_pages_that_takes(self, cloud, world, count):
+        world.page_size_max = 100
         fill(world, count)
         listing = await cloud.list_machines()
         assert {machine.cloud_id for machine in listing.machines} == set(world.machines)
@@ -329,6 +330,7 @@ class CloudContract:
     @pytest.mark.parametrize("style", FAULT_KIND_SPECS[FaultKind.PARTIAL_LIST].styles)
     @pytest.mark.parametrize("count", [50, 150, 200])
     async def test_a_list_whose_pages_do_not_fit_together_is_not_complete(self, cloud, world, style, count):
+        world.page_size_max = 100
         fill(world, count)
         world.faults.add(Fault(FaultKind.PARTIAL_LIST, style=style))
         listing = await cloud.list_machines()

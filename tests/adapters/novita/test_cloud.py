@@ -169,7 +169,7 @@ async def test_a_list_is_complete_only_when_everything_fits(body, complete):
         listing = await cloud.list_machines()
     assert listing.complete is complete
     assert {machine.cloud_id for machine in listing.machines} <= {"a"}
-    assert "pageSize=100&pageNum=1" in server.requests[0].target
+    assert "pageSize=1000&pageNum=1" in server.requests[0].target
 
 
 def _paths(requests: list[Request]) -> list[str]:

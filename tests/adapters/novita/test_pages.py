@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.adapters.novita.pages import PAGE_CONCURRENCY, NovitaPage, PagedList
-from gpuherd.domain.errors import CloudRefused, CloudUnavailable
+from gpuherd.adapters.novita.pages import (
+    LONG_PAGE_SIZE,
+    ORDINARY_WALKS,
+    PAGE_CONCURRENCY,
+    PAGE_SIZE,
+    ROWS_AT_ONCE,
+    NovitaPage,
+    PagedList,
+)
+from gpuherd.domain.errors import CloudRefused, CloudUnavailable, KeyRefused
 
 
 def read(row: Any) -> tuple[str, str] | None:
@@ -18,7 +26,8 @@ def read(row: Any) -> tuple[str, str] | None:
 
 
 class Book:
-    """A list in pages. `first` is the number of its first page; `also_zero` gives that page for 0 as well."""
+    """A list in pages of `size` at most. `first` is the number of its first page; `also_zero` gives that page
+    for 0 as well. Pages of more than `long_from` get what `long` says."""
 
     def __init__(self, count: int, *, size: int = 100, first: int = 1, also_zero: bool = True) -> None:
         self.rows: list[Any] = [f"m{n}" for n in range(count)]
@@ -26,12 +35,17 @@ class Book:
         self.first = first
         self.also_zero = also_zero
         self.total: int | None = count
+        self.long_from = 10**9
+        # An error, or how long a page is that is asked for with a length that the server does not have.
+        self.long: Exception | int = 10
         self.asked: list[int] = []
+        self.sizes: list[int] = []
         self.at_once = self.most_at_once = 0
         self.pages: dict[int, NovitaPage | Exception] = {}
 
-    async def fetch(self, number: int) -> NovitaPage:
+    async def fetch(self, number: int, size: int) -> NovitaPage:
         self.asked.append(number)
+        self.sizes.append(size)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)
@@ -40,10 +54,16 @@ class Book:
             if isinstance(special, Exception):
                 raise special
             return special
+        size = min(size, self.size) if size <= self.long_from else self._length_of_long()
         index = number - self.first
         if index == -1 and self.also_zero:
             index = 0
-        return NovitaPage(self.rows[index * self.size :][: self.size] if index >= 0 else [], self.total)
+        return NovitaPage(self.rows[index * size :][:size] if index >= 0 else [], self.total)
+
+    def _length_of_long(self) -> int:
+        if isinstance(self.long, Exception):
+            raise self.long
+        return self.long
 
 
 async def gather(book: Book, **settings: int):
@@ -180,3 +200,58 @@ async def test_a_cloud_that_refuses_page_zero_is_not_asked_to_explain():
     book.total = 150
     book.pages[0] = CloudRefused("pageNum must be 1 or more")
     assert len((await gather(book)).items) == 100
+
+
+async def test_a_large_account_costs_a_call_for_each_long_page():
+    book = Book(10_000, size=10**6)
+    found = await gather(book)
+    assert found.complete
+    assert list(found.items) == book.rows
+    assert book.sizes == [LONG_PAGE_SIZE] * 10
+    assert book.most_at_once == ROWS_AT_ONCE // LONG_PAGE_SIZE
+
+
+async def test_a_server_that_cuts_long_pages_is_walked_in_pages_of_its_own_length():
+    book = Book(1_234, size=250)
+    found = await gather(book)
+    assert found.complete
+    assert list(found.items) == book.rows
+    assert book.sizes == [LONG_PAGE_SIZE] * 5
+
+
+async def test_a_first_page_that_is_cut_short_once_spoils_the_list():
+    book = Book(2_000, size=10**6)
+    book.pages[1] = NovitaPage(book.rows[:500], 2_000)
+    assert not (await gather(book)).complete
+
+
+@pytest.mark.parametrize(
+    "long", [CloudRefused("pageSize must be 100 or less"), 10], ids=["refuses", "ignores"]
+)
+async def test_a_server_without_long_pages_is_walked_in_ordinary_ones_and_asked_again_much_later(long):
+    book = Book(950)
+    book.long_from, book.long = PAGE_SIZE, long
+    walk = PagedList(read)
+    for _ in range(ORDINARY_WALKS):
+        assert (await walk.gather(book.fetch)).complete
+    assert book.sizes.count(LONG_PAGE_SIZE) == 1
+    assert len(book.sizes) == 1 + 10 * ORDINARY_WALKS
+    assert (await walk.gather(book.fetch)).complete
+    assert book.sizes.count(LONG_PAGE_SIZE) == 2
+
+
+async def test_a_list_that_fails_in_long_pages_is_made_in_ordinary_ones_next():
+    book = Book(950, size=10**6)
+    book.long_from, book.long = PAGE_SIZE, CloudUnavailable("the reply is too large")
+    walk = PagedList(read)
+    with pytest.raises(CloudUnavailable):
+        await walk.gather(book.fetch)
+    assert (await walk.gather(book.fetch)).complete
+
+
+async def test_a_refused_key_is_no_question_of_length():
+    book = Book(10)
+    book.pages[1] = KeyRefused("no")
+    with pytest.raises(KeyRefused):
+        await gather(book)
+    assert book.asked == [1]

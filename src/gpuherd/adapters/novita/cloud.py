@@ -43,7 +43,7 @@ class NovitaCloud:
         # By the id of the registry credential; None where Novita does not say it.
         self._registry_passwords: dict[str, Secret | None] = {}
         self._machine_list = PagedList(self._machine_entry)
-        self._template_list = PagedList(_template_entry)
+        self._template_list = PagedList(_template_entry, page_size=PAGE_SIZE)
 
     def in_lane(self, lane: Lane) -> Self:
         """Return this cloud with its reads in another lane."""
@@ -167,14 +167,14 @@ class NovitaCloud:
             raise failures.unreadable()
         return regions
 
-    async def _machine_page(self, number: int) -> NovitaPage:
-        params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
+    async def _machine_page(self, number: int, size: int) -> NovitaPage:
+        params = {"pageSize": str(size), "pageNum": str(number)}
         page = _page(await self._read("/gpu/instances", params), "instances")
         await self._learn_quoted(page.rows)
         return page
 
-    async def _template_page(self, number: int) -> NovitaPage:
-        params = {"pageSize": str(PAGE_SIZE), "pageNum": str(number)}
+    async def _template_page(self, number: int, size: int) -> NovitaPage:
+        params = {"pageSize": str(size), "pageNum": str(number)}
         return _page(await self._read("/templates", params), "template")
 
 

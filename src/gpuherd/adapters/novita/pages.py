@@ -3,6 +3,10 @@
 Novita counts pages from 1 in some of its documents and from 0 in others, and some deployments take both 0
 and 1 for the first page. We begin at 1 and go on until everything that `total` promises has been seen; only
 if something is still missing do we look at page 0, and if it helps, later walks begin there.
+
+How long a page may be, Novita does not say. We ask for long ones, because each page is a call, and take what
+comes, also where all pages are cut to another length. Where long pages are refused or come shorter than
+ordinary ones, we ask for ordinary ones.
 """
 
 from __future__ import annotations
@@ -11,12 +15,18 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from gpuherd.domain.errors import CloudRefused
+from gpuherd.domain.errors import CloudError, CloudRefused, KeyRefused
 
 PAGE_SIZE = 100
+LONG_PAGE_SIZE = 1_000
+# After a walk over long pages has failed, so many are made over ordinary ones.
+ORDINARY_WALKS = 20
 PAGE_CONCURRENCY = 16
+# Of long pages fewer are fetched at once, because all their rows are in memory together.
+ROWS_AT_ONCE = 3_000
 PAGES_MAX = 1_000
 
 T = TypeVar("T")
@@ -30,7 +40,9 @@ class NovitaPage:
     total: int | None
 
 
-FetchPage = Callable[[int], Coroutine[Any, Any, NovitaPage]]
+FetchPage = Callable[[int, int], Coroutine[Any, Any, NovitaPage]]
+"""Fetches the page of that number, given how long the pages are to be."""
+FetchNumber = Callable[[int], Coroutine[Any, Any, NovitaPage]]
 ReadRow = Callable[[Any], tuple[str, T] | None]
 """Returns what a row is about and under which id, or None when the row makes no sense."""
 
@@ -68,44 +80,88 @@ class PageScan(Generic[T]):
 
 
 class PagedList(Generic[T]):
-    """Walks one list again and again, and remembers where its pages begin."""
+    """Walks one list again and again, and remembers where its pages begin and how long they may be."""
 
     def __init__(
-        self, read: ReadRow[T], *, page_concurrency: int = PAGE_CONCURRENCY, pages_max: int = PAGES_MAX
+        self,
+        read: ReadRow[T],
+        *,
+        page_size: int = LONG_PAGE_SIZE,
+        page_concurrency: int = PAGE_CONCURRENCY,
+        pages_max: int = PAGES_MAX,
     ) -> None:
         self._read = read
+        self._page_size = page_size
+        # So many walks are still to be made over ordinary pages.
+        self._ordinary_walks = 0
         self._page_concurrency = page_concurrency
         self._pages_max = pages_max
         self._first = 1
 
     async def gather(self, fetch: FetchPage) -> PageScan[T]:
         """Fetch pages, a few at once, until all is seen or a page brings nothing new."""
-        first = await fetch(self._first)
+        try:
+            return await self._walk(fetch)
+        except CloudError:
+            if not self._ordinary_walks:
+                # Perhaps long pages are too much for it, or for us; at worst they come back too late.
+                self._ordinary_walks = ORDINARY_WALKS
+            raise
+        finally:
+            self._ordinary_walks = max(0, self._ordinary_walks - 1)
+
+    async def _walk(self, fetch: FetchPage) -> PageScan[T]:
+        first, size = await self._first_page(fetch)
         found = PageScan[T](first.total)
         found.add(first, self._read)
-        await self._fetch_remaining(fetch, found, self._pages_needed(first))
+        # The cloud may give shorter pages than we ask for: the length of the first tells.
+        length = max(1, len(first.rows))
+        pages = min(math.ceil((first.total or 0) / length), self._pages_max)
+        sized = partial(_fetch_sized, fetch, size)
+        numbers = range(self._first + 1, self._first + pages)
+        at_once = max(1, min(self._page_concurrency, ROWS_AT_ONCE // length))
+        await self._fetch_remaining(sized, found, numbers, at_once)
         if self._first == 0 and not found.complete:
             # What once looked like a page before the first was perhaps only a bad day.
             self._first = 1
         elif found.wants_more:
-            await self._try_page_zero(fetch, found)
+            await self._try_page_zero(sized, found)
         return found
 
-    def _pages_needed(self, first: NovitaPage) -> int:
-        # The cloud may give shorter pages than we ask for: the length of the first tells.
-        return min(math.ceil((first.total or 0) / max(1, len(first.rows))), self._pages_max)
+    async def _first_page(self, fetch: FetchPage) -> tuple[NovitaPage, int]:
+        """Return the first page and the length that was asked for."""
+        if self._page_size > PAGE_SIZE and not self._ordinary_walks:
+            page = await self._long_page(fetch)
+            if page is not None and len(page.rows) >= min(page.total or 0, PAGE_SIZE):
+                return page, self._page_size
+            self._ordinary_walks = ORDINARY_WALKS
+        return await fetch(self._first, PAGE_SIZE), PAGE_SIZE
 
-    async def _fetch_remaining(self, fetch: FetchPage, found: PageScan[T], pages: int) -> None:
-        numbers = range(self._first + 1, self._first + pages)
-        for begin in range(0, len(numbers), self._page_concurrency):
+    async def _long_page(self, fetch: FetchPage) -> NovitaPage | None:
+        """Return the first page as a long one; None if the cloud will not have it."""
+        try:
+            return await fetch(self._first, self._page_size)
+        except KeyRefused:
+            raise
+        except CloudRefused:
+            return None
+
+    async def _fetch_remaining(
+        self, fetch: FetchNumber, found: PageScan[T], numbers: range, at_once: int
+    ) -> None:
+        for begin in range(0, len(numbers), at_once):
             if not found.wants_more:
                 return
-            batch = await _fetch_together(fetch, numbers[begin : begin + self._page_concurrency])
-            grew = [found.add(page, self._read) for page in batch]
+            batch = await _fetch_together(fetch, numbers[begin : begin + at_once])
+            grew = []
+            for page in batch:
+                grew.append(found.add(page, self._read))
+                # A thousand rows take their time; others want to get on meanwhile.
+                await asyncio.sleep(0)
             if not all(grew):
                 return
 
-    async def _try_page_zero(self, fetch: FetchPage, found: PageScan[T]) -> None:
+    async def _try_page_zero(self, fetch: FetchNumber, found: PageScan[T]) -> None:
         try:
             page = await fetch(0)
         except CloudRefused:
@@ -116,7 +172,11 @@ class PagedList(Generic[T]):
             found.add(page, self._read)
 
 
-async def _fetch_together(fetch: FetchPage, numbers: range) -> list[NovitaPage]:
+def _fetch_sized(fetch: FetchPage, size: int, number: int) -> Coroutine[Any, Any, NovitaPage]:
+    return fetch(number, size)
+
+
+async def _fetch_together(fetch: FetchNumber, numbers: range) -> list[NovitaPage]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(fetch(number)) for number in numbers]

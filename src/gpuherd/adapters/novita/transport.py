@@ -28,7 +28,8 @@ READ_BACKOFF_S = 1.0
 READ_BACKOFF_CAP_S = 30.0
 # A change goes out at once after its longest wait, or within this of it.
 SEND_SLACK_S = 1.0
-REPLY_BYTES_MAX = 4 * 1024 * 1024
+# A page of a thousand machines has a few.
+REPLY_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)

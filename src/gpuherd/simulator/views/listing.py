@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from gpuherd.simulator.calls import ApiEndpoint, Call
@@ -89,7 +89,10 @@ def list_machines(state: WorldState, query: ListQuery) -> MachinePage:
     call = Call(ApiEndpoint.LIST, name=query.name)
     if state.faults.draw(FaultKind.EMPTY_LIST, call):
         return MachinePage((), 0)
-    offset, size = query.paging.offset, query.paging.size
+    paging = query.paging
+    if state.page_size_max is not None:
+        paging = replace(paging, size=min(paging.size, state.page_size_max))
+    offset, size = paging.offset, paging.size
     fault = state.faults.draw(FaultKind.PARTIAL_LIST, call)
     style = fault.chosen_style if fault else ""
     if style == "duplicated_page":

@@ -61,6 +61,8 @@ class WorldState(ABC):
         self.listed: dict[str, SimulatedMachine] = {}
         # When the last machine whose listing lags will be listed.
         self.all_listed_at = 0.0
+        # Longer pages of machines are cut to this; how long they may be upstream, nobody has written down.
+        self.page_size_max: int | None = None
         self.volumes = Volumes(self.catalogue, chance)
         self.uses = UseTraces()
         self.weather = CALM
