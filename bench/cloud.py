@@ -1,6 +1,7 @@
 """A simulated Novita for benchmarks: as much stock as anybody wants, a fixed latency, and the plain truth.
 
-Below `/_bench` it tells what only the cloud knows: since when each machine runs, and how often it was asked.
+Below `/_bench` it tells what only the cloud knows: since when each machine runs, and how often it was asked;
+and there its pulls can be ended.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gpuherd.simulator.create_request import CreateRequest, ExposedPort
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.server import make_app
 from gpuherd.simulator.world.addresses import NovitaAddresses
+from gpuherd.simulator.world.machine import StatusChange
 from gpuherd.simulator.world.world import World
 
 UNITS = 10**6
@@ -61,7 +63,15 @@ async def serve_world(world: World, port: int) -> web.AppRunner:
     async def calls(_: web.Request) -> web.Response:
         return web.json_response(dict(world.calls))
 
+    async def finish_pulls(_: web.Request) -> web.Response:
+        now = world.now()
+        for it in world.machines.values():
+            if it.status(now) == "pulling":
+                it.replan(now, StatusChange(now, "running"))
+        return web.json_response({})
+
     app.router.add_get("/_bench/running", running)
+    app.router.add_post("/_bench/finish-pulls", finish_pulls)
     app.router.add_get("/_bench/calls", calls)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()

@@ -134,10 +134,14 @@ class BenchEnvironment:
         env: Mapping[str, str] | None = None,
         *,
         seeded: Seeded | None = None,
+        after: Server | None = None,
         role: str = "all",
     ) -> AsyncIterator[Server]:
-        """Run `gpuherd serve` on a database of its own, with default settings except what `env` says."""
-        place, port = self.place("ours"), free_port()
+        """Run `gpuherd serve` with default settings except what `env` says, on a database of its own.
+
+        It may be that of a server which has ended: `after`.
+        """
+        place, port = self.place("ours") if after is None else after.directory, free_port()
         if seeded is not None:
             await asyncio.to_thread(shutil.copytree, seeded.data_dir, place / "data")
         settings = {
