@@ -31,6 +31,7 @@ LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
+TRUST = "tests/usecases/cloud/test_trust.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -709,4 +710,35 @@ OWNERSHIP = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS)
+IDENTITY = (
+    Safeguard(
+        "a database belongs to one cloud",
+        "domain/cloud/identity.py",
+        "    return CloudClaim.REFUSED\n",
+        "    return CloudClaim.TAKES\n",
+        ("tests/domain/cloud/test_identity.py",),
+    ),
+    Safeguard(
+        "another key is confirmed before anything is done",
+        "usecases/reconcile/advance.py",
+        "        if not await self.account.is_confirmed():\n",
+        "        if False:\n",
+        (f"{TRUST}::TestAnotherKey",),
+    ),
+    Safeguard(
+        "a list of an account that is not confirmed proves nothing",
+        "usecases/cloud/observe.py",
+        "        is_ours = await self.account.examine(listing)\n",
+        "        is_ours = True\n",
+        (f"{TRUST}::TestAnotherKey",),
+    ),
+    Safeguard(
+        "the brake on vanishing",
+        "usecases/cloud/observe.py",
+        "        if record.believable and await self.vanishing.holds(changed):\n",
+        "        if False:\n",
+        (f"{TRUST}::TestVanishing",),
+    ),
+)
+
+GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY)

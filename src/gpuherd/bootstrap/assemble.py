@@ -21,12 +21,14 @@ from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
+from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, InstallationAlarm
 from gpuherd.usecases.cloud.lost_creates import LostCreates
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.events.record import EventRecorder
@@ -79,6 +81,8 @@ class Shared:
     catalogue: CatalogueCache
     # The same, for what people ask.
     browsed_catalogue: CatalogueCache
+    account: AccountGuard
+    vanishing: VanishingBrake
     observer: ObserveCloud
     alarm: InstallationAlarm
 
@@ -141,6 +145,16 @@ def _shared(ports: Ports, values: Values) -> Shared:
     job_factory = JobFactory(ports.ids, values.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
     catalogue = CatalogueCache(ports.cloud, clock)
+    account = AccountGuard(
+        flags=stores.flags,
+        observations=stores.observations,
+        clock=clock,
+        account=stores.account,
+        confirmed=stores.account_confirmed,
+    )
+    vanishing = VanishingBrake(
+        flags=stores.flags, observations=stores.observations, clock=clock, settling=values.settling
+    )
     observer = ObserveCloud(
         cloud=ports.watch_cloud or ports.cloud,
         observations=stores.observations,
@@ -149,12 +163,16 @@ def _shared(ports: Ports, values: Values) -> Shared:
         clock=clock,
         settling=values.settling,
         poll_interval=values.poll_interval,
+        account=account,
+        vanishing=vanishing,
         breaker_state=ports.breaker_state,
         history=stores.history,
         leadership=ports.leadership,
         flags=ports.replica_flags,
     )
     return Shared(
+        account=account,
+        vanishing=vanishing,
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
@@ -216,6 +234,7 @@ def _advance_instance(ports: Ports, values: Values, shared: Shared) -> AdvanceIn
         verify_tag=verify_tag,
         clock=clock,
         settling=values.settling,
+        account=shared.account,
     )
 
 
@@ -263,6 +282,8 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         read_history=ReadHistory(find, instances),
         read_jobs=ReadJobs(stores.book),
         creates=ManageCreates(stores.flags, clock),
+        account=shared.account,
+        vanishing=shared.vanishing,
         health=ReadServiceHealth(
             clock=clock,
             observations=stores.observations,
@@ -270,6 +291,9 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
             flags=stores.flags,
             breaker_state=ports.breaker_state,
             cloud_error=lambda: observer.error_code,
+            account=shared.account,
+            vanishing=shared.vanishing,
+            poll_interval=values.poll_interval,
         ),
         overview=ReadOverview(
             instances=instances,
@@ -278,6 +302,8 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
             deliveries=stores.deliveries,
             orphans=stores.orphans,
             breaker_state=ports.breaker_state,
+            account=shared.account,
+            vanishing=shared.vanishing,
         ),
         retry_job=RetryJob(stores.book, stores.outbox, clock),
         webhooks=_webhooks(ports, values, shared),
@@ -290,7 +316,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         clock=clock,
         ids=ids,
         meter=ports.meter,
-        metrics=ports.metrics_page(_metric_sources(ports, caches, feed)),
+        metrics=ports.metrics_page(_metric_sources(ports, shared, caches, feed)),
         is_ready=ports.is_ready,
         replicas=ports.live_replicas,
         settings_shown=ports.settings_shown,
@@ -373,13 +399,22 @@ def build_keys(ports: Ports, values: Values) -> KeyServices:
     )
 
 
-def _metric_sources(ports: Ports, caches: Sequence[Cache[Any, Any]], feed: EventFeed) -> MetricSources:
+def _metric_sources(
+    ports: Ports, shared: Shared, caches: Sequence[Cache[Any, Any]], feed: EventFeed
+) -> MetricSources:
     instances, stores = ports.stores.instances, ports.stores
 
     async def by_status() -> dict[str, int]:
         return {status.value: count for status, count in (await instances.count_by_status()).items()}
 
+    async def holds() -> dict[str, bool]:
+        return {
+            "account": await shared.account.unconfirmed() is not None,
+            "vanishing": await shared.vanishing.held() is not None,
+        }
+
     return MetricSources(
+        holds=holds,
         job_stats=stores.book.stats,
         instances_by_status=by_status,
         breaker_state=ports.breaker_state,

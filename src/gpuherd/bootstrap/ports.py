@@ -40,6 +40,9 @@ class StorePorts:
     """Every port of the store."""
 
     installation: str
+    # What is stored of the account's key, and whether it is known to be the right account.
+    account: str = ""
+    account_confirmed: bool = True
     hub: ChangeHub
     # Tells when the store has lost its newest part.
     history: StoreHistory

@@ -103,7 +103,7 @@ async def open_stores(
     installation = flags.ensure("installation", secrets.token_hex(4))
     renewal_loops = await _follow_database_clock(database, clock)
     try:
-        claim_for(settings, database, link, clock)
+        claimed = claim_for(settings, database, link, clock)
     except CannotStart:
         database.close()
         lock()
@@ -127,6 +127,8 @@ async def open_stores(
         database=database,
         repository=repository,
         installation=installation,
+        account=claimed.account,
+        account_confirmed=claimed.account_confirmed,
         membership=membership,
         hub=hub,
         history=history,

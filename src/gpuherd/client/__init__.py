@@ -36,6 +36,7 @@ from gpuherd.client.models.access import (
     WebhookTest,
 )
 from gpuherd.client.models.account import (
+    CloudTrust,
     Comprehensive,
     Creates,
     Health,
@@ -86,6 +87,7 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "BadConfiguration",
+    "CloudTrust",
     "Comprehensive",
     "Conflict",
     "ConnectionFailed",

@@ -23,7 +23,7 @@ from gpuherd.client.resources.access import (
     KeyMethods,
     WebhookMethods,
 )
-from gpuherd.client.resources.account import AccountMethods, OrphanMethods
+from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.async_transport import AiohttpTransport
@@ -55,6 +55,10 @@ class AsyncOperations(OperationMethods, AsyncResource):
 
 class AsyncJobs(JobMethods, AsyncResource):
     """`herd.jobs`."""
+
+
+class AsyncCloud(CloudMethods, AsyncResource):
+    """`herd.cloud`."""
 
 
 class AsyncOrphanLedger(OrphanMethods, AsyncResource):
@@ -115,6 +119,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.instances = AsyncInstances(caller, executor)
         self.operations = AsyncOperations(caller, executor)
         self.jobs = AsyncJobs(caller, executor)
+        self.cloud = AsyncCloud(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.audit = AsyncAuditLog(caller, executor)

@@ -22,7 +22,7 @@ from gpuherd.client.resources.access import (
     KeyMethods,
     WebhookMethods,
 )
-from gpuherd.client.resources.account import AccountMethods, OrphanMethods
+from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.sync_transport import HttpTransport
@@ -54,6 +54,10 @@ class Operations(OperationMethods, SyncResource):
 
 class Jobs(JobMethods, SyncResource):
     """`herd.jobs`."""
+
+
+class Cloud(CloudMethods, SyncResource):
+    """`herd.cloud`."""
 
 
 class OrphanLedger(OrphanMethods, SyncResource):
@@ -115,6 +119,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.instances = Instances(caller, executor)
         self.operations = Operations(caller, executor)
         self.jobs = Jobs(caller, executor)
+        self.cloud = Cloud(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.audit = AuditLog(caller, executor)

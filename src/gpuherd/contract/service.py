@@ -31,6 +31,8 @@ class CloudHealth(Model):
     breaker: Breaker  # the circuit breaker in front of it
     trouble: str | None  # the code of what went wrong last
     last_listed_at: OffsetTime | None
+    last_believed_at: OffsetTime | None  # when a list last could prove that something is gone
+    unbelieved: str | None  # why no list could be believed for minutes, if so; without a key a code
 
 
 class DatabaseHealth(Model):
@@ -75,6 +77,12 @@ class Health(Model, needs=("status",)):
     installation_shared: (
         str | None
     )  # why a second database seems to use our id, if so: it stops both; without a key a code
+    account_unconfirmed: (
+        str | None
+    )  # why the key is not believed to be of the right account, if so; without a key a code
+    vanishing_held: (
+        str | None
+    )  # why machines that are missing are not believed lost, if so; without a key a code
     replicas: Mapping[str, int]  # the processes on this database, by what they do
     timestamp: OffsetTime
 
@@ -83,6 +91,13 @@ class Creates(Model):
     """Whether new machines may be rented."""
 
     blocked: str | None  # why not
+
+
+class CloudTrust(Model):
+    """What of the cloud is not believed."""
+
+    account_unconfirmed: str | None  # why the key is not believed to be of the right account
+    vanishing_held: str | None  # why machines that are missing are not believed lost
 
 
 class Sync(Model, needs=("listed",)):

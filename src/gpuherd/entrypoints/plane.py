@@ -14,9 +14,11 @@ from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
+from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
@@ -111,6 +113,8 @@ class Plane:
     read_jobs: ReadJobs
     retry_job: RetryJob
     creates: ManageCreates
+    account: AccountGuard
+    vanishing: VanishingBrake
     health: ReadServiceHealth
     overview: ReadOverview
     webhooks: WebhookServices

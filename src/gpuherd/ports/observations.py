@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.instance.instance import Instance
 
 
@@ -37,6 +39,18 @@ class Observations(Protocol):
 
     async def last_list(self) -> ListRecord | None:
         """Return the list that was written down last."""
+        ...
+
+    async def last_believable_list(self) -> ListRecord | None:
+        """Return the latest list that proves anything."""
+        ...
+
+    async def knows_any(self, machines: Sequence[Machine]) -> bool:
+        """Tell whether one of these is known: seen before, or an instance's, or with the tag of a call."""
+        ...
+
+    async def bound_to(self, cloud_ids: Sequence[str]) -> Bound:
+        """Count the instances that count on one of these machines, and those that count on any."""
         ...
 
     async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.list_trust import why_unbelieved
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
 from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 # Everybody may ask, as often as they like: this is how long an answer serves all of them.
@@ -33,9 +36,15 @@ class ServiceHealth:
     collector_braked: str | None
     # Why we believe that a second database uses our installation id; it stops creates and the collector.
     installation_shared: str | None
+    # Why nothing is believed of this key's account, and why no loss of machines is.
+    account_unconfirmed: str | None = None
+    vanishing_held: str | None = None
+    last_believed_at: datetime | None = None
+    # Why no list could be believed for too long.
+    lists_unbelieved: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ReadServiceHealth:
     """Asks the database and this process, never the cloud, and that once a second at most."""
 
@@ -45,11 +54,16 @@ class ReadServiceHealth:
     flags: Flags
     breaker_state: Callable[[], str]
     cloud_error: Callable[[], str]
+    account: AccountGuard
+    vanishing: VanishingBrake
+    poll_interval: timedelta
+    _begun_at: datetime = field(init=False)
     # None while the database does not answer.
     _answer: Cache[str, ServiceHealth | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_answer", Cache(self.clock, ANSWER_TTL_S, 1, "health"))
+        self._begun_at = self.clock.now()
+        self._answer = Cache(self.clock, ANSWER_TTL_S, 1, "health")
 
     async def database_answers(self) -> bool:
         """Tell whether the database can be read."""
@@ -77,4 +91,20 @@ class ReadServiceHealth:
         breaker, cloud_error = self.breaker_state(), self.cloud_error()
         seen = await self.observations.last_list()
         listed_at = None if seen is None else seen.finished_at
-        return ServiceHealth(breaker, cloud_error, listed_at, oldest_due_s, blocked, braked, shared)
+        believed = await self.observations.last_believable_list()
+        believed_at = None if believed is None else believed.finished_at
+        return ServiceHealth(
+            breaker,
+            cloud_error,
+            listed_at,
+            oldest_due_s,
+            blocked,
+            braked,
+            shared,
+            account_unconfirmed=await self.account.unconfirmed(),
+            vanishing_held=await self.vanishing.held(),
+            last_believed_at=believed_at,
+            lists_unbelieved=why_unbelieved(
+                seen, believed_at, self._begun_at, self.clock.now(), self.poll_interval
+            ),
+        )

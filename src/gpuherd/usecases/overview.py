@@ -15,8 +15,10 @@ from gpuherd.ports.instances import Instances, LiveInstance
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryLog, DeliveryQuery
+from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 # Each of them is looked at closely, and nobody reads more at a glance.
@@ -31,6 +33,8 @@ class SystemStatus:
     oldest_due_s: float = 0.0
     creates_blocked: str | None = None
     collector_braked: str | None = None
+    account_unconfirmed: str | None = None
+    vanishing_held: str | None = None
     dead_deliveries: int = 0
     failed_jobs: int = 0
     # Instances of which a create call got no answer.
@@ -48,6 +52,8 @@ class ReadOverview:
     deliveries: DeliveryLog
     orphans: Orphans
     breaker_state: Callable[[], str]
+    account: AccountGuard
+    vanishing: VanishingBrake
 
     async def live(self, caller: Caller) -> Sequence[LiveInstance]:
         """Return every instance that is not over."""
@@ -65,6 +71,8 @@ class ReadOverview:
             collector_braked=await self.flags.first(INSTALLATION_SHARED, COLLECTOR_BRAKED)
             if caller.sees_all
             else None,
+            account_unconfirmed=await self.account.unconfirmed(),
+            vanishing_held=await self.vanishing.held(),
             dead_deliveries=(await self.deliveries.page(dead)).total,
             failed_jobs=stats.by_status.get(JobStatus.FAILED, 0),
             unknown=[it for it in unsure if await self._is_unknown(it)],

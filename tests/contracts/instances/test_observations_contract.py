@@ -13,9 +13,10 @@ from gpuherd.adapters.sql.instances.observations import LIST_RETENTION, _record
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ObservedMachine, Witness
+from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import (
@@ -232,6 +233,31 @@ class TestWitnesses:
         assert len(await self.witnesses(store, limit=3)) == 3
 
 
+class TestWhoseMachines:
+    async def test_a_machine_is_known_that_was_seen_or_is_bound_or_has_the_tag_of_a_call(
+        self, store: Store
+    ) -> None:
+        await see(store, a_sighting(a_machine(1)))
+        await store.instances.add(Change(a_running_instance(2)))
+        await store.instances.add(Change(an_instance(3), attempt=an_attempt(3)))
+        knows_any = store.observations.knows_any
+        strangers = [a_machine(n) for n in range(100, 2_600)]
+        assert not await knows_any([])
+        assert not await knows_any([*strangers, a_tagged_machine(4)])
+        for ours in (a_machine(1), a_machine(2), a_tagged_machine(3, cloud_id="late")):
+            assert await knows_any([*strangers, ours])
+
+    async def test_instances_count_on_their_machines_until_they_end(self, store: Store) -> None:
+        for n, status in enumerate((Status.RUNNING, Status.EXITED, Status.FAILED, Status.DELETED)):
+            await store.instances.add(Change(a_running_instance(n, status=status)))
+        await store.instances.add(Change(a_running_instance(8, goal=Goal.DELETED)))
+        await store.instances.add(Change(an_instance(9)))
+        bound_to = store.observations.bound_to
+        assert await bound_to([]) == Bound(0, 3)
+        assert await bound_to([f"machine-{n}" for n in range(2_500)]) == Bound(2, 3)
+        assert await bound_to(["machine-1", "nobodys"]) == Bound(1, 3)
+
+
 class TestLists:
     async def test_the_last_is_the_one_that_was_written_last_whatever_the_clock_said(
         self, store: Store
@@ -240,6 +266,17 @@ class TestLists:
         for record in (a_list(), a_list(HOUR), last):
             await store.observations.record(record, [], [])
         assert await store.observations.last_list() == last
+
+    async def test_the_last_believable_one_is_complete_and_lacks_no_witness(self, store: Store) -> None:
+        assert await store.observations.last_believable_list() is None
+        believable = a_list(SECOND, witness=Witness.NONE)
+        doubtful = (
+            a_list(2 * SECOND, complete=False),
+            a_list(3 * SECOND, witness=Witness.MISSING),
+        )
+        for record in (a_list(HOUR), believable, *doubtful):
+            await store.observations.record(record, [], [])
+        assert await store.observations.last_believable_list() == believable
 
     async def test_each_has_a_higher_number_than_the_one_before(self, store: Store) -> None:
         numbers = []

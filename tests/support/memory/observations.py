@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from gpuherd.adapters.sql.instances.observations import LIST_RETENTION
+from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
+from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Status
+from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 from tests.support.memory import job_rows
 from tests.support.memory.tables import SightingRow, Tables
 
@@ -66,6 +68,25 @@ class MemoryObservations:
     async def lists_since(self, moment: datetime) -> Sequence[ListRecord]:
         found = [it for it in self._tables.lists.values() if it.started_at > moment]
         return sorted(found, key=lambda it: it.started_at)
+
+    async def last_believable_list(self) -> ListRecord | None:
+        believable = [it for it in self._tables.lists.values() if it.believable]
+        return max(believable, key=lambda it: it.id, default=None)
+
+    async def knows_any(self, machines: Sequence[Machine]) -> bool:
+        tables = self._tables
+        return any(
+            it.cloud_id in tables.observations
+            or it.cloud_id in tables.bound
+            or machine_tag(it) in tables.tags
+            for it in machines
+        )
+
+    async def bound_to(self, cloud_ids: Sequence[str]) -> Bound:
+        live = [row.instance for row in self._tables.instances.values()]
+        live = [it for it in live if it.cloud_id is not None and it.status not in TERMINAL_STATUSES]
+        lost = [it for it in live if it.cloud_id in cloud_ids and it.goal is not Goal.DELETED]
+        return Bound(len(lost), len(live))
 
     def _is_old_and_listed(self, cloud_id: str, older_than: datetime) -> bool:
         row = self._tables.observations.get(cloud_id)

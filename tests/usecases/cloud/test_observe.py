@@ -68,6 +68,7 @@ async def test_before_the_first_list_only_an_open_breaker_makes_stale(herd: Herd
     assert not herd.observer.is_stale()
     herd.breaker_state = "OPEN"
     assert herd.observer.is_stale()
+    herd.breaker_state = "CLOSED"
     await herd.observer.look()
     assert not herd.observer.is_stale()
 
@@ -84,3 +85,33 @@ async def test_a_list_is_fresh_for_three_intervals_and_at_least_90_s(
     assert not herd.observer.is_stale()
     await clock.sleep(0.001)
     assert herd.observer.is_stale()
+
+
+async def test_what_we_know_is_stale_after_two_lists_that_failed(herd: Herd, world: World) -> None:
+    await herd.observer.look()
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
+    await herd.observer.look()
+    assert not herd.observer.is_stale(), "one may fail"
+    await herd.observer.look()
+    assert herd.observer.is_stale()
+    world.faults.replace([])
+    await herd.observer.look()
+    assert not herd.observer.is_stale()
+
+
+async def test_what_we_know_is_stale_while_the_breaker_is_open(herd: Herd) -> None:
+    await herd.observer.look()
+    herd.breaker_state = "OPEN"
+    assert herd.observer.is_stale()
+
+
+async def test_lists_that_are_never_complete_are_shown_after_five_minutes(herd: Herd, world: World) -> None:
+    await herd.settle(await herd.launch())
+    world.faults.add(Fault(FaultKind.PARTIAL_LIST, endpoints=(ApiEndpoint.LIST,)))
+    await herd.run_for(timedelta(minutes=6))
+    health = await herd.plane.health()
+    assert health is not None
+    assert health.last_believed_at is not None
+    assert health.last_listed_at is not None
+    assert health.last_believed_at < health.last_listed_at
+    assert "do not fit the total" in (health.lists_unbelieved or "")

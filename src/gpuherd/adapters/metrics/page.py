@@ -49,6 +49,8 @@ class MetricSources:
     orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
     # Why the installation alarm is up, if it is.
     installation_shared: Callable[[], Awaitable[str | None]] = _nobody
+    # Whether something is not done until it is cleared up, by what.
+    holds: Callable[[], Awaitable[Mapping[str, bool]]] | None = None
     replicas: Callable[[], Sequence[Replica]] = tuple
     # Whether this process watches the cloud, for all replicas.
     is_leader: Callable[[], bool] = lambda: True
@@ -64,6 +66,7 @@ class _Stored:
     instances: Mapping[str, int]
     orphans: Sequence[Orphan]
     is_shared: bool
+    holds: Mapping[str, bool]
 
 
 class StateCollector(Collector):
@@ -82,9 +85,15 @@ class StateCollector(Collector):
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 jobs = await self._sources.job_stats()
                 instances = await self._sources.instances_by_status()
-                orphans = self._sources.orphans
+                orphans, holds = self._sources.orphans, self._sources.holds
                 shared = await self._sources.installation_shared()
-                return _Stored(jobs, instances, () if orphans is None else await orphans(), bool(shared))
+                return _Stored(
+                    jobs,
+                    instances,
+                    () if orphans is None else await orphans(),
+                    bool(shared),
+                    {} if holds is None else await holds(),
+                )
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("metrics.store_unavailable", error=type(error).__name__)
             return None
@@ -121,6 +130,8 @@ def _stored(stored: _Stored) -> Iterator[Metric]:
     yield from _orphans(stored.orphans)
     about = "1 if a second database uses our installation id: nothing is rented or collected then."
     yield _gauge("gpuherd_installation_shared", about, float(stored.is_shared))
+    about = "1 while nothing is believed or done for this reason, until it is cleared up."
+    yield _gauges("gpuherd_held", about, "reason", {it: float(on) for it, on in stored.holds.items()})
 
 
 def _orphans(orphans: Sequence[Orphan]) -> Iterator[Metric]:

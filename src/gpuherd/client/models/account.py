@@ -8,9 +8,10 @@ from gpuherd.contract.catalogue import Offer, Product, Region, Template, Templat
 from gpuherd.contract.instance import Comprehensive, Instance, ListedInstance, ListedMachine
 from gpuherd.contract.model import Model
 from gpuherd.contract.orphan import Orphan, Orphans, Released
-from gpuherd.contract.service import Creates, Health, Sync
+from gpuherd.contract.service import CloudTrust, Creates, Health, Sync
 
 __all__ = [
+    "CloudTrust",
     "Comprehensive",
     "Creates",
     "Health",

@@ -9,6 +9,7 @@ from gpuherd.client.effects import Effects
 from gpuherd.client.event_stream import HISTORY, EventEffects, EventFilter, OnBreak, OnResume, follow
 from gpuherd.client.methods import Resource, api_method, following
 from gpuherd.client.models.account import (
+    CloudTrust,
     Comprehensive,
     Creates,
     Health,
@@ -136,6 +137,25 @@ class AccountMethods(Resource):
         """Return how the server is. An unhealthy one is an answer, not an error."""
         question = replace(get("/health"), accepted_statuses=frozenset({503}))
         return Health.of((yield from self._caller.call(question)))
+
+
+class CloudMethods(Resource):
+    """`herd.cloud`: what of the cloud is not believed, and the word of an admin."""
+
+    @api_method
+    def get(self) -> Effects[CloudTrust]:
+        """Return what is not believed, with the reasons."""
+        return CloudTrust.of((yield from self._caller.call(get("/api/cloud"))))
+
+    @api_method
+    def confirm_account(self) -> Effects[CloudTrust]:
+        """Say that the key is of the account on which the machines are."""
+        return CloudTrust.of((yield from self._caller.change("POST", "/api/cloud/confirm-account")))
+
+    @api_method
+    def confirm_loss(self) -> Effects[CloudTrust]:
+        """Say that the machines which are missing now are gone."""
+        return CloudTrust.of((yield from self._caller.change("POST", "/api/cloud/confirm-loss")))
 
 
 class OrphanMethods(Resource):

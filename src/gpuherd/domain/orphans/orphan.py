@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.blast_limit import blast_limit
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
@@ -26,7 +27,6 @@ COLLECTOR = "collector"
 # Asked again after so long, twice as long each time, and never more seldom than this.
 REQUEST_BACKOFF_FIRST = timedelta(seconds=30)
 REQUEST_BACKOFF_CAP = timedelta(minutes=10)
-DELETES_ALWAYS_ALLOWED = 2
 # The cloud's clock and ours may differ by so much.
 CLOCKS_APART_MAX = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
@@ -230,7 +230,7 @@ def brake(due: int, lately: int, instances: int) -> str | None:
     `due` shall be removed now, `lately` were within the last cycle. To remove more than a tenth of all
     instances at once is more likely a mistake of ours than intended.
     """
-    allowed = max(DELETES_ALWAYS_ALLOWED, instances // 10)
+    allowed = blast_limit(instances)
     if due + lately <= allowed:
         return None
     return (

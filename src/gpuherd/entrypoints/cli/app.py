@@ -21,6 +21,7 @@ from gpuherd.entrypoints.cli.commands import (
     why,
 )
 from gpuherd.entrypoints.cli.commands.audit import build_audit
+from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
@@ -95,6 +96,7 @@ def build_app(
     app.add_typer(build_jobs(), name="jobs")
     app.add_typer(build_orphans(), name="orphans")
     app.add_typer(build_creates(), name="creates")
+    app.add_typer(build_cloud(), name="cloud")
     app.add_typer(build_webhooks(), name="webhooks")
     app.add_typer(build_keys(), name="keys")
     app.add_typer(build_audit(), name="audit")

@@ -22,6 +22,7 @@ from gpuherd.entrypoints.web.forms import check_token, read_form
 from gpuherd.entrypoints.web.pages import (
     api_docs,
     audit,
+    cloud,
     creates,
     endpoints,
     instance,
@@ -42,6 +43,7 @@ from gpuherd.entrypoints.web.routes import Handler
 PAGE_MODULES = (
     api_docs,
     audit,
+    cloud,
     creates,
     endpoints,
     instance,

@@ -25,10 +25,13 @@ from gpuherd.domain.cloud.observation import (
     judge_witness,
 )
 from gpuherd.domain.errors import CloudError, LeadershipLost, MachineGone
+from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
+from gpuherd.usecases.cloud.account import AccountGuard
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
 from gpuherd.usecases.replicas.store_history import StoreHistory
@@ -46,6 +49,8 @@ FRESH_MIN_S = 90.0
 KNOWN_RECHECK_S = 300.0
 # So often a look that another replica has cut short is begun anew.
 SYNC_TRIES_MAX = 3
+# After so many lists in a row that could not be had, what we know counts as out of date.
+FAILED_LISTS_STALE = 2
 CLOUD_ERROR_FLAG = "cloud_trouble"
 
 
@@ -73,6 +78,8 @@ class ObserveCloud:
     settling: SettlingPolicy
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
+    account: AccountGuard
+    vanishing: VanishingBrake
     breaker_state: Callable[[], str] = lambda: "CLOSED"
     # Tells when the store has lost what was concluded here.
     history: StoreHistory
@@ -95,6 +102,8 @@ class ObserveCloud:
     _listed_at_s: float | None = field(default=None, init=False)
     # When the last list that was written down here was made.
     _known_at_s: float | None = field(default=None, init=False)
+    # So many lists in a row could not be had.
+    _failed_lists: int = field(default=0, init=False)
     _published_error: str | None = field(default=None, init=False)
     # A list that was asked for and has not begun yet: whoever asks meanwhile waits for the same one.
     _next_sync: asyncio.Future[ListResult] | None = field(default=None, init=False)
@@ -129,9 +138,11 @@ class ObserveCloud:
 
     def is_stale(self) -> bool:
         """Tell whether the cloud could not be asked lately, so that what we know may be out of date."""
+        if self._failed_lists >= FAILED_LISTS_STALE or self.breaker_state() != "CLOSED":
+            return True
         if self._listed_at_s is None:
             # Just started is not the same as unable to ask.
-            return self.breaker_state() != "CLOSED"
+            return False
         fresh_s = max(FRESH_INTERVALS * self.poll_interval.total_seconds(), FRESH_MIN_S)
         return self.clock.monotonic() - self._listed_at_s > fresh_s
 
@@ -151,6 +162,7 @@ class ObserveCloud:
         """List if it is our duty and time to; tell whether a list was made."""
         if not self.leadership.is_leader():
             await self._follow_leader()
+            await self._confirm_account()
             return False
         since_s = None if self._listed_at_s is None else self.clock.monotonic() - self._listed_at_s
         due = since_s is None or since_s >= self.poll_interval.total_seconds()
@@ -159,6 +171,13 @@ class ObserveCloud:
         if not due and not await self.observations.any_unsettled():
             return False
         return await self.look()
+
+    async def _confirm_account(self) -> None:
+        """See whether our key is of the right account, where another replica looks for all of us."""
+        if await self.account.is_confirmed():
+            return
+        with contextlib.suppress(CloudError):
+            await self.account.examine(await self.cloud.list_machines())
 
     async def look(self) -> bool:
         """Make one list and act on it; tell whether it worked."""
@@ -213,13 +232,20 @@ class ObserveCloud:
         `LeadershipLost` if another replica has begun to look meanwhile.
         """
         known = await self._load_known()
-        listing = await self.cloud.list_machines()
+        try:
+            listing = await self.cloud.list_machines()
+        except CloudError:
+            self._failed_lists += 1
+            raise
+        self._failed_lists = 0
         await self._publish_error("")
         listed_at_s = self.clock.monotonic()
         look = await self._record_list(listing, known)
         if self._known is known:
             # Only what is written down counts as known.
-            self._listed_at_s = self._known_at_s = listed_at_s
+            self._listed_at_s = listed_at_s
+            # Of an account that is not confirmed nothing is written down, so nobody can be shown its list.
+            self._known_at_s = listed_at_s if self.account.confirmed else None
         return look
 
     async def _publish_error(self, error_code: str) -> None:
@@ -234,6 +260,7 @@ class ObserveCloud:
         await self._read_last_list()
         if self.flags is not None:
             self.error_code = await self.flags.get(CLOUD_ERROR_FLAG) or ""
+            self._failed_lists = self._failed_lists + 1 if self.error_code else 0
             self._published_error = None
 
     async def _read_last_list(self) -> None:
@@ -255,14 +282,19 @@ class ObserveCloud:
 
     async def _record_list(self, listing: Listing, known: dict[str, ObservedMachine]) -> ListResult:
         """Record what a list changes in what was known, and wake the jobs that it concerns."""
+        is_ours = await self.account.examine(listing)
         record = ListRecord(
             started_at=listing.started_at,
             finished_at=listing.finished_at,
             complete=listing.complete,
-            witness=await self._judge_list(listing),
+            witness=await self._judge_list(listing) if is_ours else Witness.MISSING,
             machines=len(listing.machines),
         )
-        changed = diff_listing(known, listing, record, self.settling)
+        # What is on the account of somebody else is not written down: it would be known the next time.
+        changed = diff_listing(known, listing, record, self.settling) if is_ours else []
+        if record.believable and await self.vanishing.holds(changed):
+            record = replace(record, witness=Witness.MISSING)
+            changed = diff_listing(known, listing, record, self.settling)
         forgotten = self._forgettable(known, record)
         if self.leadership.fencing_token != self._known_token:
             # The duty was lost and has come back: what was compared is not what is known by now.
@@ -343,5 +375,6 @@ class ObserveCloud:
         return [
             cloud_id
             for cloud_id, it in known.items()
-            if it.missing_since is not None and it.missing_since < oldest
+            # What is held back by the brake on vanishing is missing, but not believed lost.
+            if it.missing_since is not None and it.missing_since < oldest and it.missing_lists >= 2
         ]

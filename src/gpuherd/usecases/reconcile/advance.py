@@ -22,6 +22,7 @@ from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.usecases.clock_steps import ClockStepDetector
+from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.events.record import NewEvent
 from gpuherd.usecases.explain.record import wait_record
 from gpuherd.usecases.jobs.kinds import JobFactory, reconcile_job_kind
@@ -31,6 +32,7 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 # More steps than any instance needs in a row; a bound, so that a mistake cannot spin.
 STEPS_MAX = 50
 LEASE_BUSY_RETRY = timedelta(seconds=1)
+ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 
 
@@ -45,6 +47,7 @@ class AdvanceInstance:
     verify_tag: VerifyTag
     clock: Clock
     settling: SettlingPolicy
+    account: AccountGuard
     _clock_steps: ClockStepDetector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +63,9 @@ class AdvanceInstance:
             await self.turns.release(turn)
 
     async def _advance(self, turn: LeasedInstance, job: Job) -> Outcome:
+        if not await self.account.is_confirmed():
+            # Whatever the cloud says now may be said of somebody else's account.
+            return await self._wait(turn, job, self._until_confirmed())
         if (listed := _observed_machine(turn)) is not None:
             turn = await self.verify_tag(turn, listed.machine)
         for _ in range(STEPS_MAX):
@@ -87,6 +93,18 @@ class AdvanceInstance:
             if requeue is not None:
                 return await self._wait(turn, job, requeue)
         raise GpuherdError(f"instance {turn.instance.id} took {STEPS_MAX} steps and is not done")
+
+    def _until_confirmed(self) -> RequeueAfter:
+        if not self.account.in_doubt:
+            # Just started: the first list tells.
+            return RequeueAfter(ACCOUNT_RECHECK)
+        words = "it is not known yet whether the key is of the account that our machines are on"
+        return RequeueAfter(
+            ACCOUNT_RECHECK,
+            f"waiting for the cloud: {words}",
+            Waiting(WaitingFor.CLOUD, words, self.clock.now()),
+            wait_record(WaitingFor.CLOUD),
+        )
 
     def _with_adjusted_deadline(self, it: Instance) -> Instance:
         """A wall clock that was set ahead makes nobody late."""

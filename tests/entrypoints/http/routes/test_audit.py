@@ -88,6 +88,8 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/jobs/{job_id}/retry"): ("job.retry", Setting.failed_job, {}),
     ("POST", "/api/cache/clear"): ("cache.clear", None, {}),
     ("POST", "/api/cache/cleanup"): ("cache.cleanup", None, {}),
+    ("POST", "/api/cloud/confirm-account"): ("cloud.confirm_account", None, {}),
+    ("POST", "/api/cloud/confirm-loss"): ("cloud.confirm_loss", None, {}),
     ("POST", "/api/creates/resume"): ("creates.resume", None, {}),
     ("POST", "/api/sync"): ("cloud.sync", None, {}),
     ("POST", "/api/orphans/resume"): ("orphan.resume", None, {}),

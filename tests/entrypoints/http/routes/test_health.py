@@ -12,6 +12,7 @@ from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.health import ANSWER_TTL_S
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from tests.entrypoints.http.conftest import KEY
@@ -55,6 +56,25 @@ async def test_without_a_key_a_reason_is_a_code(api: httpx.AsyncClient, herd: He
         )
         assert "m-1" not in reply.text
         assert reply.json()["status"] == "degraded"
+
+
+async def test_what_is_held_is_shown_in_words_to_those_with_a_key(
+    api: httpx.AsyncClient, herd: Herd, plane: Plane, clock: FakeClock
+) -> None:
+    await herd.flags.put(VANISHING_HELD, "5 machines are missing")
+    plane.account.account, plane.account.confirmed = "another", False
+    await herd.observer.look()
+    await clock.sleep(timedelta(minutes=6).total_seconds())
+    await herd.observer.look()
+    told = (await api.get("/health")).json()
+    assert (told["status"], told["vanishingHeld"]) == ("degraded", "5 machines are missing")
+    assert "gpuherd cloud confirm-account" in told["accountUnconfirmed"]
+    assert "not the account" in told["dependencies"]["novita"]["unbelieved"]
+    open_to_all = (await api.get("/health", headers={"Authorization": ""})).json()
+    assert open_to_all["status"] == "degraded"
+    assert open_to_all["vanishingHeld"] == "VANISHING_HELD"
+    assert open_to_all["accountUnconfirmed"] == "ACCOUNT_UNCONFIRMED"
+    assert open_to_all["dependencies"]["novita"]["unbelieved"] == "LISTS_UNBELIEVED"
 
 
 async def test_it_is_computed_once_a_second_for_all_callers(

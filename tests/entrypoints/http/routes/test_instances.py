@@ -179,6 +179,8 @@ async def test_health_tells_what_is_wrong_without_a_key(anonymous: httpx.AsyncCl
         "breaker": "CLOSED",
         "trouble": None,
         "lastListedAt": health["dependencies"]["novita"]["lastListedAt"],
+        "lastBelievedAt": health["dependencies"]["novita"]["lastListedAt"],
+        "unbelieved": None,
     }
 
 

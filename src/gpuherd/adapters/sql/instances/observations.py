@@ -23,8 +23,9 @@ from gpuherd.adapters.sql.schema.tables import attempt, instance, is_unsettled, 
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
+from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.instance.attempt import OPEN_STATES
-from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Status
+from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 
 
 def machine_doc(it: Machine) -> str:
@@ -141,7 +142,48 @@ class SqlObservations:
         return await self._database.read(lambda c: c.execute(query).first() is not None)
 
     async def last_list(self) -> ListRecord | None:
-        query = sa.select(list_record).order_by(list_record.c.id.desc()).limit(1)
+        return await self._latest(sa.select(list_record))
+
+    async def last_believable_list(self) -> ListRecord | None:
+        believable = sa.and_(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
+        return await self._latest(sa.select(list_record).where(believable))
+
+    async def knows_any(self, machines: Sequence[Machine]) -> bool:
+        ids = [it.cloud_id for it in machines]
+        tags = [tag for it in machines if (tag := machine_tag(it)) is not None]
+
+        def work(connection: sa.Connection) -> bool:
+            return any(
+                connection.execute(sa.select(column).where(column.in_(chunk)).limit(1)).first() is not None
+                for column, words in (
+                    (sighting.c.cloud_id, ids),
+                    (instance.c.cloud_id, ids),
+                    (attempt.c.tag, tags),
+                )
+                for chunk in _chunks(words)
+            )
+
+        return await self._database.read(work)
+
+    async def bound_to(self, cloud_ids: Sequence[str]) -> Bound:
+        ended = [it.value for it in TERMINAL_STATUSES]
+        counted = sa.select(sa.func.count()).where(
+            instance.c.cloud_id.is_not(None), instance.c.status.not_in(ended)
+        )
+        # What shall be deleted is meant to be gone.
+        kept = counted.where(instance.c.goal != Goal.DELETED.value)
+
+        def work(connection: sa.Connection) -> Bound:
+            lost = sum(
+                connection.execute(kept.where(instance.c.cloud_id.in_(chunk))).scalar_one()
+                for chunk in _chunks(cloud_ids)
+            )
+            return Bound(lost, connection.execute(counted).scalar_one())
+
+        return await self._database.read(work)
+
+    async def _latest(self, lists: sa.Select[Any]) -> ListRecord | None:
+        query = lists.order_by(list_record.c.id.desc()).limit(1)
 
         def work(connection: sa.Connection) -> ListRecord | None:
             row = connection.execute(query).first()

@@ -34,6 +34,8 @@ UP, DOWN = "up", "down"
 # What is told of a reason without a key.
 CREATES_BLOCKED, COLLECTOR_BRAKED = "CREATES_BLOCKED", "COLLECTOR_BRAKED"
 INSTALLATION_SHARED = "INSTALLATION_SHARED"
+ACCOUNT_UNCONFIRMED, VANISHING_HELD = "ACCOUNT_UNCONFIRMED", "VANISHING_HELD"
+LISTS_UNBELIEVED = "LISTS_UNBELIEVED"
 
 
 @router.get("/livez")
@@ -59,8 +61,9 @@ async def health(request: Request) -> Response:
         down = Dependencies(database=DatabaseHealth(status=DOWN))
         return json_reply(Unhealthy(status="unhealthy", dependencies=down), status=503)
     blocked, braked = it.creates_blocked, it.collector_braked
-    novita, queue = _novita(it), _queue(it)
-    healthy = not (blocked or braked) and novita.status == UP and queue.status == UP
+    novita, queue = _novita(it, _told(request, LISTS_UNBELIEVED, it.lists_unbelieved)), _queue(it)
+    held = it.account_unconfirmed or it.vanishing_held or it.lists_unbelieved
+    healthy = not (blocked or braked or held) and novita.status == UP and queue.status == UP
     return json_reply(
         Health(
             status="healthy" if healthy else "degraded",
@@ -68,6 +71,8 @@ async def health(request: Request) -> Response:
             creates_blocked=_told(request, CREATES_BLOCKED, blocked),
             collector_braked=_told(request, COLLECTOR_BRAKED, braked),
             installation_shared=_told(request, INSTALLATION_SHARED, it.installation_shared),
+            account_unconfirmed=_told(request, ACCOUNT_UNCONFIRMED, it.account_unconfirmed),
+            vanishing_held=_told(request, VANISHING_HELD, it.vanishing_held),
             replicas=_by_role(plane),
             timestamp=plane.clock.now(),
         )
@@ -84,7 +89,7 @@ def _by_role(plane: Plane) -> dict[str, int]:
     return dict(sorted(Counter(it.role for it in plane.replicas()).items()))
 
 
-def _novita(it: ServiceHealth) -> CloudHealth:
+def _novita(it: ServiceHealth, unbelieved: str | None) -> CloudHealth:
     # A key that is refused will not be accepted by waiting; other trouble is for the breaker to judge.
     is_up = it.breaker == "CLOSED" and it.cloud_error != KeyRefused.code
     return CloudHealth(
@@ -92,6 +97,8 @@ def _novita(it: ServiceHealth) -> CloudHealth:
         breaker=it.breaker,
         trouble=it.cloud_error or None,
         last_listed_at=it.last_listed_at,
+        last_believed_at=it.last_believed_at,
+        unbelieved=unbelieved,
     )
 
 

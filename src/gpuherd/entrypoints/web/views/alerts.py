@@ -56,6 +56,12 @@ def _money(system: SystemStatus, is_admin: bool) -> Iterator[Alert]:
     if system.creates_blocked:
         action = ("/creates/resume", "Allow creates again") if is_admin else ("", "")
         yield Alert(BAD, "New machines are not rented", system.creates_blocked, "", "", *action)
+    if system.account_unconfirmed:
+        action = ("/cloud/confirm-account", "It is the right account") if is_admin else ("", "")
+        yield Alert(BAD, "The account is not confirmed", system.account_unconfirmed, "", "", *action)
+    if system.vanishing_held:
+        action = ("/cloud/confirm-loss", "They are really gone") if is_admin else ("", "")
+        yield Alert(BAD, "Many machines are missing at once", system.vanishing_held, "", "", *action)
     if system.collector_braked:
         yield Alert(BAD, "Surplus machines are not removed", system.collector_braked, "/orphans", "Look")
 

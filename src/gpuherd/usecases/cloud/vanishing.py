@@ -1,0 +1,71 @@
+"""The brake on vanishing: when a list lacks too many machines at once, none of them is believed lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
+from gpuherd.domain.cloud.vanishing import newly_lost, vanishing_brake
+from gpuherd.ports.flags import Flags
+from gpuherd.ports.observations import Observations
+
+log = structlog.get_logger()
+
+# Why no loss is believed.
+VANISHING_HELD = "vanishing_held"
+# Until when a person has confirmed that what is missing is gone.
+LOSS_CONFIRMED_AT = "loss_confirmed_at"
+
+
+@dataclass(kw_only=True)
+class VanishingBrake:
+    """Judges each list before it is written down; the flag is for people, the next list decides anew."""
+
+    flags: Flags
+    observations: Observations
+    clock: Clock
+    settling: SettlingPolicy
+    _believed: list[tuple[datetime, int]] = field(default_factory=list, init=False)
+
+    async def holds(self, changed: Sequence[ObservedMachine]) -> bool:
+        """Tell whether a list with these changes lacks too many machines to be believed."""
+        reason = await self._reason(changed)
+        # Asked each time: another replica may have looked since, or an older database been put back.
+        was_held = await self.held() is not None
+        if reason is not None and not was_held:
+            log.error("observer.vanishing_held", reason=reason)
+            await self.flags.put(VANISHING_HELD, reason)
+        elif reason is None and was_held:
+            log.info("observer.vanishing_released")
+            await self.flags.put(VANISHING_HELD, None)
+        return reason is not None
+
+    async def held(self) -> str | None:
+        """Say why no loss is believed, None if it is."""
+        return await self.flags.get(VANISHING_HELD)
+
+    async def confirm(self, caller: Caller) -> None:
+        """Take the word of an admin that what is missing now is gone."""
+        now = self.clock.now()
+        audit_record = caller.audit_record("cloud.confirm_loss", "cloud", now, await self.held() or "")
+        await self.flags.put(LOSS_CONFIRMED_AT, now.isoformat(), audit_record)
+
+    async def _reason(self, changed: Sequence[ObservedMachine]) -> str | None:
+        if not (lost := newly_lost(changed, None)):
+            return None
+        confirmed = await self.flags.get(LOSS_CONFIRMED_AT)
+        lost = newly_lost(changed, None if confirmed is None else datetime.fromisoformat(confirmed))
+        bound, now = await self.observations.bound_to(lost), self.clock.now()
+        self._believed = [it for it in self._believed if abs(now - it[0]) < self.settling.collection_cycle]
+        if not bound.lost:
+            return None
+        reason = vanishing_brake(bound.lost, sum(n for _, n in self._believed), bound.instances)
+        if reason is None:
+            self._believed.append((now, bound.lost))
+        return reason
