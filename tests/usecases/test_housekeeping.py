@@ -11,6 +11,7 @@ from gpuherd.adapters.sql.schema.tables import delivery
 from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.ports.access import AuditPruning
 from gpuherd.ports.instances import Change, Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries, PruneRecords
@@ -41,6 +42,10 @@ class NotedRetention:
     async def prune_sessions(self, before: datetime) -> int:
         return self._note("sessions", before, 8)
 
+    async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
+        assert now == START
+        return AuditPruning(self._note("audit", before, 32))
+
     def _note(self, what: str, before: datetime, count: int) -> int:
         self.asked[what] = START - before
         return count
@@ -48,7 +53,7 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 31
+    assert await PruneRecords(retention, FakeClock())() == 63
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
     assert retention.asked == {
         "claims": week,
@@ -56,6 +61,7 @@ async def test_each_kind_is_kept_for_its_own_time() -> None:
         "failed": month,
         "account events": month,
         "sessions": day,
+        "audit": timedelta(days=400),
     }
 
 

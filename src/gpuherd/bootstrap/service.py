@@ -232,7 +232,12 @@ def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> 
 def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
     collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
-    prune_records = PruneRecords(stores.retention, clock, timedelta(days=settings.failed_retention_days))
+    prune_records = PruneRecords(
+        stores.retention,
+        clock,
+        timedelta(days=settings.failed_retention_days),
+        timedelta(days=settings.audit_retention_days),
+    )
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),

@@ -62,9 +62,17 @@ class AuditEntry(Model):
     hash: str  # SHA-256 over the hash before it and everything that this entry says
 
 
+class AuditAnchor(Model):
+    """The last entry of the audit log that was pruned; the hash of the next one was made over this one."""
+
+    n: int
+    hash: str
+
+
 class AuditPage(Model):
     """One page of the audit log."""
 
     entries: tuple[AuditEntry, ...]
     total: int  # on all pages
     next_cursor: str | None  # of the next page; None on the last
+    anchor: AuditAnchor | None  # where the log begins; None as long as nothing was pruned

@@ -28,6 +28,7 @@ from gpuherd.domain.errors import (
     StoreUnavailable,
 )
 from gpuherd.entrypoints.request_context import current_request
+from gpuherd.usecases.access.audit_trail import TooManyRepeats
 from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
 from gpuherd.usecases.webhooks.send_test import TooManyTests, TooManyTestsOfKey
 
@@ -84,6 +85,7 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     TooManyStreamsOfKey: 429,
     TooManyStreams: 503,
     TooManyTestsOfKey: 429,
+    TooManyRepeats: 429,
     TooManyTests: 503,
     CloudUnavailable: 503,
     StoreUnavailable: 503,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gpuherd.domain.access.api_key import ApiKey
-from gpuherd.domain.access.audit import AuditEntry, AuditRecord
+from gpuherd.domain.access.audit import AuditAnchor, AuditEntry, AuditRecord
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,15 @@ class AuditPage:
     entries: tuple[AuditEntry, ...]
     total: int
     next_cursor: int | None
+    # None as long as nothing was pruned.
+    anchor: AuditAnchor | None = None
 
 
 class AuditLog(Protocol):
-    """The log. Most entries are written together with what they tell of; nothing ever changes one."""
+    """The log. Most entries are written together with what they tell of; nothing ever changes one.
+
+    The oldest are pruned in their time, and the anchor keeps the chain verifiable.
+    """
 
     async def append(self, audit_record: AuditRecord) -> AuditEntry:
         """Write an entry by itself, just before something is done that no transaction of ours can hold."""
@@ -107,6 +112,14 @@ class RevokedSessions(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class AuditPruning:
+    """How many entries were pruned, and where the chain is broken, if it is."""
+
+    count: int
+    broken_at: int | None = None
+
+
 class Retention(Protocol):
     """What becomes too old to be kept."""
 
@@ -131,4 +144,11 @@ class Retention(Protocol):
 
     async def prune_sessions(self, before: datetime) -> int:
         """Forget that sessions were signed out of which would have ended before then; return how many."""
+        ...
+
+    async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
+        """Forget the entries that were written before then, but for the newest; the log records it.
+
+        Nothing is pruned from a chain that is broken: what shows it must stay.
+        """
         ...

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.contract.service import CachesStats, CacheStats
@@ -21,6 +23,10 @@ FAILED_RETENTION = timedelta(days=30)
 ACCOUNT_EVENTS_RETENTION = timedelta(days=30)
 # A clock may be set back, and must not bring to life what was signed out of.
 SESSIONS_RETENTION = timedelta(days=1)
+# A year that somebody looks back on, and a month to do it in.
+AUDIT_RETENTION = timedelta(days=400)
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -31,15 +37,24 @@ class PruneRecords:
     clock: Clock
     # Longer than of those that somebody deleted: a failure waits for a person to come back.
     failed_retention: timedelta = FAILED_RETENTION
+    audit_retention: timedelta = AUDIT_RETENTION
 
     async def __call__(self) -> int:
-        """Return how many claims, instances, events of the account and ended sessions were forgotten."""
+        """Return how many claims, instances, events of the account, ended sessions and entries of the audit
+        log were forgotten."""
         now = self.clock.now()
         claims = await self.retention.prune_claims(now - RECORDS_RETENTION)
         instances = await self.retention.prune_instances(now - RECORDS_RETENTION)
         instances += await self.retention.prune_failed_instances(now - self.failed_retention)
         events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_RETENTION)
-        return claims + instances + events + await self.retention.prune_sessions(now - SESSIONS_RETENTION)
+        sessions = await self.retention.prune_sessions(now - SESSIONS_RETENTION)
+        return claims + instances + events + sessions + await self._prune_audit(now)
+
+    async def _prune_audit(self, now: datetime) -> int:
+        pruned = await self.retention.prune_audit(now - self.audit_retention, now)
+        if pruned.broken_at is not None:
+            log.error("audit_chain_broken", entry=pruned.broken_at, hint="gpuherd audit verify")
+        return pruned.count
 
 
 DELIVERED_RETENTION = timedelta(days=7)

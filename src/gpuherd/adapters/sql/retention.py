@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.access.audit import prune_some_entries
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import (
     attempt,
+    audit,
     claim,
     ended_session,
     event,
@@ -21,11 +23,14 @@ from gpuherd.adapters.sql.schema.tables import (
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Status
+from gpuherd.ports.access import AuditPruning
 
 # At once: others want to write too.
 CLAIMS_AT_ONCE = 1000
 INSTANCES_AT_ONCE = 100
 EVENTS_AT_ONCE = 1000
+# Each pruning of the audit log is an entry of its own: one a day will do.
+AUDIT_PRUNE_INTERVAL = timedelta(days=1)
 
 
 # No machine that was seen is its own or carries a tag of its, and none is in the ledger of orphans.
@@ -80,6 +85,18 @@ class SqlRetention:
     async def prune_sessions(self, before: datetime) -> int:
         removal = sa.delete(ended_session).where(ended_session.c.expires_at < before)
         return await self._database.write(lambda c: c.execute(removal).rowcount)
+
+    async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
+        oldest = sa.select(audit.c.at).order_by(audit.c.n).limit(1)
+        oldest_at = await self._database.read(lambda c: c.execute(oldest).scalar())
+        if oldest_at is None or oldest_at >= before - AUDIT_PRUNE_INTERVAL:
+            return AuditPruning(0)
+        pruned = 0
+        while True:
+            done = await self._database.write(lambda c: prune_some_entries(c, before, now), audited=True)
+            pruned += done.count
+            if not done.count:
+                return AuditPruning(pruned, done.broken_at)
 
 
 def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElement[bool]) -> list[str]:

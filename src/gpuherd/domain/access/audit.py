@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 # What comes before the first entry.
 NO_HASH = "0" * 64
 
+# What the log itself says of its pruning: the number of the last entry that went, and its hash.
+PRUNE_ACTION = "audit.prune"
+
 
 @dataclass(frozen=True)
 class AuditRecord:
@@ -36,6 +39,19 @@ class AuditEntry:
     n: int
     audit_record: AuditRecord
     hash: str
+
+
+@dataclass(frozen=True)
+class AuditAnchor:
+    """The last entry that was pruned: the chain is verified from there on."""
+
+    n: int
+    hash: str
+
+    def is_told_by(self, entry: AuditEntry) -> bool:
+        """Tell whether this entry records that the log was pruned up to here."""
+        said = entry.audit_record
+        return (said.action, said.target, said.after) == (PRUNE_ACTION, str(self.n), self.hash)
 
 
 def chained(audit_record: AuditRecord, last_n: int, last_hash: str) -> AuditEntry:

@@ -68,8 +68,10 @@ def describe_entry(it: AuditEntry) -> shown.AuditEntry:
 
 def describe_audit(page: AuditPage) -> shown.AuditPage:
     """Return one page of the audit log."""
+    anchor = page.anchor
     return shown.AuditPage(
         entries=tuple(map(describe_entry, page.entries)),
         total=page.total,
         next_cursor=None if page.next_cursor is None else str(page.next_cursor),
+        anchor=None if anchor is None else shown.AuditAnchor(n=anchor.n, hash=anchor.hash),
     )

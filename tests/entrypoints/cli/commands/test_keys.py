@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuherd.contract.model import encode
-from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.domain.access.audit import NO_HASH, PRUNE_ACTION, AuditAnchor, AuditEntry, AuditRecord, chained
 from gpuherd.usecases.describe.key import describe_entry
 from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem
 
@@ -70,7 +70,7 @@ def log(count: int) -> list[AuditEntry]:
     return entries
 
 
-def serving(entries: list[AuditEntry]) -> Any:
+def serving(entries: list[AuditEntry], anchor: AuditAnchor | None = None) -> Any:
     """Answer like the server, page by page."""
 
     def answer(seen: SeenRequest) -> Answer:
@@ -80,7 +80,8 @@ def serving(entries: list[AuditEntry]) -> Any:
         after = [it for it in entries if it.n > int(query.get("cursor", 0))]
         more = str(after[limit - 1].n) if len(after) > limit else None
         shown = [encode(describe_entry(it)) for it in after[:limit]]
-        return Answer({"entries": shown, "total": len(entries), "nextCursor": more})
+        begin = None if anchor is None else vars(anchor)
+        return Answer({"entries": shown, "total": len(entries), "nextCursor": more, "anchor": begin})
 
     return answer
 
@@ -96,6 +97,7 @@ def test_an_untouched_log_is_verified_to_its_end(cli: Cli, api: FakeApi, count: 
         "entries": count,
         "lastHash": entries[-1].hash if entries else NO_HASH,
         "brokenAt": None,
+        "prunedUpTo": 0,
     }
 
 
@@ -108,6 +110,56 @@ def test_the_first_broken_entry_is_named(cli: Cli, api: FakeApi, n: int) -> None
         done = cli("audit", "verify")
         assert done.exit_code == 1
         assert json.loads(done.stdout)["brokenAt"] == n
+
+
+def pruned_log(told_of: int) -> list[AuditEntry]:
+    """Return 250 entries of which the last tells that the log was pruned up to the given one."""
+    entries = log(249)
+    it = entries[told_of - 1]
+    told = AuditRecord(NOW, "retention", PRUNE_ACTION, str(it.n), NO_HASH, it.hash)
+    return [*entries, chained(told, 249, entries[-1].hash)]
+
+
+def test_a_pruned_log_is_verified_from_its_anchor(cli: Cli, api: FakeApi) -> None:
+    entries = pruned_log(100)
+    api.script(serving(entries[100:], AuditAnchor(100, entries[99].hash)))
+    done = cli("audit", "verify")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {
+        "intact": True,
+        "entries": 150,
+        "lastHash": entries[-1].hash,
+        "brokenAt": None,
+        "prunedUpTo": 100,
+    }
+
+
+@pytest.mark.parametrize("cut", [101, 120, 249])
+def test_an_anchor_that_the_log_does_not_tell_of_is_named(cli: Cli, api: FakeApi, cut: int) -> None:
+    entries = pruned_log(100)
+    api.script(serving(entries[cut:], AuditAnchor(cut, entries[cut - 1].hash)))
+    done = cli("audit", "verify")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["brokenAt"] == cut
+
+
+def test_entries_missing_behind_the_anchor_are_named(cli: Cli, api: FakeApi) -> None:
+    entries = pruned_log(100)
+    api.script(serving(entries[120:], AuditAnchor(100, entries[99].hash)))
+    assert json.loads(cli("audit", "verify").stdout)["brokenAt"] == 101
+
+
+def test_a_log_that_is_pruned_meanwhile_is_verified_again(cli: Cli, api: FakeApi) -> None:
+    entries = pruned_log(200)
+    before, after = serving(entries), serving(entries[200:], AuditAnchor(200, entries[199].hash))
+    answers = iter([before])
+
+    def answer(seen: SeenRequest) -> Answer:
+        found: Answer = next(answers, after)(seen)
+        return found
+
+    api.script(answer)
+    assert json.loads(cli("audit", "verify").stdout)["prunedUpTo"] == 200
 
 
 def test_the_log_is_listed(cli: Cli, api: FakeApi) -> None:

@@ -5,18 +5,31 @@ Records are appended in the same transaction as what they tell of, each chained 
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert, first_row
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.schema.tables import audit
-from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
-from gpuherd.ports.access import AuditPage
+from gpuherd.adapters.sql.schema.tables import audit, audit_anchor
+from gpuherd.domain.access.audit import (
+    NO_HASH,
+    PRUNE_ACTION,
+    AuditAnchor,
+    AuditEntry,
+    AuditRecord,
+    chained,
+    first_broken_entry,
+)
+from gpuherd.ports.access import AuditPage, AuditPruning
 
 # Any constant will do, as long as every gpuherd uses the same.
 AUDIT_LOCK = 7_415_264
+# The actor of a pruning, and how many entries each one takes.
+PRUNED_BY = "retention"
+PRUNED_AT_ONCE = 1000
 _LOCK = sa.select(sa.func.pg_advisory_xact_lock(AUDIT_LOCK))
 _LOCKED_IN = "gpuherd.audit_locked_in"
 _TAIL = "gpuherd.audit_tail"
@@ -76,6 +89,36 @@ def entry_of(row: sa.Row[Any]) -> AuditEntry:
     return AuditEntry(row.n, audit_record, row.hash)
 
 
+def prune_some_entries(connection: sa.Connection, before: datetime, now: datetime) -> AuditPruning:
+    """Delete a batch of the oldest entries, move the anchor behind them, and append that it was done."""
+    # The transaction's first statement; the record is not yet known.
+    lock_audit_log(connection, AuditRecord(now, PRUNED_BY, PRUNE_ACTION, ""))
+    anchor = _anchor(connection)
+    last_n, last_hash = (anchor.n, anchor.hash) if anchor else (0, NO_HASH)
+    rows = sa.select(audit).order_by(audit.c.n).limit(PRUNED_AT_ONCE + 1)
+    # One stays, for the next to be chained to.
+    oldest = list(map(entry_of, connection.execute(rows)))[:-1]
+    old = list(takewhile(lambda it: it.audit_record.at < before, oldest))
+    if not old:
+        return AuditPruning(0)
+    if (broken_at := first_broken_entry(old, last_n, last_hash)) is not None:
+        return AuditPruning(0, broken_at)
+    end = AuditAnchor(old[-1].n, old[-1].hash)
+    if anchor is None:
+        connection.execute(sa.insert(audit_anchor).values(id=1, **vars(end)))
+    else:
+        connection.execute(sa.update(audit_anchor).values(**vars(end)))
+    connection.execute(sa.delete(audit).where(audit.c.n <= end.n))
+    told = AuditRecord(now, PRUNED_BY, PRUNE_ACTION, str(end.n), last_hash, end.hash)
+    append_audit_record(connection, told)
+    return AuditPruning(len(old))
+
+
+def _anchor(connection: sa.Connection) -> AuditAnchor | None:
+    row = connection.execute(sa.select(audit_anchor.c.n, audit_anchor.c.hash)).first()
+    return None if row is None else AuditAnchor(row.n, row.hash)
+
+
 class SqlAuditLog:
     """The port `AuditLog`."""
 
@@ -96,6 +139,7 @@ class SqlAuditLog:
             found = tuple(map(entry_of, connection.execute(rows)))
             shown = found[:limit]
             more = len(found) > limit
-            return AuditPage(shown, connection.execute(count).scalar_one(), shown[-1].n if more else None)
+            total = connection.execute(count).scalar_one()
+            return AuditPage(shown, total, shown[-1].n if more else None, _anchor(connection))
 
         return await self._database.read(work)

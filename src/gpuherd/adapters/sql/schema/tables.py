@@ -127,7 +127,7 @@ ended_session = sa.Table(
     sa.Index("ended_session_by_end", "expires_at"),
 )
 
-# Triggers of the migration forbid to change or delete a row.
+# Triggers of the migrations forbid to change a row, and to delete one after the anchor.
 audit = sa.Table(
     "audit",
     metadata,
@@ -139,6 +139,15 @@ audit = sa.Table(
     sa.Column("before", sa.Text, nullable=False),
     sa.Column("after", sa.Text, nullable=False),
     sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+)
+
+# One row at most: the last entry of the audit log that was pruned.
+audit_anchor = sa.Table(
+    "audit_anchor",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("n", sa.BigInteger, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
 )
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import typer
 from rich.table import Table
 
-from gpuherd.client import AuditEntry, Gpuherd
+from gpuherd.client import AuditEntry, Gpuherd, Page
 from gpuherd.domain.access import audit
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import page_of, print_page
@@ -28,6 +28,8 @@ class ChainVerification:
     entries: int
     last_hash: str
     broken_at: int | None
+    # The last entry that was pruned; 0 if none was.
+    pruned_up_to: int = 0
 
     def as_json(self) -> dict[str, Any]:
         intact = self.broken_at is None
@@ -36,6 +38,7 @@ class ChainVerification:
             "entries": self.entries,
             "lastHash": self.last_hash,
             "brokenAt": self.broken_at,
+            "prunedUpTo": self.pruned_up_to,
         }
 
 
@@ -70,6 +73,7 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
     """Compute every seal anew. Exit code 1 names the first entry that is not as it was written.
 
     Keep the last hash that is shown in a place of yours: as long as it comes again, nothing was cut off.
+    Entries pruned for their age are told by an entry of their own; the chain is verified from there on.
     """
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
@@ -80,7 +84,9 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
         elif not output.for_people:
             output.json(verdict.as_json())
         elif verdict.broken_at is None:
-            output.note(f"{verdict.entries} entries, all as they were written; last hash {verdict.last_hash}")
+            begin = f" after entry {verdict.pruned_up_to}" if verdict.pruned_up_to else ""
+            as_written = f"{verdict.entries} entries{begin}, all as they were written"
+            output.note(f"{as_written}; last hash {verdict.last_hash}")
         else:
             output.note(f"the chain is broken at entry {verdict.broken_at}", "red")
         if verdict.broken_at is not None:
@@ -90,19 +96,46 @@ def verify(context: typer.Context, as_json: JsonOption = False, quiet: SilentOpt
 
 
 def _walk(herd: Gpuherd) -> ChainVerification:
-    count, last_hash = 0, audit.NO_HASH
+    while True:
+        if (verdict := _walk_from_one_anchor(herd)) is not None:
+            return verdict
+
+
+def _walk_from_one_anchor(herd: Gpuherd) -> ChainVerification | None:
+    """Return what there is to say of the chain, or None if it was pruned meanwhile."""
+    paged = herd.audit.list(order="asc")
+    page = paged.page()
+    anchor = _anchor(page)
+    first_n = anchor.n if anchor else 0
+    last_n, last_hash = first_n, anchor.hash if anchor else audit.NO_HASH
+    is_told = anchor is None
     # Page by page: the log may be longer than anybody wants to hold at once.
-    for page in herd.audit.list(order="asc").pages():
-        entries = [_entry(it) for it in page.entries]
-        broken_at = audit.first_broken_entry((it for it in entries if it is not None), count, last_hash)
-        if broken_at is None and None in entries:
+    while True:
+        if _anchor(page) != anchor:
+            return None
+        read = [_entry(it) for it in page.entries]
+        entries = [it for it in read if it is not None]
+        broken_at = audit.first_broken_entry(entries, last_n, last_hash)
+        if broken_at is None and None in read:
             # What cannot even be read was not written by us.
-            broken_at = count + entries.index(None) + 1
+            broken_at = last_n + read.index(None) + 1
         if broken_at is not None:
-            return ChainVerification(broken_at - 1, last_hash, broken_at)
-        count += len(entries)
-        last_hash = entries[-1].hash if entries and entries[-1] else last_hash
-    return ChainVerification(count, last_hash, None)
+            return ChainVerification(broken_at - 1 - first_n, last_hash, broken_at, first_n)
+        is_told = is_told or any(anchor is not None and anchor.is_told_by(it) for it in entries)
+        if entries:
+            last_n, last_hash = entries[-1].n, entries[-1].hash
+        if not page.next_cursor:
+            # Whoever removes entries by hand can move the anchor too, but has not told the log of it.
+            return ChainVerification(last_n - first_n, last_hash, None if is_told else first_n, first_n)
+        page = paged.page(page.next_cursor)
+
+
+def _anchor(page: Page[AuditEntry]) -> audit.AuditAnchor | None:
+    match page.raw.get("anchor"):
+        case {"n": int(n), "hash": str(last_hash)}:
+            return audit.AuditAnchor(n, last_hash)
+        case _:
+            return None
 
 
 def _entry(it: AuditEntry) -> audit.AuditEntry | None:
