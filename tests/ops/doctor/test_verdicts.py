@@ -196,7 +196,7 @@ def test_a_server_that_is_unwell_says_why() -> None:
     advice = judge_server(answers(health=HttpAnswer(200, state, 0, None)), expected=True).advice
     assert advice.startswith("novita is down; ")
     assert "database" not in advice
-    assert "creates/resume" in advice
+    assert "gpuherd creates resume" in advice
     assert "orphans resume" in advice
 
 

@@ -17,6 +17,8 @@ log = structlog.get_logger()
 
 SWEEP_BATCH = 500
 JOBS_RETENTION = timedelta(hours=24)
+# To find a job that the queue has lost, all unfinished ones are read: not for every sweep.
+STRANDED_LOOK_S = 300.0
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Sweep:
     job_factory: JobFactory
     clock: Clock
     _clock_steps: ClockStepDetector = field(init=False)
+    _stranded_looked_at_s: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._clock_steps = ClockStepDetector(self.clock)
@@ -35,15 +38,27 @@ class Sweep:
         """Return how many jobs were missing."""
         if self._clock_steps.detect_step() < timedelta(0):
             await self._wake_reconcile_jobs()
-        stranded = await self.book.requeue_stranded(SWEEP_BATCH)
+        stranded = await self._requeue_stranded() if self._is_stranded_look_due() else 0
         left = await self.book.unscheduled(SWEEP_BATCH)
         jobs = [self.job_factory.reconcile_job(it) for it in left.instances]
         jobs += [self.job_factory.delivery_job(it) for it in left.deliveries]
         if not jobs and not stranded:
             return 0
-        missing = stranded + await self.book.enqueue(jobs)
+        enqueued = await self.book.enqueue(jobs)
+        if enqueued < len(jobs):
+            # Some have an unfinished job after all, though none in the queue: it has lost them.
+            stranded += await self._requeue_stranded()
+        missing = stranded + enqueued
         log.info("sweep.requeued", jobs=missing)
         return missing
+
+    def _is_stranded_look_due(self) -> bool:
+        looked_at_s = self._stranded_looked_at_s
+        return looked_at_s is None or self.clock.monotonic() - looked_at_s >= STRANDED_LOOK_S
+
+    async def _requeue_stranded(self) -> int:
+        self._stranded_looked_at_s = self.clock.monotonic()
+        return await self.book.requeue_stranded(SWEEP_BATCH)
 
     async def _wake_reconcile_jobs(self) -> None:
         """The clock was set back, so whoever waits would wait for that much longer."""
