@@ -56,3 +56,10 @@ def test_the_page_shows_what_missed_its_target() -> None:
     assert "- **slow**: because" in page
     assert CAUTION in page
     assert "fast  1 ms  1 ms      1.00   < 2 ms  yes" in terminal_table(lines)
+
+
+@pytest.mark.long
+async def test_a_kill_is_followed_by_the_webhooks_of_all_that_moved(tmp_path: Path) -> None:
+    first, last = await ROWS["recovery"](BenchEnvironment(tmp_path, TINY))
+    assert first.ours
+    assert "0 gets" in last.note
