@@ -24,6 +24,8 @@ TURNS = "tests/contracts/instances/test_leases_contract.py"
 COLLECT = "tests/usecases/orphans/test_collect.py"
 SHARED = "tests/usecases/orphans/test_shared_installation.py"
 LATE = "tests/usecases/reconcile/test_late_machines.py"
+REUSED = "tests/usecases/reconcile/test_reused_cloud_ids.py"
+REUSED_STORE = "tests/contracts/instances/test_reused_cloud_ids_contract.py"
 ORPHAN = "tests/domain/orphans/test_orphan.py"
 FAILURES = "tests/adapters/novita/test_failures.py"
 EXCHANGE = "tests/adapters/novita/test_exchange.py"
@@ -656,6 +658,41 @@ OWNERSHIP = (
         "and wants_machine(records.named):\n",
         "    if False:\n",
         (f"{LATE}::test_the_collector_leaves_it_alone_before_the_turn_has_seen_it",),
+    ),
+    Safeguard(
+        "an id that the cloud uses again goes over to the new machine's instance",
+        "adapters/sql/instances/write.py",
+        "    let_go(connection, holder)\n    return holder.id\n",
+        "    return holder.id\n",
+        (f"{REUSED_STORE}::test_an_id_goes_over_from_an_instance_whose_machine_is_gone",),
+    ),
+    Safeguard(
+        "a machine that may exist stays with its instance",
+        "adapters/sql/instances/write.py",
+        "    if row is None or not was_machine_proven_gone(holder := instance_of(row)):\n",
+        "    if row is None or not (holder := instance_of(row)):\n",
+        (f"{REUSED_STORE}::test_a_machine_that_may_exist_stays_with_its_instance",),
+    ),
+    Safeguard(
+        "what was seen of a gone machine proves nothing about the next one of its id",
+        "usecases/reconcile/advance.py",
+        "    is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at\n",
+        "    is_earlier = False\n",
+        (f"{REUSED}::test_what_was_seen_of_the_first_machine_proves_nothing_about_the_second",),
+    ),
+    Safeguard(
+        "a vanished instance does not come back with another machine of its id",
+        "usecases/reconcile/advance.py",
+        "    return is_earlier or was_machine_proven_gone(it)\n",
+        "    return is_earlier\n",
+        (f"{REUSED}::test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s",),
+    ),
+    Safeguard(
+        "a machine under the id of a lost one is not removed by its tag alone",
+        "domain/orphans/orphan.py",
+        "    if holder is not None:\n        reason = ",
+        "    if False:\n        reason = ",
+        (f"{REUSED}::test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_reported",),
     ),
     Safeguard(
         "a machine that we had is ours by its tag too",

@@ -389,6 +389,12 @@ def test_a_machine_that_is_back_is_not_missing_any_more(flaw: dict[str, Any]) ->
     ]
 
 
+def test_another_machine_under_the_id_of_one_that_is_gone_is_seen_for_the_first_time() -> None:
+    other = replace(a_machine(), env_tag="of another call")
+    assert changes([missed(2, 50, 60)], shown(other)) == [ObservedMachine(other, at(101), at(101))]
+    assert changes([sighted()], shown(other)) == [ObservedMachine(other, at(0), at(101))]
+
+
 def test_each_machine_is_judged_by_itself() -> None:
     known = [sighted("same"), sighted("gone"), sighted("other"), missed(1, 5, 5)]
     stopped = a_machine("other", Phase.STOPPED)

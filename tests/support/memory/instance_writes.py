@@ -8,6 +8,7 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import was_machine_proven_gone
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.instances import Change
 from tests.support.memory import job_rows
@@ -40,6 +41,22 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     tables.put(tables.instances, it.id, written)
     _write_rest(tables, change, now)
     return version
+
+
+def take_over_cloud_id(tables: Tables, it: Instance) -> None:
+    """Free the id of a machine that is gone for the instance that has it now."""
+    holder_id = tables.bound.get(it.cloud_id or "")
+    if holder_id is None or holder_id == it.id:
+        return
+    if was_machine_proven_gone(holder := tables.instances[holder_id].instance):
+        let_go(tables, holder)
+
+
+def let_go(tables: Tables, holder: Instance) -> None:
+    """Take the id of its machine from an instance, which keeps it only in its story."""
+    story = replace(holder, cloud_id=None, former_cloud_id=holder.cloud_id, version=holder.version + 1)
+    tables.put(tables.instances, holder.id, replace(tables.instances[holder.id], instance=story))
+    tables.drop(tables.bound, holder.cloud_id or "")
 
 
 def _bind(tables: Tables, it: Instance, before: str | None = None) -> None:

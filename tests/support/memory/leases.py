@@ -14,8 +14,8 @@ from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.orphans.orphan import OrphanOrder
 from gpuherd.ports.instances import Change, LeasedInstance
-from tests.support.memory.instance_writes import update_instance
-from tests.support.memory.tables import InstanceRow, SightingRow, Tables
+from tests.support.memory.instance_writes import take_over_cloud_id, update_instance
+from tests.support.memory.tables import Clash, InstanceRow, SightingRow, Tables
 
 
 class MemoryInstanceLeases:
@@ -46,8 +46,13 @@ class MemoryInstanceLeases:
         return self._look(row.instance, token)
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
-        with self._tables as tables:
-            update_instance(tables, change, leased.token, self._clock.now())
+        try:
+            with self._tables as tables:
+                update_instance(tables, change, leased.token, self._clock.now())
+        except Clash:
+            with self._tables as tables:
+                take_over_cloud_id(tables, change.instance)
+                update_instance(tables, change, leased.token, self._clock.now())
         self._announce([change.instance.id])
         saved = self._tables.instances[leased.instance.id].instance
         return replace(leased, instance=saved, attempts=self._attempts(saved.id))

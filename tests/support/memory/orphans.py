@@ -23,7 +23,7 @@ from gpuherd.domain.orphans.orphan import (
 from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import AccountEvent, LedgerEntry, LedgerWrite, OrphanCandidate
 from tests.support.memory import job_rows
-from tests.support.memory.instance_writes import add_instance, update_instance
+from tests.support.memory.instance_writes import add_instance, let_go, update_instance
 from tests.support.memory.observations import sighting_row
 from tests.support.memory.tables import Clash, SightingRow, Tables
 
@@ -161,10 +161,7 @@ class MemoryOrphans:
         if holder is not None and not has_given_up_machine(holder):
             raise machine_claimed_error(orphan.cloud_id, holder.id)
         if holder is not None and holder.id != change.instance.id:
-            let_go = replace(holder, cloud_id=None, version=holder.version + 1)
-            row = replace(tables.instances[holder.id], instance=let_go)
-            tables.put(tables.instances, holder.id, row)
-            tables.drop(tables.bound, orphan.cloud_id)
+            let_go(tables, holder)
         _write(tables, orphan)
         if is_new:
             add_instance(tables, change, now)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.fast_replace import replace
 
 
@@ -185,7 +186,12 @@ def diff_listing(
         if before is None:
             changed.append(ObservedMachine(machine, first_seen_at=now, changed_at=now))
         elif before.machine != machine or before.missing_since is not None:
-            changed.append(ObservedMachine(machine, before.first_seen_at, changed_at=now))
+            # The cloud may use an id again; then nobody has seen this machine before.
+            is_other = before.missing_since is not None and machine_tag(before.machine) != machine_tag(
+                machine
+            )
+            first_seen_at = now if is_other else before.first_seen_at
+            changed.append(ObservedMachine(machine, first_seen_at, changed_at=now))
     if record.believable:
         changed.extend(
             _missed(before, record)

@@ -110,6 +110,8 @@ class Instance:
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE
     cloud_id: str | None = None
+    # What its machine was called before the cloud gave that id to another one.
+    former_cloud_id: str | None = None
     rental: Rental | None = None
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
@@ -142,6 +144,11 @@ class Instance:
     def key(self) -> str:
         """The part of the id that goes into the tag."""
         return self.id.removeprefix(ID_PREFIX)
+
+    @property
+    def last_cloud_id(self) -> str | None:
+        """The id of its machine, also after it has gone."""
+        return self.cloud_id or self.former_cloud_id
 
     @property
     def usable(self) -> bool:

@@ -267,6 +267,12 @@ def has_given_up_machine(it: Instance) -> bool:
     return it.status is Status.DELETED or released
 
 
+def was_machine_proven_gone(it: Instance) -> bool:
+    """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
+    vanished = it.last_error is not None and it.last_error.code == VANISHED
+    return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
+
+
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
     """Tell whether a first boot has failed, or takes longer than it may."""
     failed = observation.machine is not None and bool(observation.machine.error)

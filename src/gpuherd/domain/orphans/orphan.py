@@ -20,7 +20,7 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import has_given_up_machine, wants_machine
+from gpuherd.domain.instance.lifecycle import has_given_up_machine, wants_machine, was_machine_proven_gone
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"
@@ -158,7 +158,10 @@ def judge_machine(
     settling: SettlingPolicy,
 ) -> OrphanFinding | None:
     """Tell whose machine it is; None: an instance of ours has it, or is about to find out that it does."""
-    if records.bound is not None and not has_given_up_machine(records.bound):
+    holder = records.bound
+    if holder is not None and has_given_up_machine(holder):
+        holder = None
+    if holder is not None and not _is_of_other_instance(machine, holder):
         return None
     tag = owner_tag(machine)
     if tag is None:
@@ -176,7 +179,18 @@ def judge_machine(
         return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
     if records.attempt.cloud_id is None and records.named is not None and wants_machine(records.named):
         return None
+    if holder is not None:
+        reason = (
+            f"it has the id of the machine that instance {holder.id} has lost, and the tag of another one"
+        )
+        return OrphanFinding(OrphanVerdict.UNRECORDED, reason, named)
     return OrphanFinding(OrphanVerdict.SURPLUS, _surplus_reason(records.attempt, records.named), named)
+
+
+def _is_of_other_instance(machine: Machine, holder: Instance) -> bool:
+    """Tell whether the cloud has given the id of the machine that an instance lost to another one's."""
+    tag = owner_tag(machine)
+    return was_machine_proven_gone(holder) and tag is not None and tag.instance_key != holder.key
 
 
 def doubt_about(

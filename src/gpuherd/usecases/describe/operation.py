@@ -14,7 +14,7 @@ def describe_accepted(it: Operation, instance: Instance) -> shown.Accepted:
     return shown.Accepted(
         operation_id=it.id,
         instance_id=instance.id,
-        novita_instance_id=instance.cloud_id,
+        novita_instance_id=instance.last_cloud_id,
         name=instance.name,
         status=instance.status.value,
         goal=instance.goal.value,

@@ -130,7 +130,7 @@ def _text(event: Event, instance: Instance, took: timedelta) -> str:
             return _failed(event, instance)
         case kinds.RELEASED:
             return _released(instance)
-        case kinds.DELETED if instance.cloud_id is None:
+        case kinds.DELETED if instance.last_cloud_id is None:
             return "Deleted; no machine was rented for it."
         case _:
             return _STATUSES.get(event.type) or sentence(event.reason or event.type)
@@ -209,14 +209,14 @@ def _failed(event: Event, instance: Instance) -> str:
     words = f"Given up ({event.details.get('code')}): {sentence(event.reason)}"
     if event.details.get("start"):
         return f"{words} The machine and its data stay."
-    if instance.cloud_id is None or instance.ready_at is not None:
+    if instance.last_cloud_id is None or instance.ready_at is not None:
         return words
     keeps = instance.on_failure is OnFailure.KEEP
     return f"{words} {'The machine is kept.' if keeps else 'The machine is given back.'}"
 
 
 def _released(instance: Instance) -> str:
-    if instance.cloud_id is None:
+    if instance.last_cloud_id is None:
         return "Nothing is left that could cost money."
     return "The machine is gone and costs nothing any more."
 

@@ -10,11 +10,12 @@ from datetime import timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
+from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle import next_step
+from gpuherd.domain.instance.lifecycle import next_step, was_machine_proven_gone
 from gpuherd.domain.instance.steps import Observation, Settled, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
@@ -154,7 +155,19 @@ class AdvanceInstance:
 
 def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
-    return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+    listed = next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+    return None if listed is None or _is_of_other_machine(listed, turn) else listed
+
+
+def _is_of_other_machine(listed: ObservedMachine, turn: LeasedInstance) -> bool:
+    """Tell whether the lists show another machine that has, or had, the id of ours: clouds use ids again."""
+    it, shown = turn.instance, machine_tag(listed.machine)
+    bound = next((known for known in turn.attempts if known.cloud_id == it.cloud_id), None)
+    if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
+        return False
+    # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.
+    is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at
+    return is_earlier or was_machine_proven_gone(it)
 
 
 def _listed_observation(listed: ObservedMachine | None) -> Observation:

@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.observations import read_lists_since, sighting_of
-from gpuherd.adapters.sql.instances.write import update_instance
+from gpuherd.adapters.sql.instances.write import take_over_cloud_id, update_instance
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
 from gpuherd.adapters.sql.schema.tables import attempt, instance, job, orphan, sighting
@@ -127,10 +127,19 @@ class SqlInstanceLeases:
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         now = self._clock.now()
-        version = await self._database.write(
-            lambda c: update_instance(c, change, leased.token, now), wakes_workers=bool(change.jobs)
-        )
-        self._announce([change.instance.id])
+        wakes = bool(change.jobs)
+        try:
+            version = await self._database.write(
+                lambda c: update_instance(c, change, leased.token, now), wakes_workers=wakes
+            )
+            self._announce([change.instance.id])
+        except sa.exc.IntegrityError:
+            # The cloud has used the id of a machine again that one of our instances had. So rare that nobody
+            # looks for it before each save.
+            former, version = await self._database.write(
+                lambda c: _save_over_former(c, change, leased.token, now), wakes_workers=wakes
+            )
+            self._announce([change.instance.id, former])
         if change.releases_lease:
             self._held.pop(leased.token, None)
         return replace(
@@ -203,6 +212,14 @@ def _acquire(
         # A wake-up from before this read is answered by this read.
         _CLEAR_WOKEN.count(connection, {"its_job": job_id})
     return _look(connection, row, token)
+
+
+def _save_over_former(
+    connection: sa.Connection, change: Change, token: str, now: datetime
+) -> tuple[str, int]:
+    """Save a change that binds a machine whose id an earlier one had, and name the instance of that one."""
+    former = take_over_cloud_id(connection, change.instance)
+    return former or change.instance.id, update_instance(connection, change, token, now)
 
 
 def _look(connection: sa.Connection, row: sa.Row[Any], token: str) -> LeasedInstance:

@@ -97,6 +97,7 @@ def instance_row(it: Instance) -> Doc:
         },
         "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
+        "former_cloud_id": it.former_cloud_id,
         "tag_verified": it.tag_verified,
         "started_at": at(it.started_at),
         "stopped_at": at(it.stopped_at),
@@ -151,6 +152,7 @@ def instance_of(row: Row[Any]) -> Instance:
         labels=doc["labels"],
         on_failure=OnFailure(doc["on_failure"]),
         cloud_id=row.cloud_id,
+        former_cloud_id=doc.get("former_cloud_id"),
         rental=None
         if rental is None
         else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),

@@ -21,6 +21,7 @@ from gpuherd.adapters.sql.instances.mapping import (
     attempt_row,
     delivery_row,
     event_row,
+    instance_of,
     instance_row,
     operation_doc,
 )
@@ -30,6 +31,8 @@ from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instanc
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import was_machine_proven_gone
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
 from gpuherd.jobs.job import NewJob
@@ -152,6 +155,28 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     _write_rest(connection, change, now)
     job_rows.insert_jobs(connection, jobs, now)
     return version
+
+
+def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:
+    """Free the id of a machine for the instance that has it now; return the one whose machine had it before.
+
+    The cloud has used the id again. Who has a machine that may exist keeps it, and the index says no.
+    """
+    others = sa.select(instance).where(instance.c.cloud_id == it.cloud_id, instance.c.id != it.id)
+    row = connection.execute(others).first()
+    if row is None or not was_machine_proven_gone(holder := instance_of(row)):
+        return None
+    let_go(connection, holder)
+    return holder.id
+
+
+def let_go(connection: sa.Connection, holder: Instance) -> None:
+    """Take the id of its machine from an instance, which keeps it only in its story."""
+    story = replace(holder, cloud_id=None, former_cloud_id=holder.cloud_id)
+    values = {**instance_row(story), "version": holder.version + 1}
+    if _UPDATE.count(connection, {**values, "its_id": holder.id, "its_version": holder.version}) != 1:
+        raise StaleWrite(f"instance {holder.id} has changed since it was read")
+    record_change(connection, holder.id)
 
 
 def _due_if_woken(connection: sa.Connection, change: Change) -> Sequence[NewJob]:

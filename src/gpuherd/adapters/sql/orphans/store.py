@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_lo
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import append_account_events
 from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
-from gpuherd.adapters.sql.instances.write import add_instance, update_instance
+from gpuherd.adapters.sql.instances.write import add_instance, let_go, update_instance
 from gpuherd.adapters.sql.orphans.mapping import (
     BOUND,
     NAMED,
@@ -228,13 +228,13 @@ def _write(connection: sa.Connection, it: Orphan) -> None:
 
 def _adopt(connection: sa.Connection, it: Orphan, change: Change, is_new: bool, now: datetime) -> Instance:
     lock_audit_log(connection, change.audit_record)
-    holder = connection.execute(sa.select(instance).where(instance.c.cloud_id == it.cloud_id)).first()
-    if holder is not None and not has_given_up_machine(instance_of(holder)):
+    row = connection.execute(sa.select(instance).where(instance.c.cloud_id == it.cloud_id)).first()
+    holder = None if row is None else instance_of(row)
+    if holder is not None and not has_given_up_machine(holder):
         raise machine_claimed_error(it.cloud_id, holder.id)
     if holder is not None and holder.id != change.instance.id:
         # A machine has one instance at most, and the one that gave it up keeps only its story.
-        let_go = sa.update(instance).where(instance.c.id == holder.id)
-        connection.execute(let_go.values(cloud_id=None, version=instance.c.version + 1))
+        let_go(connection, holder)
     _write_all(connection, [it])
     if is_new:
         add_instance(connection, change, now)

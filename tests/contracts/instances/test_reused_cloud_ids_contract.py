@@ -1,0 +1,79 @@
+"""A machine has one instance at most; an id that the cloud uses again goes over to the new machine's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.failure import Failure
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.ports.instances import Change
+from tests.support.builders import a_running_instance, an_attempt, an_instance, instance_id
+from tests.support.databases import Store
+from tests.support.fake_clock import START
+
+GONE = {
+    "deleted": a_running_instance(1, status=Status.DELETED),
+    "given back": a_running_instance(1, status=Status.FAILED, ready_at=None),
+    "vanished": a_running_instance(
+        1, status=Status.FAILED, last_error=Failure(VANISHED, "it is gone", START)
+    ),
+}
+COUNTED_ON = {
+    "running": a_running_instance(1),
+    "stopped": a_running_instance(1, status=Status.EXITED),
+    "being deleted": a_running_instance(1, status=Status.DELETING),
+    "being given back": a_running_instance(1, status=Status.FAILED, ready_at=None, releasing=True),
+    "kept": a_running_instance(1, status=Status.FAILED, ready_at=None, on_failure=OnFailure.KEEP),
+}
+
+
+async def bind_again(store: Store, holder: Instance) -> Instance:
+    """Bind the second instance to the id that the first one has."""
+    await store.instances.add(Change(holder, attempt=an_attempt(1, state=AttemptState.BOUND)))
+    await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))
+    turn = await store.turns.acquire(instance_id(2), None)
+    assert turn is not None
+    bound = an_attempt(2, state=AttemptState.BOUND, cloud_id="machine-1")
+    change = Change(replace(turn.instance, cloud_id="machine-1"), attempt=bound)
+    saved = await store.turns.save(turn, change)
+    assert saved.attempts == (bound,)
+    return saved.instance
+
+
+@pytest.mark.parametrize("holder", GONE.values(), ids=GONE.keys())
+async def test_an_id_goes_over_from_an_instance_whose_machine_is_gone(store: Store, holder: Instance) -> None:
+    bound = await bind_again(store, holder)
+    assert await store.instances.get(instance_id(2)) == bound
+    assert bound.cloud_id == "machine-1"
+    former = await store.instances.get(instance_id(1))
+    story = replace(holder, cloud_id=None, former_cloud_id="machine-1", version=holder.version + 1)
+    assert former == story
+    assert former.last_cloud_id == "machine-1"
+
+
+@pytest.mark.parametrize("holder", COUNTED_ON.values(), ids=COUNTED_ON.keys())
+async def test_a_machine_that_may_exist_stays_with_its_instance(store: Store, holder: Instance) -> None:
+    with pytest.raises(IntegrityError):
+        await bind_again(store, holder)
+    assert await store.instances.get(instance_id(1)) == holder
+    assert (await store.instances.get(instance_id(2))).cloud_id is None
+    (attempt,) = await store.instances.attempts(instance_id(2))
+    assert attempt.is_open
+
+
+async def test_a_turn_of_the_former_holder_cannot_take_the_id_back(store: Store) -> None:
+    holder = a_running_instance(1, status=Status.DELETED)
+    await store.instances.add(Change(holder))
+    turn = await store.turns.acquire(instance_id(1), None)
+    assert turn is not None
+    await store.instances.add(Change(an_instance(2)))
+    second = await store.turns.acquire(instance_id(2), None)
+    assert second is not None
+    await store.turns.save(second, Change(replace(second.instance, cloud_id="machine-1")))
+    with pytest.raises(Exception, match="has changed since it was read"):
+        await store.turns.save(turn, Change(turn.instance))

@@ -1,0 +1,131 @@
+"""The cloud gives the id of a machine that is gone to a new one, which is bound, used and deleted as any."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world import world as simulated
+from gpuherd.simulator.world.placement import new_id
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
+from gpuherd.usecases.describe.instance import describe
+from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
+
+@pytest.fixture(autouse=True)
+def one_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the cloud draw one id again and again, as long as no machine has it."""
+
+    def draw(taken: Container[str], chance: Random) -> str:
+        return new_id(taken, chance) if "again" in taken else "again"
+
+    monkeypatch.setattr(simulated, "new_id", draw)
+
+
+async def deleted(herd: Herd, instance: Instance) -> Instance:
+    await herd.change_goal.delete(instance.id)
+    await herd.run_for(timedelta(minutes=3))
+    gone = await herd.instances.get(instance.id)
+    assert gone.status is Status.DELETED
+    # Nothing is left of it that could be asked for.
+    herd.world.machines.pop("again", None)
+    assert not alive(herd)
+    return gone
+
+
+async def test_the_second_machine_is_bound_used_and_deleted_again(herd: Herd, world: World) -> None:
+    before = await deleted(herd, await herd.settle(await herd.launch("first")))
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
+    assert await herd.flags.get(CREATES_BLOCKED) is None
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(after.id)).status is Status.RUNNING
+    assert alive(herd) == {"again"}
+    assert await ledger(herd) == {}
+    # The first keeps its story.
+    story = await herd.instances.get(before.id)
+    assert (story.status, story.cloud_id, story.last_cloud_id) == (Status.DELETED, None, "again")
+    shown = describe(story)
+    assert (shown.cloud_instance_id, shown.novita_instance_id) == ("again", "again")
+    await deleted(herd, after)
+    third = await herd.settle(await herd.launch("third"))
+    assert (third.status, third.cloud_id) == (Status.RUNNING, "again")
+
+
+async def test_what_was_seen_of_the_first_machine_proves_nothing_about_the_second(
+    herd: Herd, world: World
+) -> None:
+    await deleted(herd, await herd.settle(await herd.launch("first")))
+    # For a while neither a list nor a question shows it.
+    world.faults.add(Fault(FaultKind.LIST_LAG, count=1, seconds=60))
+    world.faults.add(Fault(FaultKind.GET_404_GLITCH, for_s=60))
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.last_error) == (Status.RUNNING, None)
+    assert await herd.flags.get(CREATES_BLOCKED) is None
+
+
+async def test_a_lost_answer_is_found_by_its_tag(herd: Herd, world: World) -> None:
+    await deleted(herd, await herd.settle(await herd.launch("first")))
+    world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
+    (attempt,) = await herd.instances.attempts(after.id)
+    assert attempt.state is AttemptState.BOUND
+    assert alive(herd) == {"again"}
+
+
+async def vanished(herd: Herd) -> Instance:
+    """Return an instance whose machine was removed by somebody else."""
+    instance = await herd.settle(await herd.launch("first"))
+    herd.world.delete("again")
+    await herd.run_for(timedelta(minutes=3))
+    herd.world.machines.pop("again", None)
+    lost = await herd.instances.get(instance.id)
+    assert (lost.status, lost.cloud_id) == (Status.FAILED, "again")
+    return lost
+
+
+async def test_an_id_goes_over_from_an_instance_whose_machine_vanished(herd: Herd, world: World) -> None:
+    before = await vanished(herd)
+    world.faults.add(Fault(FaultKind.LOST_REPLY_AFTER_COMMIT, count=1))
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert alive(herd) == {"again"}
+    assert await ledger(herd) == {}
+
+
+async def test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s(herd: Herd) -> None:
+    before = await vanished(herd)
+    assert rent_tagged(herd, 7) == "again"
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    assert (await ledger(herd))["again"].verdict is OrphanVerdict.UNRECORDED
+
+
+async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_reported(herd: Herd) -> None:
+    """Not removed: it may be the lost one, adopted under the tag of another instance, that has come back."""
+    before = await vanished(herd)
+    await record(herd, 7, status=Status.DELETED)
+    assert rent_tagged(herd, 7) == "again"
+    await herd.run_for(timedelta(minutes=3))
+    line = (await ledger(herd))["again"]
+    assert line.verdict is OrphanVerdict.UNRECORDED
+    assert f"the machine that instance {before.id} has lost" in line.finding.reason
+    assert alive(herd) == {"again"}
