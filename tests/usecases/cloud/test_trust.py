@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.health import ServiceHealth
+from gpuherd.usecases.replicas.leadership import AlwaysLeader
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -29,6 +31,11 @@ class SwitchedCloud:
 
     def __init__(self, account: SimulatedCloud) -> None:
         self.account = account
+        self.lists = 0
+
+    async def list_machines(self) -> Listing:
+        self.lists += 1
+        return await self.account.list_machines()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.account, name)
@@ -169,7 +176,36 @@ class TestVanishing:
         assert [(await herd.settle(it)).status for it in instances] == [Status.DELETED] * 6
 
 
+class Follower(AlwaysLeader):
+    """Another replica looks for all."""
+
+    def is_leader(self) -> bool:
+        return False
+
+
 class TestAnotherKey:
+    async def test_one_that_follows_lists_once_an_interval_to_see_whose_account_it_is(
+        self, herd: Herd, cloud: SwitchedCloud, clock: FakeClock
+    ) -> None:
+        with_another_key(herd)
+        herd.observer.leadership = Follower()
+        herd.observer.poll_interval = timedelta(seconds=15)
+        for _ in range(60):
+            await herd.observer.tick()
+            await clock.sleep(1)
+        assert cloud.lists == 4, "every 15 s"
+
+    async def test_it_is_shown_as_long_as_it_waits_however_seldom_it_lists(
+        self, herd: Herd, clock: FakeClock
+    ) -> None:
+        with_another_key(herd)
+        herd.observer.poll_interval = timedelta(hours=1)
+        await herd.observer.tick()
+        for _ in range(20):
+            await clock.sleep(30)
+            await herd.observer.tick()
+        assert (await health_of(herd)).account_unconfirmed is not None
+
     async def test_of_a_strangers_account_nothing_is_believed_or_rented(
         self, herd: Herd, cloud: SwitchedCloud, strangers: World
     ) -> None:

@@ -69,6 +69,11 @@ class AccountGuard:
         self._note_confirmed()
         return True
 
+    async def renew_report(self) -> None:
+        """Show that this process still waits, however seldom it lists."""
+        if self.in_doubt and not await self.is_confirmed():
+            await self._report()
+
     async def unconfirmed(self) -> str | None:
         """Say what is wrong with the account of some live process, None if nothing is."""
         return UNCONFIRMED_WORDS if await self._reported() is not None else None

@@ -102,6 +102,8 @@ class ObserveCloud:
     _listed_at_s: float | None = field(default=None, init=False)
     # When the last list that was written down here was made.
     _known_at_s: float | None = field(default=None, init=False)
+    # When we last listed to see whose account it is, while another replica looks.
+    _examined_at_s: float | None = field(default=None, init=False)
     # So many lists in a row could not be had.
     _failed_lists: int = field(default=0, init=False)
     _published_error: str | None = field(default=None, init=False)
@@ -160,6 +162,7 @@ class ObserveCloud:
 
     async def tick(self) -> bool:
         """List if it is our duty and time to; tell whether a list was made."""
+        await self.account.renew_report()
         if not self.leadership.is_leader():
             await self._follow_leader()
             await self._confirm_account()
@@ -176,6 +179,10 @@ class ObserveCloud:
         """See whether our key is of the right account, where another replica looks for all of us."""
         if await self.account.is_confirmed():
             return
+        now_s, last_s = self.clock.monotonic(), self._examined_at_s
+        if last_s is not None and now_s - last_s < self.poll_interval.total_seconds():
+            return
+        self._examined_at_s = now_s
         with contextlib.suppress(CloudError):
             await self.account.examine(await self.cloud.list_machines())
 
