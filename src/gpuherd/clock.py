@@ -113,6 +113,10 @@ class Ids:
         drawn = self._nonces.getrandbits(30)
         return "".join([_PAIRS[(drawn >> shift) & 1023] for shift in (20, 10, 0)])
 
+    def secret_nonce(self) -> str:
+        """Return 256 bits of chance in hexadecimal: the part of a secret that nobody can guess."""
+        return f"{self._nonces.getrandbits(256):064x}"
+
 
 def id_pattern(prefix: str) -> re.Pattern[str]:
     """Return the pattern of the ids with this prefix."""

@@ -120,6 +120,7 @@ class Settings(BaseModel):
         "GPUHERD_ALLOW_PRIVATE_TARGETS", EgressPolicy()
     )
     webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
+    webhook_signing: Literal["key", "common"] = _named("GPUHERD_WEBHOOK_SIGNING", "key")
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
     fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
     create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
@@ -175,6 +176,8 @@ class Settings(BaseModel):
     def _consistent(self) -> Self:
         if self.webhook_secret_previous and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
+        if self.webhook_signing == "common" and not self.webhook_secret:
+            raise ValueError("GPUHERD_WEBHOOK_SIGNING is common, so a WEBHOOK_SECRET must be given")
         if self.fast_poll_interval_s > self.instance_poll_interval_s:
             raise ValueError("GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL")
         return self

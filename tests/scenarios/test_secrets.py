@@ -77,6 +77,7 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     await novita.control("POST", "faults", refusal)
     _, key = await server.call("POST", "/api/keys", {"label": "ci", "scopes": ["write"]})
     _, endpoint = await server.call("POST", "/api/webhooks/endpoints", {"url": hooks.url})
+    _, rotated = await server.call("POST", f"/api/keys/{key['id']}/webhook-secret/rotate")
     replies: list[Any] = []
     for template in ("101", PRIVATE_TEMPLATE):
         status, made = await server.call(
@@ -109,7 +110,8 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     await server.process.end(signal.SIGTERM)
     haystack += files(server.data_dir) + server.process.log.read_bytes()
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
-    secrets = (NOVITA_KEY, WEBHOOK_CANARY, KEY, REGISTRY_CANARY, key["key"], endpoint["secret"])
+    secrets: tuple[str, ...] = (NOVITA_KEY, WEBHOOK_CANARY, KEY, REGISTRY_CANARY, key["key"])
+    secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])
     for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")
         assert bare.encode() not in haystack, bare

@@ -66,6 +66,7 @@ from gpuherd.usecases.reconcile.run_health_round import RunHealthRound
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 from gpuherd.usecases.webhooks.deliver import DeliverWebhook
 from gpuherd.usecases.webhooks.endpoints import EndpointCache, ManageEndpoints
+from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
 from gpuherd.usecases.webhooks.replay import ReplayWebhooks
 from gpuherd.usecases.webhooks.send_test import SendTestWebhook
@@ -77,6 +78,8 @@ class Shared:
 
     job_factory: JobFactory
     endpoint_cache: EndpointCache
+    keys: KeyServices
+    key_secrets: KeyWebhookSecrets
     event_recorder: EventRecorder
     catalogue: CatalogueCache
     # The same, for what people ask.
@@ -109,6 +112,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         outbox=stores.outbox,
         sender=ports.webhook_sender,
         endpoint_cache=shared.endpoint_cache,
+        key_secrets=shared.key_secrets,
         gate=gate,
         book=stores.book,
         job_factory=shared.job_factory,
@@ -144,6 +148,7 @@ def _shared(ports: Ports, values: Values) -> Shared:
     stores, clock = ports.stores, ports.clock
     job_factory = JobFactory(ports.ids, values.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
+    keys = build_keys(ports, values)
     catalogue = CatalogueCache(ports.cloud, clock)
     account = AccountGuard(
         flags=stores.flags,
@@ -175,6 +180,17 @@ def _shared(ports: Ports, values: Values) -> Shared:
         vanishing=vanishing,
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
+        keys=keys,
+        key_secrets=KeyWebhookSecrets(
+            keys=stores.keys,
+            known_key=keys.key_cache.find,
+            refresh_keys=keys.key_cache.refresh,
+            ring=values.webhook_keys,
+            clock=clock,
+            ids=ports.ids,
+            common=values.common_webhook_secrets,
+            also_common=values.sign_with_common,
+        ),
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
         catalogue=catalogue,
         browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
@@ -312,7 +328,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(instances, stores.book, stores.outbox),
-        keys=build_keys(ports, values),
+        keys=shared.keys,
         clock=clock,
         ids=ids,
         meter=ports.meter,
@@ -329,7 +345,10 @@ def _webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServices:
         endpoints=ManageEndpoints(stores.endpoints, endpoint_cache, values.webhook_keys, clock, ids),
         deliveries=ListDeliveries(stores.deliveries),
         replay=ReplayWebhooks(stores.outbox, stores.deliveries, shared.job_factory, clock),
-        test=SendTestWebhook(ports.webhook_sender, stores.endpoints, endpoint_cache, clock, ids),
+        test=SendTestWebhook(
+            ports.webhook_sender, stores.endpoints, endpoint_cache, shared.key_secrets, clock, ids
+        ),
+        key_secrets=shared.key_secrets,
     )
 
 
@@ -386,7 +405,7 @@ def build_keys(ports: Ports, values: Values) -> KeyServices:
     key_cache = ApiKeyCache(stores.keys, values.admin_key, clock, stores.shared_limits)
     return KeyServices(
         key_cache=key_cache,
-        manage=ManageKeys(stores.keys, key_cache, clock, ports.chance),
+        manage=ManageKeys(stores.keys, key_cache, clock, ports.chance, ports.ids, values.webhook_keys),
         audit=AuditTrail(stores.audit, clock),
         answer_once=AnswerOnce(stores.claims),
         sessions=Sessions(

@@ -104,6 +104,10 @@ class Values:
     boot_id: str
     admin_key: Secret
     webhook_keys: KeyRing
+    # Signs for receivers that are no endpoints, where no key's own secret does.
+    common_webhook_secrets: tuple[Secret, ...] = ()
+    # Whether that one signs beside the own secret of every key.
+    sign_with_common: bool = False
     regions: RegionRules
     settling: SettlingPolicy
     poll_interval: timedelta

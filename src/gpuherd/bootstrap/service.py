@@ -26,10 +26,9 @@ from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
-from gpuherd.bootstrap.webhook_keys import webhook_keys
+from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
 from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random
 from gpuherd.domain.cloud.observation import SettlingPolicy
-from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
@@ -153,7 +152,7 @@ async def build_service(
         live_replicas=stores.membership.live_replicas,
         settings_shown=lambda: shown_settings(settings),
     )
-    parts = assemble(ports, _values(settings, keys.key_ring, ids))
+    parts = assemble(ports, _values(settings, keys, ids))
     # Before anything can happen that somebody wants to hear of.
     await parts.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
@@ -180,11 +179,13 @@ async def build_service(
     return service
 
 
-def _values(settings: Settings, key_ring: KeyRing, ids: Ids) -> Values:
+def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
     return Values(
         boot_id=ids.new("boot_"),
         admin_key=admin_key(settings.data_dir, settings.admin_key),
-        webhook_keys=key_ring,
+        webhook_keys=keys.key_ring,
+        common_webhook_secrets=keys.common,
+        sign_with_common=settings.webhook_signing == "common",
         regions=RegionRules(settings.default_region or None, settings.region_priority),
         settling=SettlingPolicy(timedelta(seconds=settings.create_settle_s)),
         poll_interval=timedelta(seconds=settings.instance_poll_interval_s),

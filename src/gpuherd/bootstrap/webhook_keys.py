@@ -20,16 +20,21 @@ STRETCHING_SALT = b"gpuherd webhook root"
 class WebhookKeys:
     """What webhooks are signed with."""
 
-    # Signs for receivers that are no endpoints; None if nothing is configured for them.
-    signer: Signer | None
-    # Derives the secrets of endpoints.
+    # Sign for receivers that are no endpoints, where no key's own secret does; none if none is configured.
+    common: tuple[Secret, ...]
+    # Derives the secrets of endpoints and of API keys.
     key_ring: KeyRing
+
+    @property
+    def signer(self) -> Signer | None:
+        """Signs with the common secrets; None where there are none."""
+        return Signer(self.common) if self.common else None
 
 
 def webhook_keys(settings: Settings) -> WebhookKeys:
     """Return the configured keys, or one that is kept in the data directory."""
     secrets = [it for it in (settings.webhook_secret, settings.webhook_secret_previous) if it is not None]
-    return WebhookKeys(Signer(secrets) if secrets else None, KeyRing(_root_keys(settings, secrets)))
+    return WebhookKeys(tuple(secrets), KeyRing(_root_keys(settings, secrets)))
 
 
 def _root_keys(settings: Settings, secrets: list[Secret]) -> list[Secret]:

@@ -33,6 +33,7 @@ from gpuherd.client.models.access import (
     NewKey,
     NewSecret,
     WebhookEndpoint,
+    WebhookSecret,
     WebhookTest,
 )
 from gpuherd.client.models.account import (
@@ -141,6 +142,7 @@ __all__ = [
     "WebhookEndpoint",
     "WebhookEvent",
     "WebhookInvalid",
+    "WebhookSecret",
     "WebhookTest",
     "Why",
     "Wish",

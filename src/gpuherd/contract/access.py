@@ -39,6 +39,7 @@ class ApiKeyWithSecret(ApiKey):
     """A key that was just made."""
 
     key: str | None = hidden()  # the key itself, in this reply only; None in the reply to a repeated request
+    webhook_secret: str | None = hidden()  # signs the webhooks of its instances
 
 
 class ApiKeys(Model):

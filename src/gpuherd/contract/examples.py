@@ -57,6 +57,7 @@ BY_MODEL: dict[str, Json] = {
     "Template": {"id": "101", "problem": None, "name": "pytorch"},
     "WebhookEndpoint": {"id": "we_01kdvdna00sngxhwbavy8vep2a", "disabledAt": None, "disabledReason": None},
     "WebhookEndpointWithSecret": {"id": "we_01kdvdna00sngxhwbavy8vep2a", "secret": "whsec_…"},
+    "KeyWebhookSecret": {"keyId": "k3y1d0f8", "signedWith": "key", "secret": "whsec_…"},
     "WebhookEndpointRemoved": {"id": "we_01kdvdna00sngxhwbavy8vep2a", "removed": True},
     "WebhookTest": {"id": "msg_01kdvdna00sngxhwbavy8vep2a", "status": 204, "outcome": "ok", "error": None},
 }

@@ -111,6 +111,16 @@ class ReplayedDeliveries(Model):
     count: int
 
 
+class KeyWebhookSecret(Model, needs=("key_id", "signed_with")):
+    """What signs the webhooks to the URLs that the instances of a key bring along."""
+
+    key_id: str
+    signed_with: Annotated[str, OneOf(("key", "common", "nothing"))]  # the key's own, or WEBHOOK_SECRET
+    secret: str | None = hidden()  # the key's own; None for others than its holder, and where it has none
+    rotated_at: datetime | None
+    previous_secret_signs_until: datetime | None  # until then what has signed before signs too
+
+
 class WebhookTest(Model, needs=("id", "accepted")):
     """How a test went."""
 

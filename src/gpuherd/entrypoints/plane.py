@@ -41,6 +41,7 @@ from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
 from gpuherd.usecases.overview import ReadOverview
 from gpuherd.usecases.webhooks.endpoints import ManageEndpoints
+from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
 from gpuherd.usecases.webhooks.replay import ReplayWebhooks
 from gpuherd.usecases.webhooks.send_test import SendTestWebhook
@@ -54,6 +55,7 @@ class WebhookServices:
     deliveries: ListDeliveries
     replay: ReplayWebhooks
     test: SendTestWebhook
+    key_secrets: KeyWebhookSecrets
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditAnchor, AuditEntry, AuditRecord
+from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class ApiKeys(Protocol):
 
     async def revoke(self, key_id: str, audit_record: AuditRecord) -> ApiKey:
         """Make a key worthless from now on, and return it. Quiet if it is already."""
+        ...
+
+    async def set_webhook_secret(
+        self, before: ApiKey, secret: KeyWebhookSecret, audit_record: AuditRecord
+    ) -> None:
+        """Let this secret sign for the key from now on; `StaleWrite` if it has another than `before` says."""
         ...
 
     async def record_use(self, moments: Mapping[str, datetime]) -> None:

@@ -14,7 +14,15 @@ from gpuherd.adapters.sql.schema import tables
 from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
 from gpuherd.domain.access.audit import AuditRecord, first_broken_entry
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.errors import Conflict, IdempotencyKeyReused, NotFound, QuotaExceeded, StoreUnavailable
+from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
+from gpuherd.domain.errors import (
+    Conflict,
+    IdempotencyKeyReused,
+    NotFound,
+    QuotaExceeded,
+    StaleWrite,
+    StoreUnavailable,
+)
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
@@ -69,6 +77,21 @@ class TestKeys:
         assert await store.keys.get(key.id) == key
         assert [it.id for it in await store.keys.list_all()] == [key.id, "bobbobbo"]
         assert len(await chain(store)) == 2
+
+    async def test_a_webhook_secret_is_set_over_the_one_it_was_made_from_and_no_other(
+        self, store: Store
+    ) -> None:
+        first = KeyWebhookSecret("nonce", "beef")
+        key = a_key(webhook_secret=first)
+        await store.keys.add(key, a_deed())
+        await store.keys.add(a_key("bobbobbo"), a_deed(2))
+        second = first.rotated("cafe", "another", START)
+        await store.keys.set_webhook_secret(key, second, a_deed(3))
+        with pytest.raises(StaleWrite):
+            await store.keys.set_webhook_secret(key, first.rotated("dead", "late", START), a_deed(4))
+        assert await store.keys.get(key.id) == replace(key, webhook_secret=second)
+        assert (await store.keys.get("bobbobbo")).webhook_secret is None
+        assert await chain(store) == ["after 1", "after 2", "after 3"]
 
     async def test_an_id_that_is_taken_is_refused_and_not_in_the_log(self, store: Store) -> None:
         await store.keys.add(a_key(), a_deed())

@@ -135,7 +135,7 @@ class TestWebhookEndpoints:
     ) -> None:
         first = an_endpoint()
         await store.endpoints.add(first)
-        rotated = first.rotated("beef", START)
+        rotated = first.rotated("beef", "fresh", START)
         await store.endpoints.change(first, rotated)
         with pytest.raises(StaleWrite):
             await store.endpoints.change(first, first.disabled("late", START))

@@ -84,7 +84,7 @@ def test_nothing_goes_to_an_endpoint_that_is_removed_or_disabled() -> None:
 def test_a_missing_key_and_an_ejected_host_are_waited_for() -> None:
     it = later(endpoint_id="ep_1")
     no_key = decide(it, Receiver(ENDPOINT, has_key=False))
-    assert no_key == Postpone(60.0, "the endpoint's root key is not here")
+    assert no_key == Postpone(60.0, "the root key of the receiver's secret is not here")
     ejected = decide(later(), Receiver(ejected_s=12.5))
     assert ejected == Postpone(12.5, "the receiver's host has failed too often lately")
 

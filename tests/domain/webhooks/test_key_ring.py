@@ -1,4 +1,4 @@
-"""Secrets of endpoints come from a root key, the id and the generation of the endpoint: nothing is stored."""
+"""Secrets of endpoints come from a root key, and from what is stored: neither alone is enough."""
 
 from __future__ import annotations
 
@@ -55,10 +55,17 @@ def test_a_new_root_does_not_change_the_secret_of_an_endpoint_that_is_there() ->
 def test_a_rotation_moves_an_endpoint_to_the_new_root_and_both_sign_for_a_day() -> None:
     before, after = KeyRing([OLD]), KeyRing([NEW, OLD])
     endpoint = an_endpoint(before)
-    rotated = endpoint.rotated(after.newest, NOW)
+    rotated = endpoint.rotated(after.newest, "fresh", NOW)
     both = (after.secret(rotated), before.secret(endpoint))
     assert after.signing_secrets(rotated, NOW + DAY - timedelta(microseconds=1)) == both
     assert after.signing_secrets(rotated, NOW + DAY) == both[:1]
+
+
+def test_an_endpoint_from_before_there_were_nonces_keeps_its_secret() -> None:
+    ring = KeyRing([OLD])
+    # As the version before has derived it.
+    assert ring.secret(an_endpoint(ring)).reveal() == "whsec_eFMrBMBcj/lNbVnojhYsqqAMDBEGwW8vmJK93S7vq6o="
+    assert ring.secret(an_endpoint(ring, nonce="some")) != ring.secret(an_endpoint(ring))
 
 
 def test_a_lost_root_signs_nothing_rather_than_something_else() -> None:
@@ -68,7 +75,7 @@ def test_a_lost_root_signs_nothing_rather_than_something_else() -> None:
     assert ring.signing_secrets(endpoint, NOW) == ()
     with pytest.raises(KeyError):
         ring.secret(endpoint)
-    rotated = endpoint.rotated(ring.newest, NOW)
+    rotated = endpoint.rotated(ring.newest, "fresh", NOW)
     assert ring.signing_secrets(rotated, NOW) == (ring.secret(rotated),)
 
 

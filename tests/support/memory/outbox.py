@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuherd.clock import Clock
+from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.fast_replace import replace
@@ -30,7 +31,8 @@ class MemoryOutbox:
         it = await self.get(delivery_id)
         # The untried ones first.
         earlier = min(self._before(it), key=lambda before: (before.tries > 0, before.sequence), default=None)
-        return QueuedDelivery(it, self._is_gone(it), earlier)
+        row = self._tables.instances.get(it.instance_id)
+        return QueuedDelivery(it, self._is_gone(it), earlier, ADMIN_ID if row is None else row.instance.owner)
 
     def _next_after(self, delivery: Delivery) -> Delivery | None:
         later = [

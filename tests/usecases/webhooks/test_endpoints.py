@@ -256,7 +256,7 @@ async def test_what_cannot_be_signed_is_given_up_in_the_end(
     await herd.run_jobs_for(timedelta(minutes=1))
     (one,) = await deliveries(herd)
     assert (one.state, hooks.visits) == (DeliveryState.DEAD, [])
-    assert one.last_error == "expired: the endpoint's root key is not here"
+    assert one.last_error == "expired: the root key of the receiver's secret is not here"
 
 
 async def test_there_is_a_limit_to_endpoints(webhooks: WebhookServices) -> None:

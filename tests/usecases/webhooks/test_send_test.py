@@ -45,7 +45,8 @@ def receiver() -> SilentReceiver:
 
 @pytest.fixture
 def tester(herd: Herd, receiver: SilentReceiver) -> SendTestWebhook:
-    return SendTestWebhook(receiver, herd.ports.stores.endpoints, herd.endpoint_cache, herd.clock, herd.ids)
+    stores, secrets = herd.ports.stores, herd.plane.webhooks.key_secrets
+    return SendTestWebhook(receiver, stores.endpoints, herd.endpoint_cache, secrets, herd.clock, herd.ids)
 
 
 async def under_way(tester: SendTestWebhook, *keys: str) -> list[asyncio.Task[WebhookTestResult]]:

@@ -8,6 +8,7 @@ from gpuherd.contract.access import ApiKey, AuditEntry, Limits
 from gpuherd.contract.webhook import (
     Delivery,
     DeliveryTry,
+    KeyWebhookSecret,
     WebhookEndpoint,
     WebhookEndpointRemoved,
     WebhookTest,
@@ -19,11 +20,13 @@ __all__ = [
     "AuditEntry",
     "Delivery",
     "DeliveryTry",
+    "KeyWebhookSecret",
     "Limits",
     "NewKey",
     "NewSecret",
     "WebhookEndpoint",
     "WebhookEndpointRemoved",
+    "WebhookSecret",
     "WebhookTest",
 ]
 
@@ -34,6 +37,16 @@ class NewKey:
 
     key: ApiKey
     secret: Secret
+    # Signs the webhooks of its instances; None where the service is too old to have one.
+    webhook_secret: Secret | None = None
+
+
+@dataclass(frozen=True)
+class WebhookSecret:
+    """What signs the webhooks of a key. The secret is there if it is the key's own, and yours to see."""
+
+    key: KeyWebhookSecret
+    secret: Secret | None
 
 
 @dataclass(frozen=True)

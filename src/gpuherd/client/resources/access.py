@@ -13,10 +13,12 @@ from gpuherd.client.models.access import (
     ApiKey,
     AuditEntry,
     Delivery,
+    KeyWebhookSecret,
     NewKey,
     NewSecret,
     WebhookEndpoint,
     WebhookEndpointRemoved,
+    WebhookSecret,
     WebhookTest,
 )
 from gpuherd.client.paging import Items, PageReader, items_of
@@ -63,7 +65,20 @@ class KeyMethods(Resource):
         }
         answer = yield from self._caller.change("POST", "/api/keys", _without_none(body))
         key, secret = _split_secret(answer, "key", "key")
-        return NewKey(ApiKey.of(key), secret)
+        webhook_secret = key.pop("webhookSecret", None)
+        return NewKey(ApiKey.of(key), secret, Secret(webhook_secret) if webhook_secret else None)
+
+    @api_method
+    def webhook_secret(self, key_id: str = "me") -> Effects[WebhookSecret]:
+        """Return what signs the webhooks of a key. Any key may ask about itself; only then it is shown."""
+        path = f"/api/keys/{path_segment(key_id)}/webhook-secret"
+        return _webhook_secret((yield from self._caller.call(get(path))))
+
+    @api_method
+    def rotate_webhook_secret(self, key_id: str = "me") -> Effects[WebhookSecret]:
+        """Give a key a new webhook secret; for a day the old one signs too."""
+        path = f"/api/keys/{path_segment(key_id)}/webhook-secret/rotate"
+        return _webhook_secret((yield from self._caller.change("POST", path)))
 
     @api_method
     def get(self, key_id: str) -> Effects[ApiKey]:
@@ -207,6 +222,12 @@ def _split_secret(answer: Json, name: str, what: str) -> tuple[Json, Secret]:
         # The answer to a repeated request: the first one was lost.
         raise SecretLost(what, str(answer.get("id")))
     return rest, Secret(secret)
+
+
+def _webhook_secret(answer: Json) -> WebhookSecret:
+    rest = {name: value for name, value in answer.items() if name != "secret"}
+    secret = answer.get("secret")
+    return WebhookSecret(KeyWebhookSecret.of(rest), Secret(secret) if secret else None)
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
 
 PREFIX = "ghk_"
 ID_CHARS = 8
@@ -71,6 +72,9 @@ class ApiKey:
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    # Signs for the URLs that its instances bring along; None of a key from before there were such secrets,
+    # for which the common one signs.
+    webhook_secret: KeyWebhookSecret | None = None
 
     @property
     def scope(self) -> Scope:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 
@@ -27,6 +28,8 @@ class QueuedDelivery:
     # Of those before it, of the same instance to the same receiver, the earliest that was never tried, or
     # if there is none, the earliest that waits for another try.
     earlier: Delivery | None = None
+    # The API key to which the instance belongs; the admin's for what belongs to none.
+    owner: str = ADMIN_ID
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def dispatch(queued: QueuedDelivery, receiver: Receiver, now: datetime) -> Dispa
     if closed := _closed(queued, receiver.endpoint):
         return DeadLetter(closed)
     if not receiver.has_key:
-        return _wait(it, MISSING_KEY_RETRY_S, "the endpoint's root key is not here", now)
+        return _wait(it, MISSING_KEY_RETRY_S, "the root key of the receiver's secret is not here", now)
     if receiver.ejected_s:
         return _wait(it, receiver.ejected_s, "the receiver's host has failed too often lately", now)
     return _in_order(it, queued.earlier, now)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.access.webhook_secret import ROTATION_OVERLAP
 from gpuherd.domain.fast_replace import replace
 
 ID_PREFIX = "ep_"
-# So long after a rotation both secrets sign, so that receivers can change theirs at leisure.
-ROTATION_OVERLAP = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class WebhookEndpoint:
-    """Where events go. Its secret is not in here: it is derived from `root`, the id and the generation."""
+    """Where events go. Its secret is not in here: it is derived from a root key and from this."""
 
     id: str
     url: str
@@ -28,6 +27,9 @@ class WebhookEndpoint:
     generation: int = 1
     rotated_at: datetime | None = None
     previous_root: str = ""
+    # The random part of its secret; empty of one from before there were any, until it is rotated.
+    nonce: str = field(default="", repr=False)
+    previous_nonce: str = field(default="", repr=False)
     disabled_at: datetime | None = None
     disabled_reason: str = ""
 
@@ -43,10 +45,16 @@ class WebhookEndpoint:
         """Tell whether the secret before the last rotation still signs."""
         return self.rotated_at is not None and now < self.rotated_at + ROTATION_OVERLAP
 
-    def rotated(self, root: str, now: datetime) -> WebhookEndpoint:
+    def rotated(self, root: str, nonce: str, now: datetime) -> WebhookEndpoint:
         """Return it with a new secret."""
         return replace(
-            self, generation=self.generation + 1, rotated_at=now, previous_root=self.root, root=root
+            self,
+            generation=self.generation + 1,
+            rotated_at=now,
+            root=root,
+            nonce=nonce,
+            previous_root=self.root,
+            previous_nonce=self.nonce,
         )
 
     def disabled(self, reason: str, now: datetime) -> WebhookEndpoint:

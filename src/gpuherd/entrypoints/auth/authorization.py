@@ -86,6 +86,8 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/api/keys"): ADMIN,
     ("GET", "/api/keys/{key_id}"): ADMIN,
     ("DELETE", "/api/keys/{key_id}"): ADMIN,
+    ("GET", "/api/keys/{key_id}/webhook-secret"): WRITE,
+    ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): WRITE,
     ("GET", "/api/audit"): ADMIN,
 }
 

@@ -84,6 +84,8 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("GET", "/api/keys"): access.ApiKeys,
     ("GET", "/api/keys/{key_id}"): access.ApiKey,
     ("DELETE", "/api/keys/{key_id}"): access.ApiKey,
+    ("GET", "/api/keys/{key_id}/webhook-secret"): webhook.KeyWebhookSecret,
+    ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): webhook.KeyWebhookSecret,
     ("GET", "/api/audit"): access.AuditPage,
 }
 # Adopted already.

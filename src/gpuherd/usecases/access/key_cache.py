@@ -82,6 +82,11 @@ class ApiKeyCache:
         self._used[known.key.id] = now
         return known.caller
 
+    def find(self, key_id: str) -> ApiKey | None:
+        """Return what is remembered of a key here, valid or not."""
+        known = self._known.get(key_id.encode())
+        return None if known is None else known.key
+
     async def wait_s(self, caller: Caller) -> float:
         """Count a request; return 0 if it may go on, else after how many seconds it may be repeated.
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import structlog
 
-from gpuherd.clock import Clock, Random
+from gpuherd.clock import Clock, Ids, Random
 from gpuherd.domain.access.api_key import (
     ADMIN_ID,
     ID_CHARS,
@@ -23,6 +23,7 @@ from gpuherd.domain.access.api_key import (
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict
+from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.ports.access import ApiKeys
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.describe.key import key_audit_text
@@ -46,6 +47,8 @@ class IssuedKey:
 
     key: ApiKey
     secret: Secret
+    # What its webhooks are signed with.
+    webhook_secret: Secret | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,14 @@ class ManageKeys:
     key_cache: ApiKeyCache
     clock: Clock
     chance: Random
+    ids: Ids
+    ring: KeyRing
 
     async def add(self, wanted: KeyRequest, caller: Caller) -> IssuedKey:
         """Make a key."""
         key_id = new_key_id(self.chance.getrandbits(5 * ID_CHARS))
         secret = new_key(key_id, self.chance.getrandbits(SECRET_BITS))
+        signing = self.ring.new_key_secret(self.ids.secret_nonce())
         key = ApiKey(
             id=key_id,
             digest=digest_of(secret.reveal().encode()).hex(),
@@ -69,13 +75,14 @@ class ManageKeys:
             created_at=self.clock.now(),
             limits=wanted.limits,
             expires_at=wanted.expires_at,
+            webhook_secret=signing,
         )
         await self.keys.add(
             key, caller.audit_record("key.create", key_id, key.created_at, after=key_audit_text(key))
         )
         await self.key_cache.refresh()
         log.info("key.created", key_id=key_id, by=caller.key_id)
-        return IssuedKey(key, secret)
+        return IssuedKey(key, secret, self.ring.secret_of_key(key_id, signing))
 
     async def revoke(self, key_id: str, caller: Caller) -> ApiKey:
         """Make a key worthless at once; its instances go on, and belong to whoever is admin."""

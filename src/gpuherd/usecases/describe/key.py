@@ -33,9 +33,15 @@ def describe_key(it: ApiKey, now: datetime) -> shown.ApiKey:
     )
 
 
-def describe_new_key(it: ApiKey, secret: Secret, now: datetime) -> shown.ApiKeyWithSecret:
-    """Return a key with what lets somebody in, once."""
-    return shown.ApiKeyWithSecret.extending(describe_key(it, now), key=secret.reveal())
+def describe_new_key(
+    it: ApiKey, secret: Secret, webhook_secret: Secret | None, now: datetime
+) -> shown.ApiKeyWithSecret:
+    """Return a key with what lets somebody in, and what signs its webhooks, once."""
+    return shown.ApiKeyWithSecret.extending(
+        describe_key(it, now),
+        key=secret.reveal(),
+        webhook_secret=None if webhook_secret is None else webhook_secret.reveal(),
+    )
 
 
 def describe_keys(keys: Iterable[ApiKey], now: datetime) -> shown.ApiKeys:

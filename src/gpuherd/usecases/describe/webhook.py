@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from gpuherd.contract import webhook as shown
+from gpuherd.domain.access.webhook_secret import ROTATION_OVERLAP, ShownKeySecret
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.net.url_redaction import redact_query, redact_urls
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryTry
-from gpuherd.domain.webhooks.endpoint import ROTATION_OVERLAP, EndpointWithSecret, WebhookEndpoint
+from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
 from gpuherd.ports.webhooks import DeliveryPage, WebhookTestResult
 
 
@@ -27,6 +28,18 @@ def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> show
         rotated_at=it.rotated_at,
         previous_secret_signs_until=it.rotated_at + ROTATION_OVERLAP if it.rotated_at else None,
         created_at=it.created_at,
+    )
+
+
+def describe_key_secret(it: ShownKeySecret) -> shown.KeyWebhookSecret:
+    """Return what signs for a key, with the secret for whoever may see it."""
+    rotated_at = None if it.record is None else it.record.rotated_at
+    return shown.KeyWebhookSecret(
+        key_id=it.key_id,
+        signed_with=it.signed_with.value,
+        secret=None if it.secret is None else it.secret.reveal(),
+        rotated_at=rotated_at,
+        previous_secret_signs_until=rotated_at + ROTATION_OVERLAP if rotated_at else None,
     )
 
 

@@ -18,6 +18,7 @@ from gpuherd.domain.webhooks.dispatch import (
     AlreadySettled,
     DeadLetter,
     Postpone,
+    QueuedDelivery,
     Receiver,
     SendNow,
     WaitForEarlier,
@@ -33,6 +34,7 @@ from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate, Outbox, Wakes
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
+from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 
 log = structlog.get_logger()
 
@@ -62,6 +64,7 @@ class DeliverWebhook:
     outbox: Outbox
     sender: WebhookSender
     endpoint_cache: EndpointCache
+    key_secrets: KeyWebhookSecrets
     gate: HostGate
     book: Jobs
     job_factory: JobFactory
@@ -73,7 +76,7 @@ class DeliverWebhook:
         queued = await self.outbox.queued(job.payload["deliveryId"])
         delivery = queued.delivery
         endpoint = await self.endpoint_cache.find(delivery.endpoint_id) if delivery.endpoint_id else None
-        secrets = self.endpoint_cache.secrets(endpoint) if endpoint else None
+        secrets = await self._secrets(queued, endpoint)
         host = urlsplit(delivery.url).netloc.casefold()
         receiver = Receiver(endpoint, secrets != (), self.gate.ejected_s(host))
         match dispatch(queued, receiver, self.clock.now()):
@@ -93,6 +96,11 @@ class DeliverWebhook:
         begun = self.clock.now()
         result = await self._send(delivery, secrets, host)
         return await self._record_result(job, delivery, endpoint, result, begun)
+
+    async def _secrets(self, queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> Secrets | None:
+        if endpoint is not None:
+            return self.endpoint_cache.secrets(endpoint)
+        return None if queued.delivery.endpoint_id else await self.key_secrets.signing(queued.owner)
 
     async def _send(self, delivery: Delivery, secrets: Secrets | None, host: str) -> DeliveryResult:
         succeeded, seconds = None, 0.0

@@ -93,6 +93,7 @@ class ManageEndpoints:
             root=self.keys.newest,
             events=events,
             label=label,
+            nonce=self.ids.secret_nonce(),
         )
         audit_record = self._audit_record(caller, "create", endpoint.id, after=redact_query(url))
         await self.endpoints.add(endpoint, audit_record)
@@ -117,7 +118,7 @@ class ManageEndpoints:
     async def rotate(self, endpoint_id: str, *, caller: Caller = SYSTEM_CALLER) -> EndpointWithSecret:
         """Give an endpoint a new secret; for a day the one before it signs too."""
         before = await self.endpoints.get(endpoint_id)
-        after = before.rotated(self.keys.newest, self.clock.now())
+        after = before.rotated(self.keys.newest, self.ids.secret_nonce(), self.clock.now())
         generations = (str(before.generation), str(after.generation))
         await self._change(before, after, self._audit_record(caller, "rotate", endpoint_id, *generations))
         log.info("webhook.endpoint_rotated", endpoint_id=endpoint_id, generation=after.generation)

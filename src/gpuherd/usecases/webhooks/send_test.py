@@ -17,6 +17,7 @@ from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX
 from gpuherd.ports.webhooks import WebhookEndpoints, WebhookSender, WebhookTestResult
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
+from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 
 # The request waits for the receiver, up to 15 s: more at once are hardly tests.
 TESTS_MAX = 8
@@ -48,14 +49,21 @@ class SendTestWebhook:
     sender: WebhookSender
     endpoints: WebhookEndpoints
     endpoint_cache: EndpointCache
+    key_secrets: KeyWebhookSecrets
     clock: Clock
     ids: Ids
     _running: Counter[str] = field(default_factory=Counter)
 
     async def url(self, url: str, caller: Caller) -> WebhookTestResult:
-        """Send one to an address that instances may bring along."""
+        """Send one to an address that the caller's instances may bring along."""
         with self._seat(caller.key_id):
-            return await self._try(url, None, None)
+            secrets = await self.key_secrets.signing(caller.key_id)
+            if secrets == ():
+                raise Conflict(
+                    "the root key of your webhook secret is lost; rotate the secret first",
+                    code="WEBHOOK_SECRET_LOST",
+                )
+            return await self._try(url, None, secrets)
 
     async def endpoint(self, endpoint_id: str, caller: Caller) -> WebhookTestResult:
         """Send one to an endpoint, disabled or not; `NotFound` if there is none."""

@@ -113,6 +113,7 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/webhooks/test"): ("webhook.test", None, {"url": "https://example.com/?token=hidden"}),
     ("POST", "/api/keys"): ("key.create", None, {"scopes": ["read"]}),
     ("DELETE", "/api/keys/{key_id}"): ("key.revoke", Setting.key, {}),
+    ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): ("key.rotate_webhook_secret", Setting.key, {}),
 }
 
 

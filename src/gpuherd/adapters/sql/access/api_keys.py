@@ -14,7 +14,8 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.tables import api_key as table
 from gpuherd.domain.access.api_key import ApiKey, Limits, Scope
 from gpuherd.domain.access.audit import AuditRecord
-from gpuherd.domain.errors import Conflict, NotFound
+from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
+from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 
 
@@ -57,6 +58,19 @@ class SqlApiKeys:
 
         return await self._database.write(work, audited=True)
 
+    async def set_webhook_secret(
+        self, before: ApiKey, secret: KeyWebhookSecret, audit_record: AuditRecord
+    ) -> None:
+        def work(connection: sa.Connection) -> None:
+            lock_audit_log(connection, audit_record)
+            if _get(connection, before.id).webhook_secret != before.webhook_secret:
+                raise StaleWrite("the webhook secret of this key was rotated meanwhile; look at it again")
+            append_audit_record(connection, audit_record)
+            changed = sa.update(table).where(table.c.id == before.id).values(**_webhook_row(secret))
+            connection.execute(changed)
+
+        await self._database.write(work, audited=True)
+
     async def record_use(self, moments: Mapping[str, datetime]) -> None:
         def work(connection: sa.Connection) -> None:
             # In one order everywhere, so that two processes never wait for each other in a circle.
@@ -77,14 +91,33 @@ def _get(connection: sa.Connection, key_id: str) -> ApiKey:
 
 def _row(it: ApiKey) -> dict[str, Any]:
     usd = it.limits.max_hourly_usd
-    row = {key: value for key, value in vars(it).items() if key != "limits"}
+    row = {key: value for key, value in vars(it).items() if key not in ("limits", "webhook_secret")}
     return {
         **row,
+        **_webhook_row(it.webhook_secret),
         "scopes": " ".join(it.scopes),
         "requests_per_minute": it.limits.requests_per_minute,
         "max_gpus": it.limits.max_gpus,
         "max_hourly_usd": None if usd is None else str(usd),
     }
+
+
+def _webhook_row(it: KeyWebhookSecret | None) -> dict[str, Any]:
+    fields = ("nonce", "root", "generation", "rotated_at", "previous_nonce", "previous_root")
+    return {f"webhook_{name}": None if it is None else getattr(it, name) for name in fields}
+
+
+def _webhook_secret(row: sa.Row[Any]) -> KeyWebhookSecret | None:
+    if row.webhook_nonce is None:
+        return None
+    return KeyWebhookSecret(
+        row.webhook_nonce,
+        row.webhook_root,
+        row.webhook_generation,
+        row.webhook_rotated_at,
+        row.webhook_previous_nonce,
+        row.webhook_previous_root,
+    )
 
 
 def _key_of(row: sa.Row[Any]) -> ApiKey:
@@ -99,4 +132,5 @@ def _key_of(row: sa.Row[Any]) -> ApiKey:
         expires_at=row.expires_at,
         last_used_at=row.last_used_at,
         revoked_at=row.revoked_at,
+        webhook_secret=_webhook_secret(row),
     )

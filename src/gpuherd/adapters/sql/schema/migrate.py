@@ -50,7 +50,7 @@ MIGRATION_LOCK = 7_415_263
 TABLE_LOCK_LIMIT = "30s"
 
 # The last of the migrations.
-HEAD = "0011"
+HEAD = "0012"
 
 
 def migrate(database: Database, check: IntegrityCheck | None = None) -> None:

@@ -116,6 +116,13 @@ api_key = sa.Table(
     sa.Column("expires_at", Moment),
     sa.Column("last_used_at", Moment),
     sa.Column("revoked_at", Moment),
+    # Of the webhook secret; all null of a key for which the common one signs.
+    sa.Column("webhook_nonce", sa.Text),
+    sa.Column("webhook_root", sa.Text),
+    sa.Column("webhook_generation", sa.Integer),
+    sa.Column("webhook_rotated_at", Moment),
+    sa.Column("webhook_previous_nonce", sa.Text),
+    sa.Column("webhook_previous_root", sa.Text),
 )
 
 # What was signed out of, for as long as its cookie would have been good; all other sessions are in no table.
@@ -226,6 +233,9 @@ webhook_endpoint = sa.Table(
     sa.Column("previous_root", sa.Text, nullable=False),
     sa.Column("disabled_at", Moment),
     sa.Column("disabled_reason", sa.Text, nullable=False),
+    # The random part of its secret, which without the root key is worth nothing.
+    sa.Column("nonce", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("previous_nonce", sa.Text, nullable=False, server_default=sa.text("''")),
 )
 
 sighting = sa.Table(

@@ -11,8 +11,9 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.instances.mapping import delivery_from, delivery_of, delivery_row
 from gpuherd.adapters.sql.jobs import job_rows
-from gpuherd.adapters.sql.schema.tables import delivery
+from gpuherd.adapters.sql.schema.tables import delivery, instance
 from gpuherd.clock import Clock
+from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.dispatch import QueuedDelivery
@@ -47,8 +48,9 @@ _EARLIER = (
     .limit(1)
     .scalar_subquery()
 )
+_OWNER = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
 _QUEUED = PreparedStatement(
-    _THIS.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"))
+    _THIS.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"), _OWNER.label("owner"))
 )
 _NEXT = PreparedStatement(
     sa.select(_other)
@@ -126,12 +128,13 @@ def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
     if row is None:
         raise _not_found(delivery_id)
     values = row._asdict()
-    last_answer, earlier_id = values.pop("last_answer"), values.pop("earlier_id")
+    last_answer, earlier_id, owner = (values.pop(name) for name in ("last_answer", "earlier_id", "owner"))
     it = delivery_from(values)
     return QueuedDelivery(
         it,
         is_gone=it.endpoint_id is None and last_answer == GONE,
         earlier=None if earlier_id is None else _get(connection, earlier_id),
+        owner=owner or ADMIN_ID,
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands about API keys: make one, list them, revoke one."""
+"""The commands about API keys: make one, list them, revoke one, and what signs its webhooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from gpuherd.client import ApiKey, Gpuherd
+from gpuherd.client import ApiKey, Gpuherd, NewKey, WebhookSecret
 from gpuherd.client.resources.access import Scope
+from gpuherd.domain.access.secret import Secret
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.lists import print_page, whole
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
@@ -21,6 +22,11 @@ from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
 _TERM = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SIGNED_WITH = {
+    "key": "its own secret",
+    "common": "WEBHOOK_SECRET, which all keys without a secret of their own share",
+    "nothing": "nothing",
+}
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "red"}
 
 
@@ -48,6 +54,7 @@ def build_keys() -> typer.Typer:
     keys.command("create")(create_key)
     keys.command("ls")(list_keys)
     keys.command("revoke")(revoke_key)
+    keys.command("webhook-secret")(webhook_secret)
     return keys
 
 
@@ -85,9 +92,9 @@ def create_key(
     )
     secret = made.secret.reveal()
     if not output.for_people:
-        output.answer({**made.key.raw, "key": secret}, secret)
+        output.answer({**made.key.raw, "key": secret, "webhookSecret": _reveal(made.webhook_secret)}, secret)
         return
-    output.show(_page(made.key, secret, cli.clock.now()))
+    output.show(_page(made, cli.clock.now()))
     output.note("Keep the key now: it is stored nowhere, and shown never again.")
 
 
@@ -125,6 +132,38 @@ def revoke_key(
         output.answer(revoked.raw, key_id)
 
 
+def webhook_secret(
+    context: typer.Context,
+    key_id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="Which key; without it your own.", show_default=False)
+    ] = "me",
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Give it a new one; for 24 hours the old one signs too.")
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Show what signs the webhooks of a key; with -q only the secret is.
+
+    A key sees its own secret; of others an admin sees a new one only.
+    """
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    found = run(
+        cli,
+        output,
+        lambda herd: herd.keys.rotate_webhook_secret(key_id) if rotate else herd.keys.webhook_secret(key_id),
+    )
+    secret = _reveal(found.secret)
+    if output.for_people:
+        output.show(_secret_page(found, cli.clock.now()))
+    else:
+        output.answer({**found.key.raw, "secret": secret}, secret or "")
+
+
+def _reveal(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
+
+
 def _limits(key: ApiKey) -> str:
     it = key.limits
     if not it:
@@ -152,13 +191,27 @@ def _table(rows: Sequence[ApiKey], now: datetime, width: int) -> Table:
     return table(columns, rows, width)
 
 
-def _page(key: ApiKey, secret: str, now: datetime) -> Table:
+def _page(made: NewKey, now: datetime) -> Table:
+    key = made.key
     lines = (
-        ("key", secret),
+        ("key", made.secret.reveal()),
+        ("webhook secret", _reveal(made.webhook_secret)),
         ("id", key.id),
         ("label", key.label or ""),
         ("scopes", ", ".join(key.scopes)),
         ("limits", _limits(key)),
         ("expires", when(key.expires_at, now)),
+    )
+    return pairs([(name, value) for name, value in lines if value])
+
+
+def _secret_page(it: WebhookSecret, now: datetime) -> Table:
+    key = it.key
+    lines = (
+        ("key", key.key_id),
+        ("signed with", _SIGNED_WITH.get(key.signed_with, key.signed_with)),
+        ("secret", _reveal(it.secret)),
+        ("rotated", when(key.rotated_at, now)),
+        ("old secret signs until", when(key.previous_secret_signs_until, now)),
     )
     return pairs([(name, value) for name, value in lines if value])

@@ -22,7 +22,7 @@ from gpuherd.usecases.compact_json import compact
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What is shown once is not kept, and so is not in the second reply.
-SECRET_FIELDS = ("key", "secret")
+SECRET_FIELDS = ("key", "secret", "webhookSecret")
 
 
 class IdempotencyMiddleware:
