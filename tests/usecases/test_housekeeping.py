@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import cast
 
 import pytest
+import structlog
+from structlog.testing import LogCapture
 
 from gpuherd.adapters.sql.schema.tables import delivery
 from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
@@ -63,6 +67,28 @@ async def test_each_kind_is_kept_for_its_own_time() -> None:
         "sessions": day,
         "audit": timedelta(days=400),
     }
+
+
+class TamperedRetention(NotedRetention):
+    """The audit log was changed at entry 7."""
+
+    async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
+        return AuditPruning(0, broken_at=7)
+
+
+@pytest.fixture
+def logged() -> Iterator[LogCapture]:
+    before, capture = structlog.get_config(), LogCapture()
+    structlog.configure(
+        processors=[capture], wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
+    )
+    yield capture
+    structlog.configure(**before)
+
+
+async def test_a_broken_chain_that_pruning_comes_upon_is_told_in_the_log(logged: LogCapture) -> None:
+    await PruneRecords(TamperedRetention(), FakeClock())()
+    assert [(it["event"], it["entry"]) for it in logged.entries] == [("audit.chain_broken", 7)]
 
 
 async def test_each_is_forgotten_in_its_time(herd: Herd) -> None:

@@ -37,7 +37,7 @@ SETTING_MEANINGS = {
     "GPUHERD_ADMIN_KEY": "the first key; without it one is made in the data directory",
     "GPUHERD_DATA_DIR": "where the database and the keys are kept",
     "GPUHERD_DATABASE_URL": "the database: sqlite:///file, or postgresql://user@host/name",
-    "GPUHERD_DATABASE_CONNECTIONS": "connections that read; with PostgreSQL a process takes 7 more at most",
+    "GPUHERD_DATABASE_CONNECTIONS": "connections that read; with PostgreSQL a process takes 8 more at most",
     "LOG_LEVEL": "debug, info, warning or error",
     "GPUHERD_URL": "the server that the command line talks to",
     "GPUHERD_API_KEY": "the key that the command line uses",

@@ -53,7 +53,7 @@ class PruneRecords:
     async def _prune_audit(self, now: datetime) -> int:
         pruned = await self.retention.prune_audit(now - self.audit_retention, now)
         if pruned.broken_at is not None:
-            log.error("audit_chain_broken", entry=pruned.broken_at, hint="gpuherd audit verify")
+            log.error("audit.chain_broken", entry=pruned.broken_at, hint="gpuherd audit verify")
         return pruned.count
 
 
