@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from gpuherd.adapters.sql.database_home import mark_copied
-from tests.support.processes import Novita, Process, Server, free_port
+from tests.support.processes import Novita, Process, Receiver, Server, free_port
 
 pytestmark = pytest.mark.processes
 
 REFUSAL_LIMIT_S = 60.0
+# A loss that was believed was told after 30 s at most.
+BELIEVED_WITHIN_S = 35.0
 
 
 def a_wish(name: str, **more: Any) -> dict[str, Any]:
@@ -101,6 +107,81 @@ async def test_another_base_url_is_refused_with_78_until_the_database_is_bound_a
     _, found = await after.call("GET", "/api/instances")
     await after.process.end()
     assert [it["name"] for it in found["instances"]] == ["it"]
+
+
+@contextlib.asynccontextmanager
+async def one_address(accounts: Mapping[str, Novita]) -> AsyncIterator[str]:
+    """Serve several accounts at one base URL, as Novita does: the key decides."""
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+
+        async def forward(request: web.Request) -> web.Response:
+            account = accounts[request.headers["Authorization"].removeprefix("Bearer ")]
+            headers = {
+                k: v for k, v in request.headers.items() if k.lower() in ("authorization", "content-type")
+            }
+            url, body = f"{account.url}{request.path_qs}", await request.read()
+            async with session.request(request.method, url, data=body, headers=headers) as reply:
+                answer = await reply.read()
+                return web.Response(status=reply.status, body=answer, content_type=reply.content_type)
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", forward)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield f"http://127.0.0.1:{port}"
+        await runner.cleanup()
+
+
+async def health_when(server: Server, status: str) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        while True:
+            _, health = await server.call("GET", "/health")
+            if health["status"] == status:
+                return dict(health)
+            await asyncio.sleep(0.2)
+
+
+async def test_with_the_key_of_another_account_nobody_is_told_a_loss_and_it_ends_with_the_right_one(
+    tmp_path: Path, novita: Novita, hooks: Receiver
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = Novita(tmp_path / "other")
+    await other.process.start()
+    async with asyncio.timeout(60):
+        while "simulated Novita" not in other.process.log.read_text():
+            await asyncio.sleep(0.05)
+    async with one_address({"sk_ours": novita, "sk_theirs": other}) as url:
+        settings = {"NOVITA_API_BASE_URL": url, "INSTANCE_POLL_INTERVAL": "2"}
+        ours = Server(tmp_path, novita, NOVITA_API_KEY="sk_ours", **settings)
+        await ours.start()
+        ids = []
+        for n in range(5):
+            status, made = await ours.call("POST", "/api/instances", a_wish(f"job-{n}", webhookUrl=hooks.url))
+            assert status == 201, made
+            ids.append(made["id"])
+        assert [(await ours.until_settled(it))["status"] for it in ids] == ["running"] * 5
+        await ours.process.end()
+
+        theirs = Server(tmp_path, novita, NOVITA_API_KEY="sk_theirs", **settings)
+        await theirs.start()
+        health = await health_when(theirs, "degraded")
+        assert "gpuherd cloud confirm-account" in health["accountUnconfirmed"]
+        # Long enough for several lists, of which two were enough to believe a loss.
+        await asyncio.sleep(BELIEVED_WITHIN_S)
+        assert [(await theirs.instance(it))["status"] for it in ids] == ["running"] * 5
+        assert not any("instance.failed" in hooks.types(it) for it in ids)
+        await theirs.process.end()
+
+        again = Server(tmp_path, novita, NOVITA_API_KEY="sk_ours", **settings)
+        await again.start()
+        assert (await health_when(again, "healthy"))["accountUnconfirmed"] is None
+        assert [(await again.instance(it))["status"] for it in ids] == ["running"] * 5
+        await again.process.end()
+    assert len(await novita.machines()) == 5
+    assert await other.machines() == []
+    await other.process.end()
 
 
 async def test_what_was_copied_away_starts_again_only_when_told(tmp_path: Path, novita: Novita) -> None:
