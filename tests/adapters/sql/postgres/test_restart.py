@@ -242,7 +242,9 @@ async def test_the_engine_takes_jobs_again(server: OwnServer, backend: PostgresB
         await backend.enqueue("turn", "after")
         await shop.ran("after")
         await shop.empty()
-        assert shop.runs == {"before": 1, "after": 1}
+        assert shop.runs["after"] == 1
+        # That a job has ended is committed without waiting for the disk: a server that crashes may forget it.
+        assert 1 <= shop.runs["before"] <= (2 if mode == IMMEDIATE else 1)
 
 
 @MODES
