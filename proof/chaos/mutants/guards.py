@@ -140,7 +140,9 @@ RENTING = (
         "usecases/reconcile/resolve_attempt.py",
         "        if machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT\n",
         "        if it.machine.phase is not Phase.ABSENT\n",
-        (f"{UNKNOWN}::test_the_machine_of_an_earlier_call_is_not_taken_for_that_of_a_later_one",),
+        (
+            f"{UNKNOWN}::test_the_machine_of_an_earlier_call_is_taken_for_what_it_is_and_not_for_that_of_a_later_one",
+        ),
     ),
     Safeguard(
         "the tag stands at the end of a name",
