@@ -16,6 +16,7 @@ from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.checker import OPEN, our_creates, our_machines
 from proof.replicas.runner import Evidence, Row
+from proof.replicas.users import UserOutcome
 
 ID_PREFIX = "inst_"
 
@@ -99,7 +100,7 @@ def _users(run: Evidence) -> Iterator[str]:
             yield f"duplicate: the key of {name} gave {named[name]} instances, {len(user.ids)} ids"
         status = instances.get(user.instance_id, {}).get("status")
         expected = "deleted" if script in GONE else "running"
-        if _order_was_lost(script, status, told[user.instance_id]):
+        if _order_was_lost(user, status, told[user.instance_id]):
             continue
         if status != expected or user.failed is not None:
             yield f"unended: {name} is {status} in the end, not {expected}"
@@ -109,12 +110,15 @@ def _users(run: Evidence) -> Iterator[str]:
             yield f"webhook: nobody heard {', '.join(missing)} of {name}"
 
 
-def _order_was_lost(script: UserScript, status: str | None, told: set[str]) -> bool:
+def _order_was_lost(user: UserOutcome, status: str | None, told: set[str]) -> bool:
     """Tell whether an order to delete was carried out and then lost with the last second.
 
-    The machine is gone by our own call, which nobody remembers: its instance has failed, and says so.
+    It was acknowledged, and the machine is gone by our own call, which nobody remembers: its instance says
+    that the machine vanished. Any other failure, or one without an order, is a broken promise.
     """
-    return script in GONE and status == "failed" and "instance.failed" in told
+    error = (user.failed or {}).get("lastError") or {}
+    vanished = status == "failed" and error.get("code") == "INSTANCE_VANISHED"
+    return user.delete_accepted and vanished and "instance.failed" in told
 
 
 def _records(run: Evidence) -> Iterator[str]:

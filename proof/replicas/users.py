@@ -44,6 +44,8 @@ class UserOutcome:
     ids: set[str] = field(default_factory=set)
     # What the instance said when it failed.
     failed: Body | None = None
+    # Whether an order to delete it was acknowledged.
+    delete_accepted: bool = False
     # Ids that were given, and then were those of nothing.
     lost: set[str] = field(default_factory=set)
 
@@ -120,6 +122,7 @@ class User:
 
     async def _delete(self, path: str) -> None:
         await self._insist("DELETE", path, "delete")
+        self.lived.delete_accepted = True
         if self.plan.nemesis is not Nemesis.FAILOVER:
             await self._until(path, lambda it: it["status"] == "deleted")
             return
