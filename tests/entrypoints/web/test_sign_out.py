@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gpuherd.bootstrap.application import build_application
-from gpuherd.bootstrap.assemble import build_keys
+from gpuherd.bootstrap.parts.access import build_keys
 from gpuherd.clock import Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace

@@ -1,0 +1,1 @@
+"""The use cases of each subject, put together from ports and values; `assemble` joins them."""

@@ -1,0 +1,68 @@
+"""What people ask of instances: launch, read, list, explain, change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuherd.bootstrap.parts.shared import Shared
+from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.usecases.instances.launch import LaunchInstance
+from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.instances.read import ReadInstance
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceParts:
+    """The use cases of instances that are built from more than a store."""
+
+    launch: LaunchInstance
+    plan: PlanLaunch
+    find: FindInstance
+    read: ReadInstance
+    list_page: ListInstances
+    comprehensive: ListComprehensive
+    change_goal: ChangeGoal
+
+
+def build_instances(ports: Ports, values: Values, shared: Shared) -> InstanceParts:
+    """Return what people ask of instances."""
+    stores, clock = ports.stores, ports.clock
+    instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
+    find = FindInstance(instances)
+    parts = InstanceParts(
+        launch=LaunchInstance(
+            instances=instances,
+            catalogue=catalogue,
+            event_recorder=shared.event_recorder,
+            job_factory=shared.job_factory,
+            rules=values.regions,
+            clock=clock,
+            ids=ports.ids,
+            max_wait=values.instance_max_wait,
+        ),
+        plan=PlanLaunch(instances, catalogue, stores.flags, values.regions, values.request_timeout_s),
+        find=find,
+        read=ReadInstance(find, instances, stores.hub, clock, observer.is_stale),
+        list_page=ListInstances(instances, clock),
+        comprehensive=ListComprehensive(
+            instances, ports.browse_cloud or ports.cloud, observer, stores.installation, clock
+        ),
+        change_goal=ChangeGoal(
+            instances=instances,
+            jobs=stores.book,
+            find=find,
+            event_recorder=shared.event_recorder,
+            job_factory=shared.job_factory,
+            clock=clock,
+            ids=ports.ids,
+            max_wait=values.instance_max_wait,
+            breaker_state=ports.breaker_state,
+        ),
+    )
+    for forget in (parts.list_page.forget, parts.comprehensive.forget):
+        stores.history.subscribe(forget)
+    return parts

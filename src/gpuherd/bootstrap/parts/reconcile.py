@@ -1,0 +1,80 @@
+"""The turns: what a job does for one instance, and the health rounds beside it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpuherd import __version__
+from gpuherd.bootstrap.parts.shared import Shared
+from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.usecases.cloud.lost_creates import LostCreates
+from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.rent import RentMachine
+from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
+from gpuherd.usecases.reconcile.run_health_round import RunHealthRound
+from gpuherd.usecases.reconcile.verify_tag import VerifyTag
+
+
+def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
+    """Return what brings an instance nearer to its goal."""
+    turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
+    rent = RentMachine(
+        turns=turns,
+        cloud=cloud,
+        catalogue=shared.catalogue,
+        event_recorder=event_recorder,
+        flags=ports.stores.flags,
+        clock=clock,
+        installation=ports.stores.installation,
+        boot_id=values.boot_id,
+        settling=values.settling,
+        alarm=shared.alarm,
+        nonce=partial(_nonce, ports),
+        has_listed=shared.observer.has_listed,
+        may_have_lost_create=LostCreates(
+            ports.stores.history, ports.stores.observations, clock, values.settling
+        ).may_exist,
+        unknown_outcomes_max=values.unknown_outcomes_max,
+    )
+    verify_tag = VerifyTag(turns, event_recorder, ports.stores.flags)
+    apply_step = ApplyStep(
+        turns=turns,
+        cloud=cloud,
+        event_recorder=event_recorder,
+        rent=rent,
+        resolve=ResolveAttempt(turns, event_recorder, rent, clock, values.settling),
+        job_factory=shared.job_factory,
+        verify_tag=verify_tag,
+        clock=clock,
+    )
+    return AdvanceInstance(
+        turns=turns,
+        cloud=cloud,
+        job_factory=shared.job_factory,
+        apply_step=apply_step,
+        verify_tag=verify_tag,
+        clock=clock,
+        settling=values.settling,
+        account=shared.account,
+    )
+
+
+def build_health_round(ports: Ports, shared: Shared, apply_step: ApplyStep) -> RunHealthRound:
+    """Return what probes the application of an instance."""
+    stores = ports.stores
+    return RunHealthRound(
+        instances=stores.instances,
+        turns=stores.turns,
+        jobs=stores.book,
+        job_factory=shared.job_factory,
+        check_health=CheckHealth(ports.prober, ports.clock, ports.chance),
+        apply_step=apply_step,
+    )
+
+
+def _nonce(ports: Ports) -> str:
+    """Return the random part of a tag; none while a replica of another version may not be able to read it."""
+    known = all(it.version == __version__ for it in ports.live_replicas())
+    return ports.ids.nonce() if known else ""

@@ -1,0 +1,69 @@
+"""What several subjects use, in the background and in the foreground."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuherd.bootstrap.parts.access import build_key_secrets, build_keys
+from gpuherd.bootstrap.parts.cloud import build_alarm, build_observer
+from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.entrypoints.plane import KeyServices
+from gpuherd.usecases.cloud.account import AccountGuard
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
+from gpuherd.usecases.cloud.observe import ObserveCloud
+from gpuherd.usecases.cloud.vanishing import VanishingBrake
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.webhooks.endpoints import EndpointCache
+from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What both the background and the foreground use."""
+
+    job_factory: JobFactory
+    endpoint_cache: EndpointCache
+    keys: KeyServices
+    key_secrets: KeyWebhookSecrets
+    event_recorder: EventRecorder
+    catalogue: CatalogueCache
+    # The same, for what people ask.
+    browsed_catalogue: CatalogueCache
+    account: AccountGuard
+    vanishing: VanishingBrake
+    observer: ObserveCloud
+    alarm: InstallationAlarm
+
+
+def build_shared(ports: Ports, values: Values) -> Shared:
+    """Return what the other parts are built upon."""
+    stores, clock = ports.stores, ports.clock
+    job_factory = JobFactory(ports.ids, values.max_retry_attempts)
+    endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
+    keys = build_keys(ports, values)
+    catalogue = CatalogueCache(ports.cloud, clock)
+    account = AccountGuard(
+        flags=stores.flags,
+        observations=stores.observations,
+        clock=clock,
+        account=stores.account,
+        confirmed=stores.account_confirmed,
+    )
+    vanishing = VanishingBrake(
+        flags=stores.flags, observations=stores.observations, clock=clock, settling=values.settling
+    )
+    return Shared(
+        account=account,
+        vanishing=vanishing,
+        job_factory=job_factory,
+        endpoint_cache=endpoint_cache,
+        keys=keys,
+        key_secrets=build_key_secrets(ports, values, keys.key_cache),
+        event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
+        catalogue=catalogue,
+        browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
+        observer=build_observer(ports, values, job_factory, account, vanishing),
+        alarm=build_alarm(ports, values),
+    )
