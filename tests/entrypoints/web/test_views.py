@@ -28,7 +28,7 @@ from gpuherd.entrypoints.web.views import formatting
 from gpuherd.entrypoints.web.views.alerts import alerts_of
 from gpuherd.entrypoints.web.views.api_reference import chapters_of
 from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
-from gpuherd.entrypoints.web.views.fleet import can_start, can_stop, cost_of, is_moving, row_of
+from gpuherd.entrypoints.web.views.instance_rows import can_start, can_stop, cost_of, is_moving, row_of
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
 from gpuherd.entrypoints.web.views.price_chart import BAR_WIDTH, price_groups
 from gpuherd.entrypoints.web.views.status_history import WIDTH, cost_so_far, status_spans

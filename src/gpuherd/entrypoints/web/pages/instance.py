@@ -10,7 +10,7 @@ from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views import fleet
+from gpuherd.entrypoints.web.views import instance_rows
 from gpuherd.entrypoints.web.views.connection import commands_for, connection_options, link
 from gpuherd.entrypoints.web.views.status_history import cost_so_far, status_spans
 from gpuherd.usecases.explain.story import story_of
@@ -30,8 +30,8 @@ async def show(request: Request) -> Response:
         request,
         "instance.html",
         it=it,
-        row=fleet.row_of(it),
-        is_moving=fleet.is_moving(it),
+        row=instance_rows.row_of(it),
+        is_moving=instance_rows.is_moving(it),
         status_spans=status_spans(it, events, now),
         cost=cost_so_far(it, events, now),
         events=events[: -EVENTS_SHOWN - 1 : -1],
@@ -43,9 +43,9 @@ async def show(request: Request) -> Response:
         commands=commands_for(it),
         ports=[(port, link(port.endpoint)) for port in it.ports],
         webhook_url=redact_query(it.webhook_url) if it.webhook_url else "",
-        can_start=fleet.can_start(it),
-        can_stop=fleet.can_stop(it),
-        can_delete=fleet.can_delete(it),
+        can_start=instance_rows.can_start(it),
+        can_stop=instance_rows.can_stop(it),
+        can_delete=instance_rows.can_delete(it),
     )
 
 

@@ -14,7 +14,7 @@ from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
-from gpuherd.entrypoints.web.views.fleet import row_of
+from gpuherd.entrypoints.web.views.instance_rows import row_of
 
 FILTERS = ("status", "name", "label")
 

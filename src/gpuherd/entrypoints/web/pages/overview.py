@@ -16,7 +16,7 @@ from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.alerts import Alert, alerts_of
-from gpuherd.entrypoints.web.views.fleet import Cost, Row, cost_of, is_moving, row_of
+from gpuherd.entrypoints.web.views.instance_rows import Cost, Row, cost_of, is_moving, row_of
 from gpuherd.ports.events import EventFilter
 from gpuherd.resilience.cache import Cache
 
@@ -30,7 +30,7 @@ SUMMARY_TTL_S = 5.0
 
 @dataclass(frozen=True)
 class HerdSummary:
-    """The whole fleet at one moment."""
+    """All instances at one moment."""
 
     cost: Cost
     total: int
@@ -65,17 +65,17 @@ async def show(request: Request) -> Response:
 
 async def _summarize(plane: Plane, caller: Caller) -> HerdSummary:
     live = await plane.overview.live(caller)
-    fleet = [it.instance for it in live]
-    moving = [it for it in fleet if is_moving(it)]
-    usable = [it for it in fleet if it.usable]
+    instances = [it.instance for it in live]
+    moving = [it for it in instances if is_moving(it)]
+    usable = [it for it in instances if it.usable]
     return HerdSummary(
-        cost=cost_of(fleet),
-        total=len(fleet),
+        cost=cost_of(instances),
+        total=len(instances),
         usable=[row_of(it) for it in usable[:ROWS_SHOWN]],
         usable_total=len(usable),
         moving=[row_of(it) for it in moving[:ROWS_SHOWN]],
         moving_total=len(moving),
-        alerts=alerts_of(fleet, await plane.overview.system(caller, live), is_admin=caller.sees_all),
+        alerts=alerts_of(instances, await plane.overview.system(caller, live), is_admin=caller.sees_all),
     )
 
 

@@ -30,12 +30,12 @@ class Alert:
     button: str = ""
 
 
-def alerts_of(fleet: Sequence[Instance], system: SystemStatus, *, is_admin: bool) -> list[Alert]:
+def alerts_of(instances: Sequence[Instance], system: SystemStatus, *, is_admin: bool) -> list[Alert]:
     """Return everything that needs attention, what costs money first."""
     return [
         *_money(system, is_admin),
         *_service(system, is_admin),
-        *_instances(fleet),
+        *_instances(instances),
         *_unknown(system),
         *_leftovers(system),
     ]
@@ -77,14 +77,14 @@ def _service(system: SystemStatus, is_admin: bool) -> Iterator[Alert]:
         yield Alert(MOVING, "The workers do not keep up", detail, "/jobs?status=PENDING", "Look")
 
 
-def _instances(fleet: Sequence[Instance]) -> Iterator[Alert]:
-    failed = [it for it in fleet if it.status is Status.FAILED]
+def _instances(instances: Sequence[Instance]) -> Iterator[Alert]:
+    failed = [it for it in instances if it.status is Status.FAILED]
     for it in failed[:FAILED_SHOWN]:
         yield Alert(BAD, f"{it.name} failed", it.reason, f"/instances/{it.id}", "Why?")
     if len(failed) > FAILED_SHOWN:
         title = f"{len(failed) - FAILED_SHOWN} more failed"
         yield Alert(BAD, title, "", "/instances?status=failed", "Show them")
-    for it in fleet:
+    for it in instances:
         if it.reclaim_told and it.status not in (Status.EXITED, Status.DELETED, Status.FAILED):
             detail = "The cloud has announced that it takes this spot machine back."
             yield Alert(MOVING, f"{it.name} will be reclaimed", detail, f"/instances/{it.id}", "Look")

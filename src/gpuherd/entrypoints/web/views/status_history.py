@@ -9,8 +9,8 @@ from decimal import Decimal
 
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.entrypoints.web.views.fleet import SETTLED, price_of
 from gpuherd.entrypoints.web.views.formatting import look_of_status, plain
+from gpuherd.entrypoints.web.views.instance_rows import SETTLED, price_of
 
 HOUR_S = Decimal(3600)
 # A machine is there, and its GPU is ours.

@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a fleet costs at this moment, and would cost if nothing changed."""
+    """What instances cost at this moment, and would cost if nothing changed."""
 
     hourly_usd: Decimal
     daily_usd: Decimal
@@ -93,9 +93,9 @@ def is_moving(it: Instance) -> bool:
     return not it.usable and it.status not in SETTLED
 
 
-def cost_of(fleet: Iterable[Instance]) -> Cost:
+def cost_of(instances: Iterable[Instance]) -> Cost:
     """Return what these cost now: only what is rented and runs, may run, or was kept after a failure."""
-    billed = (it for it in fleet if it.rental is not None and holds_gpus(it))
+    billed = (it for it in instances if it.rental is not None and holds_gpus(it))
     hourly_usd = sum((price_of(it) or NOTHING for it in billed), NOTHING)
     return Cost(hourly_usd, hourly_usd * HOURS_A_DAY, hourly_usd * HOURS_A_MONTH)
 
