@@ -648,7 +648,7 @@ OWNERSHIP = (
     ),
     Safeguard(
         "a late machine is taken by its own instance",
-        "usecases/reconcile/rent.py",
+        "usecases/reconcile/bind_found.py",
         "        if late := self._late_machine(turn):\n",
         "        if late := None:\n",
         (f"{LATE}::test_it_is_taken_instead_of_being_collected",),
@@ -714,7 +714,7 @@ OWNERSHIP = (
     ),
     Safeguard(
         "the machine of a second user is not taken",
-        "usecases/reconcile/rent.py",
+        "usecases/reconcile/bind_found.py",
         "            if await self.alarm.is_proof(machine, turn.attempts):\n",
         "            if False:\n",
         (f"{SHARED}::test_a_turn_that_sees_it_before_the_collector_does_not_take_it_either",),
@@ -743,8 +743,8 @@ OWNERSHIP = (
     Safeguard(
         "under the alarm nothing is given back by itself",
         "usecases/reconcile/apply_step.py",
-        "        if not wanted and (reason := await self.rent.alarm.reason()):\n",
-        "        if False and (reason := await self.rent.alarm.reason()):\n",
+        "        if not wanted and (reason := await self.alarm.reason()):\n",
+        "        if False and (reason := await self.alarm.reason()):\n",
         (f"{SHARED}::test_under_the_alarm_a_failed_instance_keeps_its_machine_and_a_deleted_one_does_not",),
     ),
 )

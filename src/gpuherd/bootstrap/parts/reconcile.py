@@ -10,6 +10,8 @@ from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.usecases.cloud.lost_creates import LostCreates
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
+from gpuherd.usecases.reconcile.bind_machine import BindMachine
 from gpuherd.usecases.reconcile.check_health import CheckHealth
 from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
@@ -20,6 +22,7 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
     """Return what brings an instance nearer to its goal."""
     turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
+    bind = BindMachine(turns, event_recorder, clock)
     rent = RentMachine(
         turns=turns,
         cloud=cloud,
@@ -29,8 +32,16 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         clock=clock,
         installation=ports.stores.installation,
         boot_id=values.boot_id,
-        settling=values.settling,
-        alarm=shared.alarm,
+        bind=bind,
+        bind_found=BindFoundMachine(
+            bind=bind,
+            catalogue=shared.catalogue,
+            alarm=shared.alarm,
+            clock=clock,
+            settling=values.settling,
+            installation=ports.stores.installation,
+            boot_id=values.boot_id,
+        ),
         nonce=partial(_nonce, ports),
         has_listed=shared.observer.has_listed,
         may_have_lost_create=LostCreates(
@@ -44,7 +55,8 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         cloud=cloud,
         event_recorder=event_recorder,
         rent=rent,
-        resolve=ResolveAttempt(turns, event_recorder, rent, clock, values.settling),
+        alarm=shared.alarm,
+        resolve=ResolveAttempt(turns, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
         clock=clock,

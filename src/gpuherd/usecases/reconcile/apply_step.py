@@ -30,6 +30,7 @@ from gpuherd.domain.instance.steps import Step
 from gpuherd.domain.instance.waiting import Waiting
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -69,6 +70,7 @@ class ApplyStep:
     cloud: Cloud
     event_recorder: EventRecorder
     rent: RentMachine
+    alarm: InstallationAlarm
     resolve: ResolveAttempt
     job_factory: JobFactory
     verify_tag: VerifyTag
@@ -217,7 +219,7 @@ class ApplyStep:
 
     async def _delete(self, turn: LeasedInstance) -> StepResult:
         wanted = turn.instance.goal is Goal.DELETED
-        if not wanted and (reason := await self.rent.alarm.reason()):
+        if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
             return turn, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
         return await self._request(turn, self.cloud.delete_machine)

@@ -1,22 +1,20 @@
 """Rent.
 
-Take the next best offer, record the intent, make one create call, record its outcome; a machine of ours whose
-call is not on record is bound instead.
+Take the next best offer, record the intent, make one create call, record its outcome; a machine that this
+instance has already is bound instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
 from gpuherd.contract.values import iso
-from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
-from gpuherd.domain.cloud.tag import Tag, cloud_name, machine_tag, owner_tag, parse_tag
+from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -26,48 +24,25 @@ from gpuherd.domain.errors import (
     NotFound,
     OutcomeUnknown,
     OutOfStock,
-    StaleWrite,
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.instance import Goal, Instance, Rental
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.offer_ranking import Ranking
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.domain.orphans.orphan import LEAVING_PHASES, doubt_about
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
-from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED, InstallationAlarm
+from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails, plan_record, wait_record
+from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
+from gpuherd.usecases.reconcile.bind_machine import BindMachine
 from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
-
-
-def unrecorded_machines(turn: LeasedInstance, installation: str) -> list[Machine]:
-    """Return the machines of this instance that are listed, stay, and whose call is not on record.
-
-    The oldest first; those that only their environment speaks for last.
-    """
-    found = [it for it in turn.observations if _is_unrecorded(it, turn, installation)]
-    return [it.machine for it in sorted(found, key=by_evidence)]
-
-
-def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str) -> bool:
-    tag = owner_tag(it.machine)
-    if tag is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
-        return False
-    ours = tag.installation == installation and tag.instance_key == turn.instance.key
-    return ours and all(attempt.tag != str(tag) for attempt in turn.attempts)
-
-
-def by_evidence(it: ObservedMachine) -> tuple[bool, datetime]:
-    """Sort machines by how likely they are ours: a name is copied as seldom as an environment often."""
-    return parse_tag(it.machine.name) is None, it.machine.created_at or it.first_seen_at
-
 
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
 UNKNOWN_OUTCOMES_MAX = 3
@@ -129,8 +104,8 @@ class RentMachine:
     clock: Clock
     installation: str
     boot_id: str
-    settling: SettlingPolicy
-    alarm: InstallationAlarm
+    bind: BindMachine
+    bind_found: BindFoundMachine
     # Drawn for each create call, so that no other database can make the same tag.
     nonce: Callable[[], str]
     # Whether the cloud was seen since this process began; before that we may not know what we own.
@@ -143,30 +118,15 @@ class RentMachine:
     async def __call__(self, turn: LeasedInstance) -> RentOutcome:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
         if not await self.has_listed():
-            unseen = "it was not seen since gpuherd started"
-            return RentLater(
-                turn,
-                FIRST_LIST_RETRY,
-                f"waiting for the cloud: {unseen}",
-                Waiting(WaitingFor.CLOUD, unseen, self.clock.now()),
-                wait_record(WaitingFor.CLOUD),
-            )
+            return self._until_listed(turn, "it was not seen since gpuherd started")
         # Read again, because this turn may have begun before that look.
         turn = await self.turns.refresh(turn)
-        if late := self._late_machine(turn):
-            return CreateAttempted(await self._bind_late(turn, *late))
-        if (found := unrecorded_machines(turn, self.installation)) and not await self._is_shared(turn, found):
-            return CreateAttempted(await self._bind_unrecorded(turn, found[0]))
+        if bound := await self.bind_found(turn):
+            return CreateAttempted(bound)
         if await self.may_have_lost_create(turn.instance):
-            unsure = (
-                "the database has lost its newest entries, perhaps a create call; looking for its machine"
-            )
-            return RentLater(
+            return self._until_listed(
                 turn,
-                FIRST_LIST_RETRY,
-                f"waiting for the cloud: {unsure}",
-                Waiting(WaitingFor.CLOUD, unsure, self.clock.now()),
-                wait_record(WaitingFor.CLOUD),
+                "the database has lost its newest entries, perhaps a create call; looking for its machine",
             )
         if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):
             return RentLater(
@@ -200,34 +160,14 @@ class RentMachine:
         turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
         return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
 
-    def _late_machine(self, turn: LeasedInstance) -> tuple[Attempt, Machine] | None:
-        """Return a machine that a call of this instance has made after it was given up or refused."""
-        closed = {it.tag: it for it in turn.attempts if not it.is_open and it.cloud_id is None}
-        for it in sorted(turn.observations, key=by_evidence):
-            attempt = closed.get(machine_tag(it.machine) or "")
-            if attempt is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
-                continue
-            if doubt_about(it.machine, attempt, it.first_seen_at, self.settling) is None:
-                return attempt, it.machine
-        return None
-
-    async def _bind_late(self, turn: LeasedInstance, attempt: Attempt, machine: Machine) -> LeasedInstance:
-        news = NewEvent(
-            events.MACHINE_FOUND,
-            "found by its tag after the create call was given up",
-            {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id, "late": True},
+    def _until_listed(self, turn: LeasedInstance, why: str) -> RentLater:
+        return RentLater(
+            turn,
+            FIRST_LIST_RETRY,
+            f"waiting for the cloud: {why}",
+            Waiting(WaitingFor.CLOUD, why, self.clock.now()),
+            wait_record(WaitingFor.CLOUD),
         )
-        return await self.bind(turn, attempt, machine.cloud_id, "found by its tag", news)
-
-    async def _is_shared(self, turn: LeasedInstance, found: Sequence[Machine]) -> bool:
-        """Tell whether a second database has made one of these machines, or is known to make some."""
-        if await self.alarm.reason() is not None:
-            return True
-        for machine in found:
-            if await self.alarm.is_proof(machine, turn.attempts):
-                await self.alarm.raise_for(machine)
-                return True
-        return False
 
     async def _record_intent(
         self, turn: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
@@ -296,65 +236,11 @@ class RentMachine:
             return CannotRent(await self._rejected(turn, attempt, error), error.code, error.message)
         return CreateAttempted(await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start"))
 
-    async def bind(
-        self, turn: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *news: NewEvent
-    ) -> LeasedInstance:
-        """Write down that this machine is ours, in one transaction with everything that follows from it."""
-        rental = Rental(
-            product_id=attempt.product_id,
-            product_name=attempt.product_name,
-            region=attempt.region,
-            cluster_id=attempt.cluster_id,
-            gpu_hourly_usd=attempt.gpu_hourly_usd,
-            image_url=attempt.image_url,
-        )
-        bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
-
-        def with_machine(it: Instance) -> Instance:
-            it = replace(it, cloud_id=cloud_id, rental=rental)
-            return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
-
-        return await self._save_outcome(turn, with_machine, *news, attempt=bound)
-
-    async def _bind_unrecorded(self, turn: LeasedInstance, machine: Machine) -> LeasedInstance:
-        """Bind a machine of this instance whose create call our memory has lost, and remember the call."""
-        tag = owner_tag(machine)
-        assert tag is not None, "only a tagged machine can be forgotten"
-        news = NewEvent(
-            events.MACHINE_FOUND,
-            "found by its tag; this database had no record of the create call",
-            {"attempt": tag.attempt, "cloudInstanceId": machine.cloud_id},
-        )
-        reason = "found by its tag, rented before this database was put back"
-        price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
-        if price is None:
-            return await self._save_outcome(
-                turn,
-                lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason, waiting_for=None),
-                news,
-                attempt=None,
-            )
-        attempt = Attempt(
-            instance_id=turn.instance.id,
-            n=_free_number(turn, tag.attempt),
-            tag=str(tag),
-            state=AttemptState.BOUND,
-            product_id=machine.product_id,
-            product_name=machine.product_name,
-            region=machine.region,
-            cluster_id=machine.cluster_id,
-            gpu_hourly_usd=price,
-            sent_at=machine.created_at or self.clock.now(),
-            boot_id=self.boot_id,
-            image_url=machine.image_url,
-        )
-        return await self.bind(turn, attempt, machine.cloud_id, reason, news)
-
     async def _unknown(self, turn: LeasedInstance, attempt: Attempt, error: OutcomeUnknown) -> LeasedInstance:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
         news = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
         reason = "the create call got no answer; looking for its machine"
-        return await self._save_outcome(
+        return await self.bind.save_outcome(
             turn, lambda it: replace(it, reason=reason, waiting_for=None), news, attempt=unsure
         )
 
@@ -368,29 +254,7 @@ class RentMachine:
         )
         details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
         news = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
-        return await self._save_outcome(turn, lambda it: it, news, attempt=refused)
-
-    async def _save_outcome(
-        self,
-        turn: LeasedInstance,
-        change: Callable[[Instance], Instance],
-        *news: NewEvent,
-        attempt: Attempt | None,
-    ) -> LeasedInstance:
-        """Write down how a call went, whatever the user has come to want while it was under way."""
-        while True:
-            try:
-                noted = self.event_recorder.change(change(turn.instance), *news, attempt=attempt)
-                return await self.turns.save(turn, noted)
-            except StaleWrite:
-                # Raises if the lease is gone; else only the goal has changed, and this still holds.
-                turn = await self.turns.refresh(turn)
-
-
-def _free_number(turn: LeasedInstance, wanted: int) -> int:
-    """Return the number under which a call of another life goes on record beside our own."""
-    taken = {it.n for it in turn.attempts}
-    return wanted if wanted not in taken else max(taken) + 1
+        return await self.bind.save_outcome(turn, lambda it: it, news, attempt=refused)
 
 
 def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:

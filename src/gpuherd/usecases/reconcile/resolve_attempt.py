@@ -14,7 +14,8 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.reconcile.rent import RentMachine, by_evidence
+from gpuherd.usecases.reconcile.bind_found import by_evidence
+from gpuherd.usecases.reconcile.bind_machine import BindMachine
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ResolveAttempt:
 
     turns: InstanceLeases
     event_recorder: EventRecorder
-    rent: RentMachine
+    bind: BindMachine
     clock: Clock
     settling: SettlingPolicy
 
@@ -41,7 +42,7 @@ class ResolveAttempt:
                 "found by its tag after the create call got no answer",
                 {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id},
             )
-            return await self.rent.bind(turn, attempt, machine.cloud_id, "found by its tag", news), None
+            return await self.bind(turn, attempt, machine.cloud_id, "found by its tag", news), None
         if is_proven_not_created(attempt.sent_at, turn.lists, self.clock.now(), self.settling):
             return await self._abandon(turn, attempt), None
         return turn, self.settling.list_spacing

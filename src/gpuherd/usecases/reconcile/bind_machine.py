@@ -1,0 +1,59 @@
+"""Bind: write down that a machine belongs to an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.instance import Goal, Instance, Rental
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+
+
+@dataclass(frozen=True)
+class BindMachine:
+    """Gives an instance the machine that one of its create calls has made."""
+
+    turns: InstanceLeases
+    event_recorder: EventRecorder
+    clock: Clock
+
+    async def __call__(
+        self, turn: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *news: NewEvent
+    ) -> LeasedInstance:
+        """Write down that this machine is ours, in one transaction with everything that follows from it."""
+        rental = Rental(
+            product_id=attempt.product_id,
+            product_name=attempt.product_name,
+            region=attempt.region,
+            cluster_id=attempt.cluster_id,
+            gpu_hourly_usd=attempt.gpu_hourly_usd,
+            image_url=attempt.image_url,
+        )
+        bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
+
+        def with_machine(it: Instance) -> Instance:
+            it = replace(it, cloud_id=cloud_id, rental=rental)
+            return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
+
+        return await self.save_outcome(turn, with_machine, *news, attempt=bound)
+
+    async def save_outcome(
+        self,
+        turn: LeasedInstance,
+        change: Callable[[Instance], Instance],
+        *news: NewEvent,
+        attempt: Attempt | None,
+    ) -> LeasedInstance:
+        """Write down how a call went, whatever the user has come to want while it was under way."""
+        while True:
+            try:
+                noted = self.event_recorder.change(change(turn.instance), *news, attempt=attempt)
+                return await self.turns.save(turn, noted)
+            except StaleWrite:
+                # Raises if the lease is gone; else only the goal has changed, and this still holds.
+                turn = await self.turns.refresh(turn)
