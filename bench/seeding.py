@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from bench.cloud import REQUEST, new_world, rent_all, serve_world
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
-from gpuherd.adapters.sql.instances.mapping import attempt_row, event_row, instance_row
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.instances import attempt_row, event_row, instance_row
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.cloud import novita_link

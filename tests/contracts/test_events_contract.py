@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.events import SqlEventLog
-from gpuherd.adapters.sql.instances.mapping import event_row
+from gpuherd.adapters.sql.mapping.instances import event_row
 from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict

@@ -17,8 +17,9 @@ from gpuherd.adapters.sql.copy import rows as rows_module
 from gpuherd.adapters.sql.copy.connections import open_source, open_target
 from gpuherd.adapters.sql.copy.plan import EXCLUDED_COLUMNS, EXCLUDED_TABLES, copied_tables
 from gpuherd.adapters.sql.database_home import mark_of_file, unmark_copied
-from gpuherd.adapters.sql.schema.migrate import HEAD, READABLE_BY
+from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.readable_by import READABLE_BY
 from gpuherd.adapters.sql.schema.tables import event, instance, job, metadata
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.clock import Clock

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.instances.leases import LEASE_TERM
-from gpuherd.adapters.sql.instances.mapping import attempt_row
+from gpuherd.adapters.sql.mapping.instances import attempt_row
 from gpuherd.adapters.sql.schema import tables
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, OPEN_STATES, AttemptState

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.adapters.sql.instances.mapping import wish_doc, wish_of
+from gpuherd.adapters.sql.mapping.instances import wish_doc, wish_of
 from gpuherd.client.wish import Wish as ClientWish
 from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.model import fields_of

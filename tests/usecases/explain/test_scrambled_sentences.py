@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.adapters.sql.instances import earlier_rows
+from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.contract.model import encode
 from gpuherd.domain.errors import GpuherdError

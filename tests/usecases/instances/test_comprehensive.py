@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from gpuherd.adapters.sql.instances.mapping import instance_row
+from gpuherd.adapters.sql.mapping.instances import instance_row
 from gpuherd.contract.model import encode
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.event_watermark import EventWatermark
-from gpuherd.adapters.sql.instances.mapping import delivery_row, event_of, event_row
 from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.deliveries import delivery_row
+from gpuherd.adapters.sql.mapping.instances import event_of, event_row
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import delivery, event, instance
 from gpuherd.clock import Clock

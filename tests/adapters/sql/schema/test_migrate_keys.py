@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import to_micros
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import instance_row
 from gpuherd.adapters.sql.instances.store import SqlInstances
+from gpuherd.adapters.sql.mapping.instances import instance_row
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.ports.access import IdempotencyClaim
 from tests.adapters.sql.schema.old_database import BOTH, left_at

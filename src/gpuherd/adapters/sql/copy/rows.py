@@ -14,8 +14,8 @@ from gpuherd.adapters.sql.copy.checksums import ROWS_AT_ONCE, TableChecksum, che
 from gpuherd.adapters.sql.copy.plan import copied_columns, copied_tables
 from gpuherd.adapters.sql.copy.requeue import check_jobs_queued, requeue_unfinished
 from gpuherd.adapters.sql.engine.errors import as_unavailable
-from gpuherd.adapters.sql.schema.migrate import READABLE_BY
 from gpuherd.adapters.sql.schema.queue_table import queue
+from gpuherd.adapters.sql.schema.readable_by import READABLE_BY
 from gpuherd.adapters.sql.schema.tables import installation
 from gpuherd.domain.errors import GpuherdError
 

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.observations import read_lists_since, sighting_of
 from gpuherd.adapters.sql.instances.write import take_over_cloud_id, update_instance
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.crash_count import CRASHES_MAX
+from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.tables import attempt, instance, job, orphan, sighting
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine

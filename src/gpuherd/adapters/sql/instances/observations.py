@@ -16,8 +16,8 @@ from sqlalchemy import Row
 
 from gpuherd.adapters.sql.engine.columns import Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import instance_of
 from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
 from gpuherd.adapters.sql.schema.tables import attempt, instance, is_unsettled, list_record, sighting
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.access.audit import lock_audit_log
 from gpuherd.adapters.sql.access.idempotency import claim_instance, find_claim
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import attempt_of, event_of, instance_of, operation_of
 from gpuherd.adapters.sql.instances.write import add_instance, update_instance
+from gpuherd.adapters.sql.mapping.instances import attempt_of, event_of, instance_of, operation_of
 from gpuherd.adapters.sql.postgres.engine import streaming
 from gpuherd.adapters.sql.schema.tables import attempt, event, instance, instance_label, operation
 from gpuherd.clock import Clock

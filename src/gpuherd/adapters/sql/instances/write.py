@@ -16,16 +16,16 @@ from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_lo
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for, insert_into
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.instances.mapping import (
+from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.deliveries import delivery_row
+from gpuherd.adapters.sql.mapping.instances import (
     MICROS,
     attempt_row,
-    delivery_row,
     event_row,
     instance_of,
     instance_row,
     operation_doc,
 )
-from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instance, instance_label, operation
 from gpuherd.domain.errors import StaleWrite

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.instances.mapping import delivery_of, instance_of
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.job_rows import COMPLETED, FAILED, LIVE
+from gpuherd.adapters.sql.mapping.deliveries import delivery_of
+from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import delivery, instance, is_live, is_unsettled, job
 from gpuherd.clock import Clock

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.engine.columns import Doc, dumps, from_micros, to_micros
-from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.observations import machine_doc, machine_of, sighting_of
+from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.tables import attempt, instance, orphan, sighting
 from gpuherd.domain.orphans.orphan import (
     MachineRecords,

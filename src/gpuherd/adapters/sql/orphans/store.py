@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import append_account_events
-from gpuherd.adapters.sql.instances.mapping import attempt_of, instance_of
 from gpuherd.adapters.sql.instances.write import add_instance, let_go, update_instance
+from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.orphans.mapping import (
     BOUND,
     NAMED,

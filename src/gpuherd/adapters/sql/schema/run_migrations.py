@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.adapters.sql.schema.migrate import record_readable_by
+from gpuherd.adapters.sql.schema.readable_by import record_readable_by
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSIONS = (MIGRATIONS / "versions",)

@@ -8,8 +8,8 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import delivery_of
 from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.deliveries import delivery_of
 from gpuherd.adapters.sql.schema.tables import delivery, instance
 from gpuherd.adapters.sql.webhooks.outbox import write_delivery
 from gpuherd.clock import Clock

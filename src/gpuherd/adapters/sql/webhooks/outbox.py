@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
-from gpuherd.adapters.sql.instances.mapping import delivery_from, delivery_of, delivery_row
 from gpuherd.adapters.sql.jobs import job_rows
+from gpuherd.adapters.sql.mapping.deliveries import delivery_from, delivery_of, delivery_row
 from gpuherd.adapters.sql.schema.tables import delivery, instance
 from gpuherd.clock import Clock
 from gpuherd.domain.access.api_key import ADMIN_ID

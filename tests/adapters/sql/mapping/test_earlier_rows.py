@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
-from gpuherd.adapters.sql.instances.mapping import event_row, instance_row
 from gpuherd.adapters.sql.instances.store import SqlInstances
+from gpuherd.adapters.sql.mapping.instances import event_row, instance_row
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.instance import events

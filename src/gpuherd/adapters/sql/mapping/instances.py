@@ -1,9 +1,9 @@
-"""Domain objects to rows and back."""
+"""Instances, attempts, operations and events to rows and back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, get_type_hints
 
@@ -19,7 +19,7 @@ from gpuherd.adapters.sql.engine.columns import (
     ports_of,
     to_micros,
 )
-from gpuherd.adapters.sql.instances import earlier_rows
+from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
@@ -31,7 +31,6 @@ from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
-from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState, DeliveryTry
 
 # Prices are summed up by the database, and exactly.
 MICROS = 1_000_000
@@ -293,25 +292,3 @@ def event_of(row: Row[Any]) -> Event:
 def _cause_of(text: str) -> Cause:
     doc = json.loads(text)
     return Cause(CauseCode(doc["code"]), doc["message"])
-
-
-def delivery_row(it: Delivery) -> Doc:
-    log = [[to_micros(one.at), one.outcome, one.status, one.duration_ms] for one in it.log]
-    return {**vars(it), "state": it.state.value, "log": dumps(log) if log else None}
-
-
-def delivery_of(row: Row[Any]) -> Delivery:
-    return delivery_from(row._asdict())
-
-
-def delivery_from(values: Mapping[Any, Any]) -> Delivery:
-    """Return the delivery that has these values in its columns, and no others."""
-    tries = json.loads(values["log"]) if values["log"] else ()
-    return Delivery(
-        **{
-            **values,
-            "state": DeliveryState(values["state"]),
-            "replays": values["replays"] or 0,
-            "log": tuple(DeliveryTry(from_micros(at), *rest) for at, *rest in tries),
-        }
-    )

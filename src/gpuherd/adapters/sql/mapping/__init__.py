@@ -1,0 +1,1 @@
+"""Domain objects to rows and back, for every store that needs them."""
