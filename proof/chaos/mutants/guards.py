@@ -418,8 +418,8 @@ WIRE = (
     Safeguard(
         "no redirects from the cloud",
         "adapters/novita/exchange.py",
-        "method, self._root + path, allow_redirects=False,",
-        "method, self._root + path, allow_redirects=True,",
+        "method, self._url(path), allow_redirects=False,",
+        "method, self._url(path), allow_redirects=True,",
         (f"{EXCHANGE}::test_redirects_are_not_followed",),
     ),
     Safeguard(

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from gpuherd.adapters.novita.billing import NovitaBilling
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import CloudIdentity
 from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.billing import ProviderBilling
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
@@ -35,6 +37,7 @@ class CloudLink:
     # The same, for what only watches and for what people ask: behind the calls that a rental needs.
     watch_cloud: Cloud
     browse_cloud: Cloud
+    billing: ProviderBilling
     # Which cloud it is, and the key of the account there: a database belongs to one.
     identity: CloudIdentity
     api_key: Secret
@@ -83,6 +86,7 @@ def novita_link(
         cloud,
         cloud.in_lane(Lane.WATCH),
         cloud.in_lane(Lane.BROWSE),
+        NovitaBilling(transport),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,
         lambda: breaker.state.value,

@@ -1,4 +1,4 @@
-"""The simulated cloud behind our own port: no sockets, microseconds a call, the same faults as over HTTP."""
+"""The simulated cloud behind our own ports: no sockets, microseconds a call, the same faults as over HTTP."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable, Coroutine
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
+from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
 from gpuherd.domain.errors import (
     CloudTimeout,
     CloudUnavailable,
@@ -23,6 +26,9 @@ from gpuherd.resilience.retry import retry
 from gpuherd.simulator import domain_mapping as mapping
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
 from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.money.bill import tenthousandths
+from gpuherd.simulator.money.charge import Span
+from gpuherd.simulator.money.tariff import HOUR_S
 from gpuherd.simulator.operations import CloudOperations, TemplateQuery
 from gpuherd.simulator.views.listing import ListQuery, Paging, Snapshot
 from gpuherd.simulator.views.product_list import ProductQuery
@@ -50,7 +56,7 @@ class _Failed(Exception):
 
 
 class SimulatedCloud:
-    """The cloud port on a `World`.
+    """The ports of the cloud and of its bill, on a `World`.
 
     A call that hangs is given up after `timeout_s` of the world's clock; the cloud goes on with it all the
     same. With `latency_s` each call takes that long, half before and half after its effect, so that a
@@ -135,6 +141,19 @@ class SimulatedCloud:
             await self._command(partial(self._operations.delete, cloud_id))
         except MachineGone:
             return
+
+    async def charges(self, begin: datetime, end: datetime) -> tuple[ProviderCharge, ...]:
+        window = Span(begin.timestamp(), end.timestamp())
+        rows = await self._read(partial(self._operations.bill, window, HOUR_S))
+        return tuple(mapping.provider_charge(row) for row in rows)
+
+    async def available_usd(self) -> Decimal:
+        # As the billing API tells it: without fractions of its unit.
+        return Decimal(tenthousandths(await self._read(self._operations.balance))) / 10_000
+
+    async def list_volumes(self) -> tuple[StorageVolume, ...]:
+        volumes = await self._read(self._operations.volumes)
+        return tuple(mapping.volume(each, self._world.catalogue) for each in volumes)
 
     def _to_domain(self, snapshot: Snapshot) -> Machine:
         return mapping.machine(snapshot, self._world.catalogue, self._world.addresses)

@@ -12,6 +12,7 @@ from decimal import Decimal
 from gpuherd.domain import errors
 from gpuherd.domain.cloud import offer
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
+from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
 from gpuherd.resilience.retry import parse_retry_after
 from gpuherd.simulator.catalogue import (
     DISK_GB_MAX,
@@ -24,6 +25,9 @@ from gpuherd.simulator.catalogue import (
 )
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.simulator.money import bill, volumes
+from gpuherd.simulator.money.charge import GPU
+from gpuherd.simulator.money.tariff import VOLUME_USD_PER_GB_DAY
 from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.views.product_list import ProductOnSale
 from gpuherd.simulator.world.addresses import Addresses
@@ -116,6 +120,32 @@ def machine(snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses)
         env_tag=dict(request.envs).get(TAG_VARIABLE, ""),
         ports=tuple(_ports(snapshot, addresses)),
         connection=_connection(snapshot, addresses),
+    )
+
+
+def provider_charge(row: bill.BillRow) -> ProviderCharge:
+    is_gpu = row.kind == GPU
+    unit = row.usd_per_unit_hour * (1 if is_gpu else 24)
+    return ProviderCharge(
+        owner_id=row.owner_id,
+        category=BillCategory.GPU if is_gpu else BillCategory.STORAGE,
+        begin=datetime.fromtimestamp(row.span.begin, UTC),
+        quantity=round(row.quantity),
+        unit_usd=Decimal(unit.numerator) / unit.denominator,
+        amount_usd=Decimal(bill.exact(row.usd)),
+        voucher_usd=Decimal(0),
+    )
+
+
+def volume(stored: volumes.NetworkVolume, catalogue: CloudCatalogue) -> StorageVolume:
+    cluster = catalogue.cluster(stored.cluster_id)
+    price = VOLUME_USD_PER_GB_DAY
+    return StorageVolume(
+        volume_id=stored.id,
+        name=stored.name,
+        region=_code(cluster) if cluster else stored.cluster_id,
+        size_gb=stored.size_gb,
+        usd_per_gb_day=Decimal(price.numerator) / price.denominator,
     )
 
 

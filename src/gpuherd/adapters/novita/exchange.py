@@ -22,6 +22,8 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.resilience.retry import parse_retry_after
 
 API_ROOT = "/gpu-instance/openapi/v1"
+# Bills and balances are not below it, but beside it.
+HOST_ROOT = "/openapi/"
 CONNECTIONS = 32
 
 
@@ -75,7 +77,7 @@ class Exchange:
         max_bytes: int,
         resolver: NovitaResolver | None = None,
     ) -> None:
-        self._root = _checked_root(base_url) + API_ROOT
+        self._host = _checked_root(base_url)
         self._api_key = _checked_key(api_key)
         self._clock = clock
         self._max_bytes = max_bytes
@@ -133,7 +135,7 @@ class Exchange:
         try:
             async with asyncio.timeout(timeout_s):
                 response = await session.request(
-                    method, self._root + path, allow_redirects=False, trace_request_ctx=progress, **content
+                    method, self._url(path), allow_redirects=False, trace_request_ctx=progress, **content
                 )
                 progress.answered = True
                 return await self._read_reply(response, secrets)
@@ -150,6 +152,9 @@ class Exchange:
             raise NotSent(why)
         stale_connection = progress.reused and not progress.answered and not timed_out
         raise NoReply(why, timed_out=timed_out, stale_connection=stale_connection)
+
+    def _url(self, path: str) -> str:
+        return self._host + path if path.startswith(HOST_ROOT) else self._host + API_ROOT + path
 
     async def _read_reply(self, response: aiohttp.ClientResponse, secrets: CallSecrets) -> NovitaReply:
         try:

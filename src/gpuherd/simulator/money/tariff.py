@@ -18,9 +18,14 @@ def gpu_usd_per_hour(price_units: int, gpu_num: int) -> Fraction:
     return Fraction(price_units * max(1, gpu_num), PRICE_UNITS_PER_USD)
 
 
+def paid_disk_gb(disk_gb: int) -> int:
+    """Return how much of a root disk is paid for; a part of it is free."""
+    return max(0, disk_gb - FREE_DISK_GB)
+
+
 def disk_usd_per_hour(disk_gb: int) -> Fraction:
-    """Return what a root disk costs an hour; a part of it is free."""
-    return max(0, disk_gb - FREE_DISK_GB) * DISK_USD_PER_GB_DAY / 24
+    """Return what a root disk costs an hour."""
+    return paid_disk_gb(disk_gb) * DISK_USD_PER_GB_DAY / 24
 
 
 def volume_usd_per_hour(size_gb: int) -> Fraction:

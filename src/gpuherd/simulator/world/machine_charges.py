@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuherd.simulator.money.charge import DISK, GPU, Charge, Span, cut
-from gpuherd.simulator.money.tariff import disk_usd_per_hour, gpu_usd_per_hour
+from gpuherd.simulator.money.tariff import disk_usd_per_hour, gpu_usd_per_hour, paid_disk_gb
 from gpuherd.simulator.world.machine import BILLED_STATUSES, SimulatedMachine
 
 
@@ -20,7 +20,7 @@ def machine_charges(machine: SimulatedMachine, now: float) -> list[Charge]:
         for span, price in cut(whole, machine.prices)
     ]
     disk = [
-        Charge(machine.id, DISK, span, size_gb, rate)
+        Charge(machine.id, DISK, span, paid_disk_gb(size_gb), rate)
         for span, size_gb in cut(disk_span(machine, now), machine.disks)
         if (rate := disk_usd_per_hour(size_gb))
     ]
