@@ -34,6 +34,7 @@ LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
 TRUST = "tests/usecases/cloud/test_trust.py"
+KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -495,10 +496,68 @@ WIRE = (
         ("tests/contracts/webhooks/test_outbox_contract.py::TestRecordTry",),
     ),
     Safeguard(
+        "each key signs with its own secret",
+        "usecases/webhooks/key_secrets.py",
+        "        own = self.ring.key_signing_secrets(key_id, record, now)\n",
+        "        own = self.ring.key_signing_secrets('', replace(record, nonce=''), now)\n",
+        (f"{KEY_SECRETS}::test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_only",),
+    ),
+    Safeguard(
+        "the common secret signs for a key with its own only where that was asked for",
+        "usecases/webhooks/key_secrets.py",
+        "        return own + (self.common if self.also_common or record.follows_common(now) else ())\n",
+        "        return own + self.common\n",
+        (f"{KEY_SECRETS}::test_the_events_of_a_keys_instances_are_signed_with_its_own_secret_only",),
+    ),
+    Safeguard(
+        "what cannot be signed with a key's own secret is not sent with the common one",
+        "usecases/webhooks/key_secrets.py",
+        "        if not own:\n            return ()\n",
+        "        if not own:\n            return None\n",
+        (f"{KEY_SECRETS}::test_without_its_root_key_nothing_is_signed_with_another",),
+    ),
+    Safeguard(
+        "nor when the key is no longer there",
+        "usecases/webhooks/key_secrets.py",
+        "        if key is None:\n            return ()\n        if key.webhook_secret is None:\n",
+        "        if key is None or key.webhook_secret is None:\n",
+        (
+            f"{KEY_SECRETS}::test_what_belongs_to_a_key_that_is_no_longer_there_is_not_signed_with_the_common_secret",
+        ),
+    ),
+    Safeguard(
+        "a delivery knows whose secret signs it when its instance is forgotten",
+        "adapters/sql/webhooks/outbox.py",
+        "        owner=it.owner or instance_owner or ADMIN_ID,\n",
+        "        owner=instance_owner or ADMIN_ID,\n",
+        (f"{KEY_SECRETS}::test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten",),
+    ),
+    Safeguard(
+        "and so does one of an older version",
+        "adapters/sql/retention.py",
+        "        _keep_owners(connection, gone)\n",
+        "",
+        (f"{KEY_SECRETS}::test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten",),
+    ),
+    Safeguard(
+        "only the key itself is shown its secret",
+        "usecases/webhooks/key_secrets.py",
+        "with_secret=caller.key_id == key_id)\n",
+        "with_secret=True)\n",
+        (f"{KEY_SECRETS}::test_a_key_sees_its_own_secret_and_others_do_not",),
+    ),
+    Safeguard(
+        "nobody rotates the secret of another key",
+        "usecases/webhooks/key_secrets.py",
+        "        if not caller.may_see(key_id):\n",
+        "        if False:\n",
+        (f"{KEY_SECRETS}::test_a_key_sees_its_own_secret_and_others_do_not",),
+    ),
+    Safeguard(
         "the bytes of a webhook never change",
         "adapters/sql/webhooks/outbox.py",
-        'if it.name not in ("id", "body")),',
-        'if it.name not in ("id",)),',
+        'if it.name not in ("id", "body", "owner")),',
+        'if it.name not in ("id", "owner")),',
         ("tests/contracts/webhooks/test_outbox_contract.py::TestOutbox",),
     ),
 )

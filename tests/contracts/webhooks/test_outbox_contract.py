@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.jobs.job import JobStatus, NewJob, delivery_key
@@ -135,6 +136,21 @@ class TestOutbox:
         later = START + timedelta(seconds=1)
         await store.outbox.save(replace(skipped, tried_at=later, **accepted))
         assert not await self.is_gone(store, one)
+
+    async def owner(self, store: Store, it: Delivery) -> str:
+        return (await store.outbox.queued(it.id)).owner
+
+    async def test_what_signs_is_told_by_the_delivery_and_no_save_changes_it(self, store: Store) -> None:
+        own = a_delivery(sequence=1, owner="ada")
+        from_before = a_delivery(sequence=2)
+        nobodys = a_delivery(2, sequence=1)
+        await store.instances.add(Change(an_instance(owner="bob"), deliveries=(own, from_before, nobodys)))
+        await store.outbox.save(replace(own, owner="bob", tries=1))
+        assert await store.outbox.get(own.id) == replace(own, tries=1)
+        assert await self.owner(store, own) == "ada"
+        # Where it does not tell, the instance does; and what belongs to none is the admin's.
+        assert await self.owner(store, from_before) == "bob"
+        assert await self.owner(store, nobodys) == ADMIN_ID
 
     async def is_gone(self, store: Store, it: Delivery) -> bool:
         return (await store.outbox.queued(it.id)).is_gone

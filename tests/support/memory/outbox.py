@@ -32,7 +32,8 @@ class MemoryOutbox:
         # The untried ones first.
         earlier = min(self._before(it), key=lambda before: (before.tries > 0, before.sequence), default=None)
         row = self._tables.instances.get(it.instance_id)
-        return QueuedDelivery(it, self._is_gone(it), earlier, ADMIN_ID if row is None else row.instance.owner)
+        owner = it.owner or (ADMIN_ID if row is None else row.instance.owner)
+        return QueuedDelivery(it, self._is_gone(it), earlier, owner)
 
     def _next_after(self, delivery: Delivery) -> Delivery | None:
         later = [
@@ -96,7 +97,7 @@ class MemoryOutbox:
 def _write(tables: Tables, delivery: Delivery) -> None:
     known = tables.deliveries.get(delivery.id)
     if known is not None:
-        tables.put(tables.deliveries, delivery.id, replace(delivery, body=known.body))
+        tables.put(tables.deliveries, delivery.id, replace(delivery, body=known.body, owner=known.owner))
 
 
 def _same_receiver(one: Delivery, other: Delivery) -> bool:

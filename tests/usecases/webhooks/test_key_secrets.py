@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from standardwebhooks.webhooks import Webhook
 
+from gpuherd.adapters.sql.retention import SqlRetention
 from gpuherd.adapters.sql.schema.tables import api_key as key_table
 from gpuherd.adapters.sql.schema.tables import delivery as delivery_table
 from gpuherd.bootstrap.assemble import assemble
@@ -224,6 +225,62 @@ async def test_without_its_root_key_nothing_is_signed_with_another(herd: Herd, h
     assert new is not None
     await herd.run_jobs_for(timedelta(minutes=2))
     assert fits(hooks.visits[0], new)
+
+
+async def delete_and_forget(herd: Herd) -> None:
+    """Delete all instances, and let the records of them be pruned."""
+    for it in herd.rows(herd.tables.instance):
+        await herd.change_goal.delete(it.id)
+    await herd.run_for(timedelta(minutes=2))
+    await herd.clock.sleep(DAY.total_seconds())
+    assert await SqlRetention(herd.database).prune_instances(herd.clock.now() - TICK)
+    assert herd.rows(herd.tables.instance) == []
+
+
+@pytest.mark.parametrize("from_before", [False, True])
+async def test_a_replay_is_signed_with_the_keys_own_secret_when_the_instance_is_forgotten(
+    herd: Herd, hooks: Hooks, from_before: bool
+) -> None:
+    with_common(herd)
+    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    event_id = (await hear(herd, hooks, caller_of(ada))).event_id
+    if from_before:
+        # As an older version has written it, which did not write down whose it is.
+        await herd.database.write(lambda c: c.execute(sa.update(delivery_table).values(owner=None)))
+    await delete_and_forget(herd)
+    await herd.plane.webhooks.replay.one(event_id)
+    await herd.run_jobs_for(TICK)
+    again = hooks.visits[-1]
+    assert again.event_id == event_id
+    assert fits(again, own_secret(ada))
+    assert not fits(again, own_secret(bob))
+    assert not fits(again, COMMON)
+
+
+async def test_the_webhooks_of_a_forgotten_instance_are_its_keys_to_see_and_to_replay(
+    herd: Herd, hooks: Hooks
+) -> None:
+    ada, bob = await make_key(herd.plane), await make_key(herd.plane)
+    event_id = (await hear(herd, hooks, caller_of(ada))).event_id
+    await delete_and_forget(herd)
+    find = herd.plane.lookup.delivery
+    assert (await find(event_id, caller_of(ada))).id == event_id
+    assert (await find(event_id, ADMIN)).id == event_id
+    with pytest.raises(NotFound):
+        await find(event_id, caller_of(bob))
+
+
+async def test_what_belongs_to_a_key_that_is_no_longer_there_is_not_signed_with_the_common_secret(
+    herd: Herd, hooks: Hooks
+) -> None:
+    with_common(herd)
+    ada = await make_key(herd.plane)
+    removed = sa.delete(key_table).where(key_table.c.id == ada.key.id)
+    await herd.database.write(lambda c: c.execute(removed))
+    await herd.plane.keys.key_cache.refresh()
+    await herd.launch_instance(LaunchRequest("job", herd.wish, webhook_url=ADAS, caller=caller_of(ada)))
+    await herd.run_jobs_for(TICK)
+    assert hooks.visits == []
 
 
 async def test_a_key_sees_its_own_secret_and_others_do_not(herd: Herd, webhooks: WebhookServices) -> None:

@@ -21,6 +21,7 @@ from gpuherd.usecases.webhooks.send_test import (
     TooManyTestsOfKey,
 )
 from tests.support.herd import Herd
+from tests.support.keys import make_key
 
 URL = "https://hook.example.com/"
 
@@ -49,30 +50,37 @@ def tester(herd: Herd, receiver: SilentReceiver) -> SendTestWebhook:
     return SendTestWebhook(receiver, stores.endpoints, herd.endpoint_cache, secrets, herd.clock, herd.ids)
 
 
-async def under_way(tester: SendTestWebhook, *keys: str) -> list[asyncio.Task[WebhookTestResult]]:
-    tasks = [asyncio.create_task(tester.url(URL, Caller(key, Scope.WRITE))) for key in keys]
+async def key_holder(herd: Herd) -> Caller:
+    return Caller((await make_key(herd.plane)).key.id, Scope.WRITE)
+
+
+async def under_way(tester: SendTestWebhook, *callers: Caller) -> list[asyncio.Task[WebhookTestResult]]:
+    tasks = [asyncio.create_task(tester.url(URL, it)) for it in callers]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_one_key_has_a_few_tests_at_a_time(tester: SendTestWebhook, receiver: SilentReceiver) -> None:
-    ada = Caller("ada", Scope.WRITE)
-    running = await under_way(tester, *["ada"] * TESTS_OF_A_KEY_MAX)
+async def test_one_key_has_a_few_tests_at_a_time(
+    herd: Herd, tester: SendTestWebhook, receiver: SilentReceiver
+) -> None:
+    ada, bob = await key_holder(herd), await key_holder(herd)
+    running = await under_way(tester, *[ada] * TESTS_OF_A_KEY_MAX)
     with pytest.raises(TooManyTestsOfKey) as refused:
         await tester.url(URL, ada)
     assert problem_of(refused.value).status == 429
     assert problem_of(refused.value).retry_after is not None
     # Another key is not concerned, and this one is not either when they have ended.
-    running += await under_way(tester, "bob")
+    running += await under_way(tester, bob)
     receiver.answers.set()
     await asyncio.gather(*running)
     assert (await tester.url(URL, ada)).result.accepted
 
 
-async def test_there_are_a_few_at_a_time_in_all(tester: SendTestWebhook) -> None:
-    running = await under_way(tester, *(f"key{n}" for n in range(TESTS_MAX)))
+async def test_there_are_a_few_at_a_time_in_all(herd: Herd, tester: SendTestWebhook) -> None:
+    late, *callers = [await key_holder(herd) for _ in range(TESTS_MAX + 1)]
+    running = await under_way(tester, *callers)
     with pytest.raises(TooManyTests) as refused:
-        await tester.url(URL, Caller("late", Scope.WRITE))
+        await tester.url(URL, late)
     assert problem_of(refused.value).status == 503
     for task in running:
         task.cancel()

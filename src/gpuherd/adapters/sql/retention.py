@@ -14,6 +14,7 @@ from gpuherd.adapters.sql.schema.tables import (
     attempt,
     audit,
     claim,
+    delivery,
     ended_session,
     event,
     instance,
@@ -113,6 +114,7 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
     )
     gone = list(connection.execute(old.limit(INSTANCES_AT_ONCE)).scalars())
     if gone:
+        _keep_owners(connection, gone)
         # Labels and operations go with their instance.
         for table in (claim, attempt, event):
             connection.execute(sa.delete(table).where(table.c.instance_id.in_(gone)))
@@ -120,3 +122,17 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
         for instance_id in gone:
             record_change(connection, instance_id)
     return gone
+
+
+def _keep_owners(connection: sa.Connection, instance_ids: Sequence[str]) -> None:
+    """Let the webhooks of an older version know whose secret signs them, which only the instance tells."""
+    owner = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
+    connection.execute(
+        sa.update(delivery)
+        .where(
+            delivery.c.instance_id.in_(instance_ids),
+            delivery.c.endpoint_id.is_(None),
+            delivery.c.owner.is_(None),
+        )
+        .values(owner=owner)
+    )

@@ -62,6 +62,9 @@ class Delivery:
     expires_at: datetime | None = None
     # The latest tries, oldest first.
     log: tuple[DeliveryTry, ...] = ()
+    # The API key whose instance brought the URL along: its secret signs, also when the instance is forgotten.
+    # None of an endpoint's, and of those of an older version.
+    owner: str | None = None
 
     @property
     def deadline(self) -> datetime:

@@ -137,24 +137,27 @@ class EventRecorder:
         if not heard:
             return []
         # Once for all that hear of this change.
-        shown, url = describe(instance), instance.webhook_url
-        return [it for audience in heard for it in self._event_deliveries(*audience, url, shown)]
+        shown = describe(instance)
+        return [it for audience in heard for it in self._event_deliveries(*audience, instance, shown)]
 
     def _event_deliveries(
         self,
         event: Event,
         own: bool,
         wanted: Sequence[WebhookEndpoint],
-        url: str | None,
+        instance: Instance,
         shown: InstanceRecord,
     ) -> list[Delivery]:
+        url = instance.webhook_url
         data = InstanceEventData.extending(
             shown,
             # The instance alone would not tell which machine it is about.
             orphan=OrphanNotice.of(event.details) if event.type == ORPHAN_DETECTED else None,
             sequence=event.sequence,
         )
-        deliveries = [self._delivery(event, url or "", _body(event, data))] if own else []
+        deliveries = []
+        if own:
+            deliveries.append(self._delivery(event, url or "", _body(event, data), owner=instance.owner))
         if wanted:
             # The query of an address may be a secret between that address and its instance.
             body = _body(event, InstanceEventData.extending(data, webhook_url=url and redact_query(url)))
@@ -166,7 +169,9 @@ class EventRecorder:
             return []
         return [it for it in self._endpoints() if it.wants(event.type)]
 
-    def _delivery(self, event: Event, url: str, body: bytes, endpoint_id: str | None = None) -> Delivery:
+    def _delivery(
+        self, event: Event, url: str, body: bytes, endpoint_id: str | None = None, owner: str | None = None
+    ) -> Delivery:
         return Delivery(
             id=self._ids.new(DELIVERY_ID_PREFIX),
             instance_id=event.instance_id,
@@ -176,6 +181,7 @@ class EventRecorder:
             body=body,
             created_at=event.at,
             endpoint_id=endpoint_id,
+            owner=owner,
         )
 
 

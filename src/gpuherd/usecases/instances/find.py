@@ -88,10 +88,14 @@ class AuthorizedLookup:
     async def delivery(self, delivery_id: str, caller: Caller) -> Delivery:
         """Return a delivery; `NotFound` if there is none. Those to endpoints are for admins only."""
         delivery = await self.outbox.get(delivery_id)
-        instance_id = delivery.instance_id if delivery.endpoint_id is None else None
-        if not await self._sees(caller, instance_id):
+        if not await self._sees_delivery(caller, delivery):
             raise NotFound(f"there is no delivery {delivery_id!r}", code="DELIVERY_NOT_FOUND")
         return delivery
+
+    async def _sees_delivery(self, caller: Caller, delivery: Delivery) -> bool:
+        if delivery.owner is not None:
+            return caller.may_see(delivery.owner)
+        return await self._sees(caller, delivery.instance_id if delivery.endpoint_id is None else None)
 
     async def _sees(self, caller: Caller, instance_id: str | None) -> bool:
         if caller.sees_all or instance_id is None:

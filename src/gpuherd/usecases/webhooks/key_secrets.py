@@ -43,12 +43,14 @@ class KeyWebhookSecrets:
     also_common: bool = False
 
     async def signing(self, key_id: str) -> tuple[Secret, ...] | None:
-        """Return what signs for a key now; None for the common one alone, nothing if the root is lost."""
+        """Return what signs for a key now: None for the common one alone, () if key or root are lost."""
         if key_id in _NO_KEYS:
             return None
         # A key that another replica has made just now is not yet in the cache.
         key = self.known_key(key_id) or await self._find(key_id)
-        if key is None or key.webhook_secret is None:
+        if key is None:
+            return ()
+        if key.webhook_secret is None:
             return None
         now, record = self.clock.now(), key.webhook_secret
         own = self.ring.key_signing_secrets(key_id, record, now)

@@ -212,6 +212,8 @@ delivery = sa.Table(
     # These two are empty in rows of an older version.
     sa.Column("replays", sa.Integer),
     sa.Column("log", sa.Text),
+    # The API key whose secret signs; empty of an endpoint's, and in rows of an older version.
+    sa.Column("owner", sa.Text),
     sa.Index("delivery_by_instance", "instance_id", "sequence"),
     sa.Index("delivery_by_state", "state", "id"),
     sa.Index("delivery_by_endpoint", "endpoint_id", "id"),

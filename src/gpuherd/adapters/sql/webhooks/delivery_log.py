@@ -91,10 +91,17 @@ def _conditions(query: DeliveryQuery) -> list[sa.ColumnElement[bool]]:
     if query.endpoint_id is not None:
         where.append(delivery.c.endpoint_id == query.endpoint_id)
     if query.owner is not None:
-        own = sa.select(instance.c.id).where(instance.c.owner == query.owner)
-        where += [delivery.c.instance_id.in_(own), delivery.c.endpoint_id.is_(None)]
+        where += [_is_owned_by(query.owner), delivery.c.endpoint_id.is_(None)]
     if query.type is not None:
         where.append(delivery.c.type == query.type)
     if query.since is not None:
         where.append(delivery.c.created_at >= query.since)
     return where
+
+
+def _is_owned_by(owner: str) -> sa.ColumnElement[bool]:
+    # Rows of an older version do not tell; as long as their instance is there, it does.
+    instances = sa.select(instance.c.id).where(instance.c.owner == owner)
+    return sa.or_(
+        delivery.c.owner == owner, sa.and_(delivery.c.owner.is_(None), delivery.c.instance_id.in_(instances))
+    )

@@ -48,9 +48,14 @@ _EARLIER = (
     .limit(1)
     .scalar_subquery()
 )
-_OWNER = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
+# For rows of an older version, which do not tell.
+_INSTANCE_OWNER = sa.select(instance.c.owner).where(instance.c.id == delivery.c.instance_id).scalar_subquery()
 _QUEUED = PreparedStatement(
-    _THIS.add_columns(_LAST_ANSWER.label("last_answer"), _EARLIER.label("earlier_id"), _OWNER.label("owner"))
+    _THIS.add_columns(
+        _LAST_ANSWER.label("last_answer"),
+        _EARLIER.label("earlier_id"),
+        _INSTANCE_OWNER.label("instance_owner"),
+    )
 )
 _NEXT = PreparedStatement(
     sa.select(_other)
@@ -77,7 +82,7 @@ _WAITING_WITH = (
 )
 _WRITE = PreparedStatement(
     sa.update(delivery).where(delivery.c.id == sa.bindparam("its_id")),
-    *(it.name for it in delivery.columns if it.name not in ("id", "body")),
+    *(it.name for it in delivery.columns if it.name not in ("id", "body", "owner")),
 )
 
 
@@ -128,13 +133,14 @@ def _queued(connection: sa.Connection, delivery_id: str) -> QueuedDelivery:
     if row is None:
         raise _not_found(delivery_id)
     values = row._asdict()
-    last_answer, earlier_id, owner = (values.pop(name) for name in ("last_answer", "earlier_id", "owner"))
+    beside = ("last_answer", "earlier_id", "instance_owner")
+    last_answer, earlier_id, instance_owner = (values.pop(name) for name in beside)
     it = delivery_from(values)
     return QueuedDelivery(
         it,
         is_gone=it.endpoint_id is None and last_answer == GONE,
         earlier=None if earlier_id is None else _get(connection, earlier_id),
-        owner=owner or ADMIN_ID,
+        owner=it.owner or instance_owner or ADMIN_ID,
     )
 
 
