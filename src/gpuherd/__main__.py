@@ -25,8 +25,8 @@ from gpuherd.client.clock import SystemClock
 from gpuherd.client.errors import BadConfiguration
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.commands.config import Configuration, config_command
-from gpuherd.entrypoints.cli.commands.database import (
+from gpuherd.entrypoints.cli.commands.local.config import Configuration, config_command
+from gpuherd.entrypoints.cli.commands.local.database import (
     BackupMade,
     DatabaseBound,
     DatabaseCopied,
@@ -36,7 +36,7 @@ from gpuherd.entrypoints.cli.commands.database import (
     build_db,
     migrate_command,
 )
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult, doctor_command
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, doctor_command
 from gpuherd.ops.connection import server_address
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 

@@ -20,7 +20,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.entrypoints.cli.commands.database import backup_commands
+from gpuherd.entrypoints.cli.commands.local.database import backup_commands
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.backup import make_backup, restore_backup

@@ -23,7 +23,7 @@ from gpuherd.adapters.sql.schema.readable_by import READABLE_BY
 from gpuherd.adapters.sql.schema.tables import event, instance, job, metadata
 from gpuherd.bootstrap.data_dir import ProcessLock
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.commands.database import DatabaseCopied
+from gpuherd.entrypoints.cli.commands.local.database import DatabaseCopied
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.copy_database import copy_database

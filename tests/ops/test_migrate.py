@@ -10,7 +10,7 @@ import pytest
 
 from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.bootstrap.data_dir import ProcessLock
-from gpuherd.entrypoints.cli.commands.database import Migrated
+from gpuherd.entrypoints.cli.commands.local.database import Migrated
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.migrate import migrate_database, schema_of

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from gpuherd.adapters.sql import backup as files
 from gpuherd.adapters.sql.database_home import mark_of_file
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
-from gpuherd.entrypoints.cli.commands.database import BackupMade, Restored
+from gpuherd.entrypoints.cli.commands.local.database import BackupMade, Restored
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access

@@ -9,7 +9,7 @@ from gpuherd.adapters.sql.database_home import unmark_copied
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.commands.database import DatabaseBound
+from gpuherd.entrypoints.cli.commands.local.database import DatabaseBound
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access

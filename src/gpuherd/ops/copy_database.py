@@ -22,7 +22,7 @@ from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.commands.database import CopiedTable, DatabaseCopied
+from gpuherd.entrypoints.cli.commands.local.database import CopiedTable, DatabaseCopied
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.exclusive_access import exclusive_access

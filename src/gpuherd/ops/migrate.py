@@ -13,7 +13,7 @@ from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema.migrate import HEAD, migrate
 from gpuherd.bootstrap.setting_values import redact_password
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.commands.database import Migrated
+from gpuherd.entrypoints.cli.commands.local.database import Migrated
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, open_postgres, open_sqlite

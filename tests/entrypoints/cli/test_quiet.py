@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from gpuherd.client.address import address_of
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.commands.database import BackupMade, backup_commands
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command
+from gpuherd.entrypoints.cli.commands.local.database import BackupMade, backup_commands
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command
 from tests.entrypoints.cli.support import Cli, FakeApi, InstantClock, app_for, nothing
 
 SERVERS = {"serve", "simulator", "demo"}

@@ -11,7 +11,7 @@ import pytest
 
 from gpuherd import __version__
 from gpuherd.clock import Clock, SystemClock
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.examine import examine
 from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, running_api
 from tests.support.databases import migrate_file

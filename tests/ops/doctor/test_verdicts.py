@@ -10,7 +10,7 @@ import pytest
 
 from gpuherd import __version__
 from gpuherd.adapters.sql.schema.migrate import HEAD
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import judge_cloud
 from gpuherd.ops.doctor.database import OpenedDatabase, UnopenedDatabase, judge_database
 from gpuherd.ops.doctor.files import DirectoryFacts, KeyFileFacts, judge_directory, judge_key_files

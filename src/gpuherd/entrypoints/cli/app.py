@@ -11,18 +11,11 @@ import typer
 from gpuherd import __version__
 from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
-from gpuherd.entrypoints.cli.commands import (
-    catalogue,
-    events,
-    instances,
-    operations,
-    plan,
-    remote_access,
-    why,
-)
+from gpuherd.entrypoints.cli.commands import catalogue, events
 from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
+from gpuherd.entrypoints.cli.commands.instances import operations, plan, read, remote_access, up, why
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
@@ -35,10 +28,10 @@ Command = Callable[..., None]
 
 _COMMANDS: tuple[Command, ...] = (
     plan.plan,
-    instances.up,
-    instances.ls,
-    instances.show,
-    instances.wait,
+    up.up,
+    read.ls,
+    read.show,
+    read.wait,
     why.why,
     events.events,
     operations.start,

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from gpuherd.adapters.sql.schema.integrity_check import find_damage
 from gpuherd.adapters.sql.schema.migrate import HEAD
 from gpuherd.bootstrap.setting_values import redact_password
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 from gpuherd.resilience.daemon_thread import run_in_daemon_thread
 

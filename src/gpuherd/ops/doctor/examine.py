@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.cloud import NAME as CLOUD
 from gpuherd.ops.doctor.cloud import check_cloud
 from gpuherd.ops.doctor.database import NAME as DATABASE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuherd.bootstrap.data_dir import ADMIN_KEY_FILE, WEBHOOK_KEY_FILE
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 
 DIRECTORY, KEYS = "data directory", "key files"

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.clock import Clock
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.http_query import http_query
 from gpuherd.ops.doctor.server import is_gpuherd
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM

@@ -11,7 +11,7 @@ from gpuherd.bootstrap.data_dir import CannotStart
 from gpuherd.client import BadConfiguration
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.connection import server_address
 from gpuherd.ops.doctor.http_query import Answer, HttpAnswer, NoAnswer, http_query
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING, judge_clock

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.client import Instance
-from gpuherd.entrypoints.cli.commands.remote_access import (
+from gpuherd.entrypoints.cli.commands.instances.remote_access import (
     SshTarget,
     is_web_address,
     page_of,

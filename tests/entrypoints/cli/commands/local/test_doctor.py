@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gpuherd.client.address import Address
 from gpuherd.entrypoints.cli.app import build_app
-from gpuherd.entrypoints.cli.commands.doctor import CheckResult, Severity, doctor_command, exit_code_of
+from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command, exit_code_of
 from tests.entrypoints.cli.support import InstantClock, nothing
 
 WELL = CheckResult("port", Severity.OK, "it is free", facts={"port": 1})

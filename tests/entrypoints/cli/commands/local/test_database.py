@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from gpuherd.entrypoints.cli.commands import database
-from gpuherd.entrypoints.cli.commands.database import (
+from gpuherd.entrypoints.cli.commands.local import database
+from gpuherd.entrypoints.cli.commands.local.database import (
     CopiedTable,
     CopyProgress,
     DatabaseBound,
