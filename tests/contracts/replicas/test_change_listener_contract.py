@@ -153,9 +153,10 @@ async def test_after_a_lost_connection_everything_counts_as_changed(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND application_name = 'ear'"
             )
-        await heard.until(everything=2)
+        # At the loss, and when it listens again.
+        await heard.until(everything=3)
         await store.instances.add(Change(an_instance(1)))
-        await heard.until(instance_id(1), everything=2)
+        await heard.until(instance_id(1), everything=3)
 
 
 class Dead:
@@ -193,12 +194,31 @@ async def test_a_connection_that_is_only_silent_is_noticed_and_pauses_grow() -> 
     await clock.advance(KEEPALIVE_S - 1)
     assert (len(made), heard.everything) == (1, 1)
     await clock.advance(2)
-    assert (len(made), heard.everything) == (2, 2)
+    assert (len(made), heard.everything) == (2, 3)
     assert made[0].terminated
     await clock.advance(KEEPALIVE_S + 1.5)
-    assert (len(made), heard.everything) == (4, 3)
+    assert (len(made), heard.everything) == (4, 5)
     await it.stop()
     assert made[3].terminated
+
+
+async def test_what_is_remembered_counts_no_more_from_the_moment_that_nothing_can_be_heard() -> None:
+    """Whatever answers next may have lost the newest changes, and no notice will tell of that."""
+    clock, heard, gone = FakeClock(), Heard(), False
+
+    async def connect() -> Dead:
+        if gone:
+            raise ConnectionRefusedError
+        return Dead()
+
+    it = ChangeListener(connect, "me", heard.changed, heard.all_changed, clock, random.Random(1))
+    it.start()
+    await clock.advance(KEEPALIVE_S - 1)
+    assert heard.everything == 1, "it listens"
+    gone = True
+    await clock.advance(1.01)
+    assert heard.everything == 2, "it is deaf"
+    await it.stop()
 
 
 async def test_streams_and_long_polls_of_another_replica_hear_at_once(

@@ -137,9 +137,13 @@ class ChangeListener:
             self._failures = 0
             # Changes before this moment were not announced to us.
             self._everything_changed()
-            while not await self._wait_until_lost(lost):
-                await connection.execute("SELECT 1", timeout=KEEPALIVE_TIMEOUT_S)
-            raise ConnectionResetError
+            try:
+                while not await self._wait_until_lost(lost):
+                    await connection.execute("SELECT 1", timeout=KEEPALIVE_TIMEOUT_S)
+                raise ConnectionResetError
+            finally:
+                # Nor are those from now on; and what takes the server's place may have lost some.
+                self._everything_changed()
         finally:
             connection.terminate()
 
