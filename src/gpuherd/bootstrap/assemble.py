@@ -62,7 +62,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         advance=advance,
         gate=gate,
         run_job=RunJob(stores.book, handlers, clock, ports.meter),
-        sweep=Sweep(stores.book, shared.job_factory, clock),
+        sweep=Sweep(stores.book, shared.job_factory, clock, stores.history),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
         plane=_plane(ports, values, shared),
     )

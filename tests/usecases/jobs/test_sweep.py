@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.jobs.sweep import STRANDED_LOOK_S, Sweep
+from gpuherd.usecases.jobs.sweep import STRANDED_AFTER_LOSS, STRANDED_LOOK_S, Sweep
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -48,7 +48,7 @@ def jobs(herd: Herd) -> CountingJobs:
 
 @pytest.fixture
 def sweep(herd: Herd, jobs: CountingJobs, clock: FakeClock) -> Sweep:
-    return Sweep(jobs, herd.job_factory, clock)  # type: ignore[arg-type]
+    return Sweep(jobs, herd.job_factory, clock, herd.history)  # type: ignore[arg-type]
 
 
 async def test_all_unfinished_jobs_are_read_at_the_start_and_every_few_minutes_only(sweep, jobs, clock):
@@ -58,6 +58,24 @@ async def test_all_unfinished_jobs_are_read_at_the_start_and_every_few_minutes_o
     await clock.advance(STRANDED_LOOK_S)
     await sweep()
     assert jobs.looks == 2
+
+
+async def test_after_a_loss_of_the_store_a_job_of_what_rests_is_put_back_by_the_next_sweep(
+    sweep, jobs, herd, clock
+):
+    await sweep()
+    await herd.launch()
+    await herd.database.write(lambda c: c.execute(text("UPDATE instance SET settled = true")))
+    await herd.database.write(lambda c: c.execute(text("DELETE FROM pgqueuer")))
+    assert await sweep() == 0, "nothing unfinished lacks a job"
+    herd.history.declare_lost("a standby was promoted")
+    assert await sweep() == 1
+    looks = jobs.looks
+    await sweep()
+    assert jobs.looks == looks + 1, "rows of the queue may still vanish"
+    await clock.advance(STRANDED_AFTER_LOSS.total_seconds() + 1)
+    await sweep()
+    assert jobs.looks == looks + 1
 
 
 async def test_a_turn_that_the_queue_has_lost_is_put_back_by_the_next_sweep(sweep, jobs, herd, clock):

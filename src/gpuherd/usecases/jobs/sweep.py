@@ -12,6 +12,7 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.jobs import JobQuery, Jobs
 from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, JobFactory
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 log = structlog.get_logger()
 
@@ -19,6 +20,9 @@ SWEEP_BATCH = 500
 JOBS_RETENTION = timedelta(hours=24)
 # To find a job that the queue has lost, all unfinished ones are read: not for every sweep.
 STRANDED_LOOK_S = 300.0
+# For so long after a loss of the store each sweep does: what was under way then may have taken a row of the
+# queue with it that belongs to another job by now.
+STRANDED_AFTER_LOSS = timedelta(minutes=2)
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Sweep:
     book: Jobs
     job_factory: JobFactory
     clock: Clock
+    history: StoreHistory
     _clock_steps: ClockStepDetector = field(init=False)
     _stranded_looked_at_s: float | None = field(default=None, init=False)
 
@@ -53,6 +58,8 @@ class Sweep:
         return missing
 
     def _is_stranded_look_due(self) -> bool:
+        if self.history.is_recent(STRANDED_AFTER_LOSS):
+            return True
         looked_at_s = self._stranded_looked_at_s
         return looked_at_s is None or self.clock.monotonic() - looked_at_s >= STRANDED_LOOK_S
 
