@@ -35,6 +35,15 @@ UNDONE = """
            (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
            (SELECT count(*) FROM instance WHERE NOT settled) AS instances
 """
+# What the queue says of each job that is not done.
+LIVE_JOBS = """
+    SELECT job.kind, job.key, job.attempts, job.error, job.woken, job.created_at::text,
+           job.processed_at::text,
+           pgqueuer.status::text, pgqueuer.heartbeat::text, pgqueuer.execute_after::text,
+           pgqueuer.queue_manager_id::text
+    FROM job LEFT JOIN pgqueuer ON pgqueuer.id = job.queue_id
+    WHERE job.state = 'live' LIMIT 5
+"""
 BOUND = "SELECT cloud_id FROM instance WHERE status NOT IN ('deleted', 'failed')"
 REPORTED = "SELECT cloud_id FROM orphan WHERE gone_at IS NULL"
 CALM_LOOKS = 10
@@ -226,7 +235,8 @@ async def _quiet(url: str) -> list[str]:
                 if not any(left.values()):
                     return []
                 await asyncio.sleep(PAUSE_S)
-    return [f"never done: {', '.join(f'{count} {what}' for what, count in left.items())}"]
+    counts = ", ".join(f"{count} {what}" for what, count in left.items())
+    return [f"never done: {counts} {[dict(it) for it in await rows(url, LIVE_JOBS)]}"]
 
 
 async def _machines_settled(plan: Plan, cloud: CreateRecordingCloud, url: str) -> None:
