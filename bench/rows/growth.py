@@ -30,6 +30,7 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import ID_PREFIX
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.jobs.sweep import Sweep
+from gpuherd.usecases.replicas.store_history import StoreHistory
 
 # No second list shall fall into the measurements.
 QUIET_SETTINGS = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600"}
@@ -156,7 +157,8 @@ def _last_list(url: str) -> float:
 async def _sweep_ms(url: str) -> float:
     clock = SystemClock()
     database = Database(url if url.startswith("sqlite") else _in_sqlalchemys_words(url))
-    sweep = Sweep(SqlJobs(database, clock), JobFactory(Ids(clock, random.Random(5)), 3), clock)
+    job_factory = JobFactory(Ids(clock, random.Random(5)), 3)
+    sweep = Sweep(SqlJobs(database, clock), job_factory, clock, StoreHistory(clock))
     took_ms = []
     try:
         for _ in range(SWEEPS):
