@@ -19,6 +19,7 @@ from proof.chaos.crash_injection import CrashablePort, CrashInjector
 from proof.chaos.recording_cloud import CircuitBreakerCloud
 from proof.chaos.virtual_time import VirtualClock
 from tests.support.herd import Herd
+from tests.support.memory.costs import MemoryCosts
 from tests.support.memory.instances import MemoryInstances
 from tests.support.memory.jobs import MemoryJobs
 from tests.support.memory.leases import MemoryInstanceLeases
@@ -130,6 +131,7 @@ class Process(Herd):
             book=self._crashable(MemoryJobs(tables, clock), "book"),
             outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
+            costs=MemoryCosts(tables),
         )
 
     def _crashable(self, port: Any, name: str) -> Any:

@@ -76,6 +76,8 @@ def _any_value(column: sa.Column[Any]) -> object:
             return True
         case sa.Integer():
             return 1
+        case sa.Date():
+            return START.date()
         case sa.LargeBinary():
             return b"\x00\xff"
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -15,6 +15,8 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.costs.store import SqlCosts
+from gpuherd.adapters.sql.costs.write import write_spans
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
@@ -31,6 +33,8 @@ from gpuherd.adapters.sql.webhooks.delivery_log import SqlDeliveryLog
 from gpuherd.adapters.sql.webhooks.endpoints import SqlWebhookEndpoints
 from gpuherd.adapters.sql.webhooks.outbox import SqlOutbox
 from gpuherd.clock import Ids
+from gpuherd.domain.costs.span import CostSpan
+from gpuherd.domain.costs.subject import CostSubject
 from tests.support.fake_clock import FakeClock
 
 
@@ -82,6 +86,12 @@ class Store:
         self.claims = SqlIdempotencyStore(database, clock)
         self.ended_sessions = SqlRevokedSessions(database)
         self.retention = SqlRetention(database)
+        self.costs = SqlCosts(database)
+
+    async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
+        """Write spans as a list does."""
+        now = self.clock.now()
+        return await self.database.write(lambda c: write_spans(c, spans, subjects, now))
 
     async def rows(self, table: sa.Table) -> Sequence[sa.Row[Any]]:
         """Return a whole table."""

@@ -24,6 +24,7 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
@@ -235,6 +236,7 @@ class Herd:
             audit=SqlAuditLog(database),
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
+            costs=SqlCosts(database),
         )
 
     def _installation(self, flags: Any) -> str:

@@ -46,6 +46,9 @@ class NotedRetention:
     async def prune_sessions(self, before: datetime) -> int:
         return self._note("sessions", before, 8)
 
+    async def prune_costs(self, before: datetime) -> int:
+        return self._note("costs", before, 64)
+
     async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
         assert now == START
         return AuditPruning(self._note("audit", before, 32))
@@ -57,7 +60,7 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 63
+    assert await PruneRecords(retention, FakeClock())() == 127
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
     assert retention.asked == {
         "claims": week,
@@ -65,6 +68,7 @@ async def test_each_kind_is_kept_for_its_own_time() -> None:
         "failed": month,
         "account events": month,
         "sessions": day,
+        "costs": timedelta(days=400),
         "audit": timedelta(days=400),
     }
 

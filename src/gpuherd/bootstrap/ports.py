@@ -15,6 +15,7 @@ from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.costs import Costs
 from gpuherd.ports.events import EventLog
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, Instances
@@ -63,6 +64,7 @@ class StorePorts:
     audit: AuditLog
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
+    costs: Costs
     # Counts the requests of a key for all replicas; None of one who is alone.
     shared_limits: SharedLimits | None = None
 

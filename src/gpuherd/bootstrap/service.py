@@ -238,6 +238,7 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         clock,
         timedelta(days=settings.failed_retention_days),
         timedelta(days=settings.audit_retention_days),
+        timedelta(days=settings.costs_kept_days),
     )
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),

@@ -24,6 +24,7 @@ SETTING_MEANINGS = {
     "GPUHERD_COLLECT": "delete surplus machines that gpuherd made, or only report them",
     "GPUHERD_FAILED_RETENTION_DAYS": "days for which a failed instance is kept",
     "GPUHERD_AUDIT_RETENTION_DAYS": "days for which an entry of the audit log is kept",
+    "GPUHERD_COSTS_KEPT": "days for which what machines have cost is kept",
     "MAX_RETRY_ATTEMPTS": "how often a step that failed is tried",
     "MAX_CONCURRENT_JOBS": "jobs at the same time in this process",
     "GPUHERD_BREAKER_THRESHOLD": "failed calls in a minute that stop further ones",

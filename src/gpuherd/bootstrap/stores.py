@@ -23,6 +23,7 @@ from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
 from gpuherd.adapters.sql.cloud_identity import ClaimedCloud, claim_cloud
+from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.database_home import copied_to, replace_home
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import SqlEventLog
@@ -150,6 +151,7 @@ async def open_stores(
         audit=SqlAuditLog(database),
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
+        costs=SqlCosts(database),
         shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,

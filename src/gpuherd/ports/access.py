@@ -153,6 +153,10 @@ class Retention(Protocol):
         """Forget that sessions were signed out of which would have ended before then; return how many."""
         ...
 
+    async def prune_costs(self, before: datetime) -> int:
+        """Forget the spans that had ended before then, and bills and sums of days before; return how many."""
+        ...
+
     async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
         """Forget the entries that were written before then, but for the newest; the log records it.
 

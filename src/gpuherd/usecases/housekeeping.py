@@ -25,6 +25,7 @@ ACCOUNT_EVENTS_RETENTION = timedelta(days=30)
 SESSIONS_RETENTION = timedelta(days=1)
 # A year that somebody looks back on, and a month to do it in.
 AUDIT_RETENTION = timedelta(days=400)
+COSTS_RETENTION = timedelta(days=400)
 
 log = structlog.get_logger()
 
@@ -38,17 +39,19 @@ class PruneRecords:
     # Longer than of those that somebody deleted: a failure waits for a person to come back.
     failed_retention: timedelta = FAILED_RETENTION
     audit_retention: timedelta = AUDIT_RETENTION
+    costs_retention: timedelta = COSTS_RETENTION
 
     async def __call__(self) -> int:
-        """Return how many claims, instances, events of the account, ended sessions and entries of the audit
-        log were forgotten."""
+        """Return how many claims, instances, events of the account, ended sessions, spans and entries of the
+        audit log were forgotten."""
         now = self.clock.now()
         claims = await self.retention.prune_claims(now - RECORDS_RETENTION)
         instances = await self.retention.prune_instances(now - RECORDS_RETENTION)
         instances += await self.retention.prune_failed_instances(now - self.failed_retention)
         events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_RETENTION)
         sessions = await self.retention.prune_sessions(now - SESSIONS_RETENTION)
-        return claims + instances + events + sessions + await self._prune_audit(now)
+        spans = await self.retention.prune_costs(now - self.costs_retention)
+        return claims + instances + events + sessions + spans + await self._prune_audit(now)
 
     async def _prune_audit(self, now: datetime) -> int:
         pruned = await self.retention.prune_audit(now - self.audit_retention, now)

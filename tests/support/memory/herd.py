@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
+from tests.support.memory.costs import MemoryCosts
 from tests.support.memory.instances import MemoryInstances
 from tests.support.memory.jobs import MemoryJobs
 from tests.support.memory.leases import MemoryInstanceLeases
@@ -46,6 +47,7 @@ class MemoryHerd(Herd):
             book=MemoryJobs(tables, clock),
             outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),
+            costs=MemoryCosts(tables),
         )
 
     def _recover(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,11 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.clock import Ids
+from gpuherd.domain.costs.span import CostSpan
+from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
+from tests.support.memory.costs import MemoryCosts, write_spans
 from tests.support.memory.instances import MemoryInstances
 from tests.support.memory.jobs import MemoryJobs
 from tests.support.memory.leases import MemoryInstanceLeases
@@ -37,6 +41,12 @@ class MemoryStore:
         self.jobs = MemoryJobs(tables, clock)
         self.flags = MemoryFlags(tables)
         self.orphans = MemoryOrphans(tables, clock)
+        self.costs = MemoryCosts(tables)
+
+    async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
+        """Write spans as a list does."""
+        with self.tables as tables:
+            return write_spans(tables, spans, subjects, self.clock.now())
 
     async def rows(self, table: sa.Table) -> list[Any]:
         """Return a whole table, with those columns by name that tests ask for."""
@@ -75,6 +85,8 @@ class MemoryStore:
             "audit": list(it.audit.values()),
             "orphan": list(it.orphans.values()),
             "sighting": list(it.observations.values()),
+            "meter": list(it.spans.values()),
+            "bill": list(it.bill.values()),
             "list_record": list(it.lists.values()),
             "job": [
                 SimpleNamespace(

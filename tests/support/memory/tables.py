@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -12,6 +12,8 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
@@ -19,6 +21,7 @@ from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.orphans.orphan import Orphan
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
+from gpuherd.ports.costs import BilledDay
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -89,6 +92,14 @@ class QueueRow:
     status: str = QUEUED
 
 
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """A span and whose it is."""
+
+    span: CostSpan
+    subject: CostSubject
+
+
 _ABSENT: Any = object()
 
 
@@ -108,6 +119,9 @@ class Tables:
         self.observations: dict[str, SightingRow] = {}
         self.lists: dict[int, ListRecord] = {}
         self.orphans: dict[str, Orphan] = {}
+        self.spans: dict[int, SpanRow] = {}
+        self.open_spans: dict[tuple[str, CostKind], int] = {}
+        self.bill: dict[tuple[date, str, str], BilledDay] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}
         self.live_jobs: dict[str, str] = {}

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.access.audit import prune_some_entries
+from gpuherd.adapters.sql.costs.retention import keep_what_was_usable, prune_days, prune_some_spans
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import (
@@ -87,6 +88,13 @@ class SqlRetention:
         removal = sa.delete(ended_session).where(ended_session.c.expires_at < before)
         return await self._database.write(lambda c: c.execute(removal).rowcount)
 
+    async def prune_costs(self, before: datetime) -> int:
+        pruned = 0
+        while removed := await self._database.write(lambda c: prune_some_spans(c, before)):
+            pruned += removed
+        await self._database.write(lambda c: prune_days(c, before))
+        return pruned
+
     async def prune_audit(self, before: datetime, now: datetime) -> AuditPruning:
         oldest = sa.select(audit.c.at).order_by(audit.c.n).limit(1)
         oldest_at = await self._database.read(lambda c: c.execute(oldest).scalar())
@@ -115,6 +123,7 @@ def _prune_some(connection: sa.Connection, before: datetime, over: sa.ColumnElem
     gone = list(connection.execute(old.limit(INSTANCES_AT_ONCE)).scalars())
     if gone:
         _keep_owners(connection, gone)
+        keep_what_was_usable(connection, gone)
         # Labels and operations go with their instance.
         for table in (claim, attempt, event):
             connection.execute(sa.delete(table).where(table.c.instance_id.in_(gone)))

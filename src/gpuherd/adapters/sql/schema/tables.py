@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema import replica_tables
+from gpuherd.adapters.sql.schema import cost_tables
 
 # Handed on from file to file, so that an import from here has all tables, whatever else is loaded.
-metadata = replica_tables.metadata
+metadata = cost_tables.metadata
 
 installation = sa.Table(
     "installation",
@@ -41,6 +41,12 @@ instance = sa.Table(
     sa.Column("micro_usd", sa.BigInteger, nullable=False, server_default="0"),
     # How many turns in a row have ended with the process that had them.
     sa.Column("takeovers", sa.Integer, nullable=False, server_default="0"),
+    # What its spans came to when one was last opened or closed, and cost an hour since. Not in the document,
+    # nor counted by the version: a turn must not lose its save because the meter has moved.
+    sa.Column("cost_nusd", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("cost_doubt_nusd", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("cost_rate_nusd_h", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("cost_at", Moment),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -284,6 +290,10 @@ list_record = sa.Table(
     sa.Column("complete", sa.Boolean, nullable=False),
     sa.Column("witness", sa.Text, nullable=False),
     sa.Column("machines", sa.Integer, nullable=False),
+    # Two readings of one moment, by the wall clock and since a boot of the host; null where nobody took them.
+    sa.Column("read_at", Moment),
+    sa.Column("boottime_us", sa.BigInteger),
+    sa.Column("boot_id", sa.Text),
     sa.Index("list_record_by_time", "started_at"),
 )
 

@@ -1,0 +1,1 @@
+"""The ledger of costs, in SQL."""

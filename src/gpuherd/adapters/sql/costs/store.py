@@ -1,0 +1,103 @@
+"""The port `Costs`, in SQL."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import date, datetime
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.costs.report import make_report, metered_sums
+from gpuherd.adapters.sql.costs.rows import span_of, subject_of
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.cost_tables import (
+    IS_OPEN,
+    bill,
+    cost_centre,
+    ledger_label,
+    ledger_subject,
+    meter,
+)
+from gpuherd.adapters.sql.schema.tables import instance
+from gpuherd.domain.costs.period import Period
+from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.ports.costs import BilledDay, CostQuery, CostReport, MeteredMachine, OpenSpan
+
+
+class SqlCosts:
+    """The port `Costs`."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    async def report(self, query: CostQuery, now: datetime) -> CostReport:
+        return await self._database.read(lambda c: make_report(c, query, now))
+
+    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
+        return await self._database.read(lambda c: _open_spans(c, owner))
+
+    async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:
+        query = sa.select(meter).where(meter.c.instance_id == instance_id).order_by(meter.c.id)
+        return await self._database.read(lambda c: [span_of(row) for row in c.execute(query)])
+
+    async def metered(self, period: Period, now: datetime) -> Sequence[MeteredMachine]:
+        def work(connection: sa.Connection) -> Sequence[MeteredMachine]:
+            return [
+                MeteredMachine(cloud_id, instance_id, CostKind(kind), amount, doubt)
+                for cloud_id, instance_id, kind, amount, doubt in metered_sums(connection, period, now)
+                if amount or doubt
+            ]
+
+        return await self._database.read(work)
+
+    async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(bill).where(bill.c.day == day))
+            if rows:
+                connection.execute(sa.insert(bill), [vars(it) for it in rows])
+
+        await self._database.write(work)
+
+    async def bill(self, first: date, last: date) -> Sequence[BilledDay]:
+        query = (
+            sa.select(bill)
+            .where(bill.c.day >= first, bill.c.day <= last)
+            .order_by(bill.c.day, bill.c.cloud_id, bill.c.category)
+        )
+        return await self._database.read(lambda c: [BilledDay(**row._mapping) for row in c.execute(query)])
+
+
+def _open_spans(connection: sa.Connection, owner: str | None) -> Sequence[OpenSpan]:
+    subject = ledger_subject.c
+    whose = [] if owner is None else [cost_centre.c.owner == owner]
+    query = (
+        sa.select(
+            meter,
+            subject.instance_id.label("subject_instance_id"),
+            subject.lineage,
+            subject.name,
+            subject.created_at,
+            sa.func.coalesce(subject.usable_at, instance.c.ready_at, type_=instance.c.ready_at.type).label(
+                "usable_at"
+            ),
+            cost_centre.c.owner,
+            cost_centre.c.product_name,
+            cost_centre.c.region,
+            cost_centre.c.billing_mode,
+        )
+        .select_from(
+            meter.join(ledger_subject, subject.id == meter.c.subject_id)
+            .join(cost_centre, cost_centre.c.id == meter.c.centre_id)
+            .outerjoin(instance, instance.c.id == subject.instance_id)
+        )
+        .where(IS_OPEN, *whose)
+        .order_by(meter.c.cloud_id, meter.c.kind)
+    )
+    rows = connection.execute(query).all()
+    labels: dict[int, dict[str, str]] = defaultdict(dict)
+    if rows:
+        ids = sa.select(meter.c.centre_id).where(IS_OPEN)
+        for row in connection.execute(sa.select(ledger_label).where(ledger_label.c.centre_id.in_(ids))):
+            labels[row.centre_id][row.key] = row.value
+    return [OpenSpan(span_of(row), subject_of(row, labels[row.centre_id])) for row in rows]

@@ -1,0 +1,197 @@
+"""Writes spans: with whose they are, with the sums by day of those that end, and with what an instance's came
+to. All of it inside of the transaction of whoever has seen something."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.costs.rows import centre_row, span_of, span_row, subject_key, subject_row
+from gpuherd.adapters.sql.engine.columns import Doc, insert_into
+from gpuherd.adapters.sql.schema.cost_tables import (
+    cost_centre,
+    ledger_day,
+    ledger_label,
+    ledger_subject,
+    meter,
+)
+from gpuherd.adapters.sql.schema.tables import instance
+from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
+from gpuherd.domain.costs.settled import settle
+from gpuherd.domain.costs.span import CostSpan
+from gpuherd.domain.costs.subject import CostSubject
+
+T = TypeVar("T")
+
+PARAMETERS_MAX = 500
+
+
+def write_spans(
+    connection: sa.Connection,
+    spans: Sequence[CostSpan],
+    subjects: Mapping[str, CostSubject],
+    now: datetime,
+) -> list[str]:
+    """Write spans that were opened, changed or ended, in this order, with the subject of each machine.
+
+    Return the instances whose cost has changed by it.
+    """
+    if not spans:
+        return []
+    used = [subjects[cloud_id] for cloud_id in dict.fromkeys(it.cloud_id for it in spans)]
+    centres = _ensure_centres(connection, used)
+    began = _first_begins(spans)
+    numbers = _ensure_subjects(connection, used, centres, began)
+    days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+    for it in spans:
+        subject = subjects[it.cloud_id]
+        centre_id = centres[centre_row(subject)["key"]]
+        row = {
+            **span_row(it, subject),
+            "subject_id": numbers[subject_key(subject)],
+            "centre_id": centre_id,
+        }
+        if it.id:
+            connection.execute(sa.update(meter).where(meter.c.id == it.id).values(**row))
+        else:
+            connection.execute(sa.insert(meter).values(**row))
+        if it.ended is not None:
+            for day, share in days_of(it, subject.end_wanted_at(it.kind)):
+                days[day, centre_id, it.kind.value] += share
+    _add_to_days(connection, days)
+    _refresh_subjects(connection, sorted(numbers.values()))
+    return settle_instances(connection, [it.instance_id for it in used if it.instance_id], now)
+
+
+def settle_instances(connection: sa.Connection, instance_ids: Sequence[str], now: datetime) -> list[str]:
+    """Write down what the spans of these instances came to by now, and return those that are there."""
+    settled = []
+    for chunk in chunks(sorted(set(instance_ids))):
+        spans: dict[str, list[CostSpan]] = {it: [] for it in chunk}
+        query = sa.select(meter).where(meter.c.instance_id.in_(chunk)).order_by(meter.c.id)
+        for row in connection.execute(query):
+            spans[row.instance_id].append(span_of(row))
+        for instance_id, its in spans.items():
+            cost = settle(its, now)
+            written = connection.execute(
+                sa.update(instance)
+                .where(instance.c.id == instance_id)
+                .values(
+                    cost_nusd=cost.amount,
+                    cost_doubt_nusd=cost.doubt,
+                    cost_rate_nusd_h=cost.rate,
+                    cost_at=now,
+                )
+            )
+            if written.rowcount:
+                settled.append(instance_id)
+    return settled
+
+
+def _first_begins(spans: Iterable[CostSpan]) -> dict[str, datetime]:
+    begins: dict[str, datetime] = {}
+    for it in spans:
+        begins[it.cloud_id] = min(it.began.lo, begins.get(it.cloud_id, it.began.lo))
+    return begins
+
+
+def _ensure_centres(connection: sa.Connection, subjects: Iterable[CostSubject]) -> dict[str, int]:
+    rows = {row["key"]: (row, it.labels) for it in subjects if (row := centre_row(it))}
+    found = _numbers(connection, cost_centre, list(rows))
+    missing = [key for key in rows if key not in found]
+    if missing:
+        insert = insert_into(connection, cost_centre).on_conflict_do_nothing()
+        connection.execute(insert, [rows[key][0] for key in missing])
+        found |= _numbers(connection, cost_centre, missing)
+        labels = [
+            {"centre_id": found[key], "key": name, "value": value}
+            for key in missing
+            for name, value in rows[key][1].items()
+        ]
+        if labels:
+            connection.execute(insert_into(connection, ledger_label).on_conflict_do_nothing(), labels)
+    return found
+
+
+def _ensure_subjects(
+    connection: sa.Connection,
+    subjects: Iterable[CostSubject],
+    centres: Mapping[str, int],
+    began: Mapping[str, datetime],
+) -> dict[str, int]:
+    by_key = {subject_key(it): it for it in subjects}
+    found = _numbers(connection, ledger_subject, list(by_key))
+    missing = [it for key, it in by_key.items() if key not in found]
+    if missing:
+        insert = insert_into(connection, ledger_subject).on_conflict_do_nothing()
+        rows = [
+            {**subject_row(it, centres[centre_row(it)["key"]]), "first_at": began[it.cloud_id]}
+            for it in missing
+        ]
+        connection.execute(insert, rows)
+        found |= _numbers(connection, ledger_subject, [row["key"] for row in rows])
+    usable = [{"its": found[key], "at": it.usable_at} for key, it in by_key.items() if it.usable_at]
+    if usable:
+        connection.execute(_SET_USABLE, usable)
+    return found
+
+
+_SET_USABLE = (
+    sa.update(ledger_subject)
+    .where(ledger_subject.c.id == sa.bindparam("its"), ledger_subject.c.usable_at.is_(None))
+    .values(usable_at=sa.bindparam("at"))
+)
+
+
+def _numbers(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for chunk in chunks(keys):
+        query = sa.select(table.c.key, table.c.id).where(table.c.key.in_(chunk))
+        found |= {row.key: row.id for row in connection.execute(query)}
+    return found
+
+
+def _add_to_days(connection: sa.Connection, days: Mapping[tuple[date, int, str], Share]) -> None:
+    rows: list[Doc] = [
+        {
+            "day": day,
+            "centre_id": centre_id,
+            "kind": kind,
+            "amount_nusd": share.amount,
+            "doubt_nusd": share.doubt,
+            "after_end_nusd": share.after_end,
+        }
+        # In one order, so that no two transactions wait for each other.
+        for (day, centre_id, kind), share in sorted(days.items())
+    ]
+    if not rows:
+        return
+    insert = insert_into(connection, ledger_day)
+    sums = {
+        name: ledger_day.c[name] + insert.excluded[name]
+        for name in ("amount_nusd", "doubt_nusd", "after_end_nusd")
+    }
+    connection.execute(
+        insert.on_conflict_do_update(index_elements=["day", "centre_id", "kind"], set_=sums), rows
+    )
+
+
+def _refresh_subjects(connection: sa.Connection, numbers: Sequence[int]) -> None:
+    its = meter.c.subject_id == ledger_subject.c.id
+    goes_on = sa.exists().where(its, meter.c.ended_lo.is_(None))
+    last = sa.select(sa.func.max(meter.c.ended_hi)).where(its).scalar_subquery()
+    for chunk in chunks(numbers):
+        connection.execute(
+            sa.update(ledger_subject)
+            .where(ledger_subject.c.id.in_(chunk))
+            .values(last_at=sa.case((goes_on, None), else_=last))
+        )
+
+
+def chunks(items: Sequence[T]) -> list[Sequence[T]]:
+    """Cut a long list: databases limit the number of parameters of one statement."""
+    return [items[start : start + PARAMETERS_MAX] for start in range(0, len(items), PARAMETERS_MAX)]

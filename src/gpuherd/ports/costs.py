@@ -1,0 +1,137 @@
+"""The ledger of costs in the store: spans, whose they are, and the provider's own bill beside them.
+
+All amounts are nano-dollars, all rates nano-dollars an hour. Who writes spans is `Observations.record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Protocol
+
+from gpuherd.domain.costs.period import Period
+from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.domain.costs.subject import CostSubject
+
+
+class GroupBy(StrEnum):
+    """By what a report is divided; `LABEL` needs the key of the label."""
+
+    INSTANCE = "instance"
+    DAY = "day"
+    PRODUCT = "product"
+    REGION = "region"
+    KEY = "key"
+    LINEAGE = "lineage"
+    LABEL = "label"
+
+
+@dataclass(frozen=True)
+class CostQuery:
+    """What a report is about; with `owner` only what that key pays for."""
+
+    period: Period
+    by: GroupBy
+    label: str = ""
+    owner: str | None = None
+
+
+@dataclass(frozen=True)
+class CostGroup:
+    """What belongs to one value; that is None for what has none, and for machines that are nobody's."""
+
+    value: str | None
+    amount: int
+    doubt: int
+    # What its spans that go on cost an hour, whatever the period.
+    hourly_now: int
+    instances: int
+
+
+@dataclass(frozen=True)
+class Waste:
+    """What was paid for nothing, by its cause. The causes may overlap."""
+
+    # Machines that are nobody's.
+    unbound: int = 0
+    # Instances that have ended, and were never usable.
+    failed_boots: int = 0
+    # From the moment the end was wanted to the moment it came.
+    after_end: int = 0
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """What a period has cost so far."""
+
+    amount: int
+    doubt: int
+    hourly_now: int
+    by_kind: Mapping[CostKind, int]
+    waste: Waste
+    # The dearest first; days in their order.
+    groups: tuple[CostGroup, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class OpenSpan:
+    """A span that goes on, and whose it is."""
+
+    span: CostSpan
+    subject: CostSubject
+
+
+@dataclass(frozen=True)
+class MeteredMachine:
+    """What one machine has cost in a period, of one kind."""
+
+    cloud_id: str
+    instance_id: str | None
+    kind: CostKind
+    amount: int
+    doubt: int
+
+
+@dataclass(frozen=True)
+class BilledDay:
+    """What the provider charges for one machine on one day, of one category."""
+
+    day: date
+    cloud_id: str
+    category: str
+    # Card-seconds, or gigabyte-seconds.
+    quantity: int
+    unit_nusd: int
+    amount_nusd: int
+    voucher_nusd: int
+    fetched_at: datetime
+
+
+class Costs(Protocol):
+    """What everything costs."""
+
+    async def report(self, query: CostQuery, now: datetime) -> CostReport:
+        """Sum up a period; what goes on is counted up to `now`."""
+        ...
+
+    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
+        """Return every span that goes on, with whose it is (of an owner), in order of machine and kind."""
+        ...
+
+    async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:
+        """Return all spans of an instance, in the order in which they were opened."""
+        ...
+
+    async def metered(self, period: Period, now: datetime) -> Sequence[MeteredMachine]:
+        """Return what each machine has cost in a period, each kind apart, to compare it with the bill."""
+        ...
+
+    async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
+        """Write down what the provider charges for a day, in place of what was written down before."""
+        ...
+
+    async def bill(self, first: date, last: date) -> Sequence[BilledDay]:
+        """Return the provider's rows of these days, both included, by day, machine and category."""
+        ...

@@ -1,0 +1,258 @@
+"""What the ledger of costs promises, in memory, on SQLite and on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.costs.period import Period
+from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
+from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.ports.costs import BilledDay, CostGroup, CostQuery, CostReport, GroupBy
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+MONTH = Period(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+ONE_USD = Rate(nano_usd(Decimal(1)), PriceSource.RENTAL)
+USD = nano_usd(Decimal(1))
+
+ADAS = CostSubject(
+    "m-ada",
+    "inst_ada",
+    "key-ada",
+    NOON,
+    name="ada",
+    product_name="RTX 4090",
+    region="EU-1",
+    billing_mode="spot",
+    labels={"team": "red"},
+    usable_at=NOON,
+)
+BOBS = CostSubject(
+    "m-bob",
+    "inst_bob",
+    "key-bob",
+    NOON,
+    name="bob",
+    product_name="H100",
+    region="US-1",
+    billing_mode="onDemand",
+    labels={"team": "blue", "tier": "x"},
+    usable_at=NOON,
+)
+NOBODYS = CostSubject("m-other", None, None, NOON, name="stranger", product_name="RTX 4090", region="EU-1")
+SUBJECTS: Mapping[str, CostSubject] = {it.cloud_id: it for it in (ADAS, BOBS, NOBODYS)}
+
+
+def exactly(moment: datetime) -> Edge:
+    return Edge(moment, moment)
+
+
+def span(
+    cloud_id: str = "m-ada",
+    begin: datetime = NOON,
+    hours: float | None = None,
+    kind: CostKind = CostKind.GPU,
+    rate: Rate = ONE_USD,
+) -> CostSpan:
+    ended = None if hours is None else exactly(begin + hours * HOUR)
+    return CostSpan(
+        cloud_id, kind, rate, exactly(begin), "pulling", ended, "" if hours is None else "stopped"
+    )
+
+
+async def report(store, by=GroupBy.KEY, period=MONTH, now=NOON + 5 * HOUR, **more) -> CostReport:
+    return await store.costs.report(CostQuery(period, by, **more), now)
+
+
+async def test_nothing_costs_nothing(store):
+    found = await report(store)
+    assert (found.amount, found.doubt, found.hourly_now, found.groups) == (0, 0, 0, ())
+    assert found.by_kind == {CostKind.GPU: 0, CostKind.DISK: 0}
+
+
+async def test_what_has_ended_and_what_goes_on_add_up(store):
+    await store.write_spans([span(hours=2), span("m-bob"), span("m-bob", kind=CostKind.DISK)], SUBJECTS)
+    found = await report(store)
+    assert found.amount == (2 + 5 + 5) * USD
+    assert found.by_kind == {CostKind.GPU: 7 * USD, CostKind.DISK: 5 * USD}
+    assert found.hourly_now == 2 * USD
+    assert found.groups == (
+        CostGroup("key-bob", 10 * USD, 0, 2 * USD, 1),
+        CostGroup("key-ada", 2 * USD, 0, 0, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "label", "values"),
+    [
+        (GroupBy.INSTANCE, "", {"inst_ada", "inst_bob", None}),
+        (GroupBy.PRODUCT, "", {"RTX 4090", "H100", None}),
+        (GroupBy.REGION, "", {"EU-1", "US-1", None}),
+        (GroupBy.KEY, "", {"key-ada", "key-bob", None}),
+        (GroupBy.LINEAGE, "", {None}),
+        (GroupBy.LABEL, "team", {"red", "blue", None}),
+        (GroupBy.LABEL, "tier", {"x", None}),
+        (GroupBy.DAY, "", {"2026-11-16"}),
+    ],
+)
+async def test_a_report_is_divided_by_what_is_asked_for(store, by, label, values):
+    await store.write_spans([span(hours=1), span("m-bob", hours=1), span("m-other", hours=1)], SUBJECTS)
+    found = await report(store, by, label=label)
+    assert {it.value for it in found.groups} == values
+    assert sum(it.amount for it in found.groups) == found.amount == 3 * USD
+    assert found.waste.unbound == USD
+    named = sum(it.instances for it in found.groups)
+    assert named == 2
+
+
+async def test_an_owner_sees_only_what_that_key_pays_for(store):
+    await store.write_spans([span(hours=1), span("m-bob"), span("m-other")], SUBJECTS)
+    found = await report(store, owner="key-ada")
+    assert found.amount == USD
+    assert (found.hourly_now, found.waste.unbound) == (0, 0)
+    assert [it.value for it in found.groups] == ["key-ada"]
+    assert [it.span.cloud_id for it in await store.costs.open_spans("key-bob")] == ["m-bob"]
+
+
+async def test_a_period_cuts_what_has_ended_and_what_goes_on(store):
+    yesterday = NOON - 24 * HOUR
+    await store.write_spans([span(begin=yesterday, hours=20), span("m-bob", yesterday)], SUBJECTS)
+    begin = datetime(2026, 11, 15, 20, tzinfo=UTC)
+    for by in (GroupBy.KEY, GroupBy.INSTANCE, GroupBy.DAY):
+        found = await report(store, by, Period(begin, begin + 6 * HOUR), NOON)
+        assert found.amount == 12 * USD, by
+    found = await report(store, GroupBy.DAY, MONTH, NOON)
+    assert [(it.value, it.amount) for it in found.groups] == [
+        ("2026-11-15", (12 + 12) * USD),
+        ("2026-11-16", (8 + 12) * USD),
+    ]
+    assert [it.instances for it in found.groups] == [2, 2]
+
+
+async def test_a_period_ahead_costs_nothing_yet(store):
+    await store.write_spans([span()], SUBJECTS)
+    ahead = Period(NOON + 48 * HOUR, NOON + 96 * HOUR)
+    for by in GroupBy:
+        found = await report(store, by, ahead)
+        assert (found.amount, found.doubt) == (0, 0)
+        assert found.hourly_now == USD
+
+
+async def test_what_is_not_known_to_the_second_is_stated(store):
+    wide = replace(
+        span(hours=2),
+        began=Edge(NOON, NOON + timedelta(seconds=20)),
+        ended=Edge(NOON + HOUR, NOON + HOUR + timedelta(seconds=10)),
+    )
+    await store.write_spans([wide], SUBJECTS)
+    for by in GroupBy:
+        found = await report(store, by)
+        assert found.amount == USD * 3595 // 3600
+        assert 0 <= found.doubt - USD * 15 // 3600 <= 2
+
+
+async def test_what_goes_on_may_have_ended_since_it_ceased_to_be_sure(store):
+    await store.write_spans([replace(span(), sure_until=NOON + 4 * HOUR)], SUBJECTS)
+    for by in GroupBy:
+        found = await report(store, by)
+        assert found.amount == 5 * USD
+        assert 0 <= found.doubt - USD <= 1, by
+
+
+async def test_an_edge_across_midnight_is_in_doubt_in_both_days(store):
+    midnight = datetime(2026, 11, 16, tzinfo=UTC)
+    wide = replace(
+        span(), began=Edge(midnight - HOUR / 2, midnight + HOUR), ended=exactly(NOON), ended_by="stopped"
+    )
+    await store.write_spans([wide], SUBJECTS)
+    found = await report(store, GroupBy.DAY)
+    assert [(it.value, it.amount, it.doubt) for it in found.groups] == [
+        ("2026-11-15", 0, USD // 2),
+        ("2026-11-16", 11 * USD + USD * 3 // 4, USD),
+    ]
+
+
+async def test_a_span_is_opened_put_in_doubt_and_ended_under_one_number(store):
+    await store.write_spans([span()], SUBJECTS)
+    (first,) = await store.costs.spans_of("inst_ada")
+    await store.write_spans([replace(first, sure_until=NOON + HOUR, missed_at=NOON + 2 * HOUR)], SUBJECTS)
+    (doubtful,) = await store.costs.spans_of("inst_ada")
+    assert doubtful == replace(first, sure_until=NOON + HOUR, missed_at=NOON + 2 * HOUR)
+    ended = replace(first, ended=exactly(NOON + HOUR), ended_by="removed")
+    await store.write_spans([ended], SUBJECTS)
+    assert await store.costs.spans_of("inst_ada") == [ended]
+    assert await store.costs.open_spans() == []
+    assert (await report(store)).amount == USD
+
+
+async def test_there_is_one_open_span_of_a_machine_and_kind(store):
+    await store.write_spans([span(), span(kind=CostKind.DISK)], SUBJECTS)
+    with pytest.raises(IntegrityError):
+        await store.write_spans([span(hours=1), span()], SUBJECTS)
+    assert len(await store.costs.spans_of("inst_ada")) == 2
+
+
+async def test_another_rate_goes_on_where_the_first_ended(store):
+    await store.write_spans([span()], SUBJECTS)
+    (old,) = await store.costs.spans_of("inst_ada")
+    seam = exactly(NOON + HOUR)
+    dearer = Rate(2 * USD, PriceSource.BILL)
+    new = replace(old, id=0, rate=dearer, began=seam, began_by="rate")
+    await store.write_spans([replace(old, ended=seam, ended_by="rate"), new], SUBJECTS)
+    found = await report(store)
+    assert (found.amount, found.hourly_now) == ((1 + 4 * 2) * USD, 2 * USD)
+
+
+async def test_open_spans_say_whose_they_are(store):
+    await store.write_spans([span("m-other"), span()], SUBJECTS)
+    ours, other = await store.costs.open_spans()
+    assert (ours.subject.instance_id, ours.subject.owner, ours.subject.labels) == (
+        "inst_ada",
+        "key-ada",
+        {"team": "red"},
+    )
+    assert (other.subject.instance_id, other.subject.owner, other.subject.name) == (None, None, "stranger")
+    assert ours.subject.product_name == "RTX 4090"
+
+
+async def test_an_instance_that_was_never_usable_is_waste_once_it_is_over(store):
+    failed = replace(ADAS, usable_at=None)
+    await store.write_spans([span(hours=1), span("m-bob", hours=1)], {**SUBJECTS, "m-ada": failed})
+    assert (await report(store)).waste.failed_boots == USD
+
+
+async def test_what_came_after_its_end_was_wanted_is_waste(store):
+    unwanted = replace(ADAS, stop_wanted_at=NOON + HOUR)
+    both = [span(hours=3), span(hours=3, kind=CostKind.DISK)]
+    await store.write_spans(both, {**SUBJECTS, "m-ada": unwanted})
+    for by in (GroupBy.KEY, GroupBy.INSTANCE, GroupBy.DAY):
+        assert (await report(store, by)).waste.after_end == 2 * USD, by
+
+
+async def test_each_machine_is_metered_apart_to_be_compared_with_the_bill(store):
+    await store.write_spans([span(hours=1), span("m-other"), span(kind=CostKind.DISK, hours=2)], SUBJECTS)
+    found = await store.costs.metered(MONTH, NOON + 2 * HOUR)
+    assert [(it.cloud_id, it.instance_id, it.kind.value, it.amount) for it in found] == [
+        ("m-ada", "inst_ada", "disk", 2 * USD),
+        ("m-ada", "inst_ada", "gpu", USD),
+        ("m-other", None, "gpu", 2 * USD),
+    ]
+
+
+async def test_the_bill_of_a_day_takes_the_place_of_the_one_before(store):
+    day = date(2026, 11, 15)
+    row = BilledDay(day, "m-ada", "gpu", 3600, USD, USD, 0, NOON)
+    other = replace(row, day=day + timedelta(days=1))
+    await store.costs.save_bill(day, [row, replace(row, category="cloud_storage")])
+    await store.costs.save_bill(other.day, [other])
+    dearer = replace(row, amount_nusd=2 * USD, fetched_at=NOON + HOUR)
+    await store.costs.save_bill(day, [dearer])
+    assert await store.costs.bill(day, other.day) == [dearer, other]
+    assert await store.costs.bill(day, day) == [dearer]

@@ -1,0 +1,165 @@
+"""The ledger of costs, in memory: no sums are kept, all is computed from spans."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+
+from gpuherd.domain.costs.of_instance import subject_of_instance
+from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
+from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES
+from gpuherd.ports.costs import (
+    BilledDay,
+    CostGroup,
+    CostQuery,
+    CostReport,
+    GroupBy,
+    MeteredMachine,
+    OpenSpan,
+    Waste,
+)
+from tests.support.memory.tables import SpanRow, Tables
+
+
+def write_spans(
+    tables: Tables, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject], now: datetime
+) -> list[str]:
+    """Write spans that were opened, changed or ended, in this order, with the subject of each machine."""
+    for it in spans:
+        number = it.id or tables.number()
+        tables.put(tables.spans, number, SpanRow(replace(it, id=number), subjects[it.cloud_id]))
+        open_key = (it.cloud_id, it.kind)
+        if it.ended is None:
+            if not it.id:
+                tables.insert(tables.open_spans, open_key, number)
+        elif it.id:
+            tables.drop(tables.open_spans, open_key)
+    return sorted({sid for it in spans if (sid := subjects[it.cloud_id].instance_id) is not None})
+
+
+class MemoryCosts:
+    """The port `Costs`."""
+
+    def __init__(self, tables: Tables):
+        self._tables = tables
+
+    async def report(self, query: CostQuery, now: datetime) -> CostReport:
+        groups: dict[str | None, Share] = defaultdict(lambda: NO_SHARE)
+        hourly: Counter[str | None] = Counter()
+        kinds = dict.fromkeys(CostKind, 0)
+        instances: dict[str | None, set[str]] = defaultdict(set)
+        unbound = failed = 0
+        for row in self._rows(query.owner):
+            for value, part in self._parts(row, query, now):
+                share = self._share(row, part, now)
+                groups[value] += share
+                kinds[row.span.kind] += share.amount
+                unbound += share.amount if row.subject.owner is None else 0
+                failed += share.amount if self._failed(row.subject) else 0
+                if row.subject.instance_id is not None and share != NO_SHARE:
+                    instances[value].add(row.subject.instance_id)
+            if row.span.ended is None:
+                today = now.astimezone(UTC).date().isoformat()
+                value = today if query.by is GroupBy.DAY else _value(row.subject, query)
+                hourly[value] += row.span.rate.nano_usd
+        found = [
+            CostGroup(it, groups[it].amount, groups[it].doubt, hourly[it], len(instances[it]))
+            for it in {*groups, *hourly}
+            if groups[it] != NO_SHARE or hourly[it]
+        ]
+        by_day = query.by is GroupBy.DAY
+        found.sort(key=lambda it: (0 if by_day else -it.amount, it.value is None, it.value or ""))
+        return CostReport(
+            amount=sum(it.amount for it in groups.values()),
+            doubt=sum(it.doubt for it in groups.values()),
+            hourly_now=sum(hourly.values()),
+            by_kind=kinds,
+            waste=Waste(unbound, failed, sum(it.after_end for it in groups.values())),
+            groups=tuple(found),
+        )
+
+    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
+        rows = [it for it in self._rows(owner) if it.span.ended is None]
+        rows.sort(key=lambda it: (it.span.cloud_id, it.span.kind))
+        return [OpenSpan(it.span, it.subject) for it in rows]
+
+    async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:
+        rows = [it for it in self._tables.spans.values() if it.subject.instance_id == instance_id]
+        return sorted((it.span for it in rows), key=lambda it: it.id)
+
+    async def metered(self, period: Period, now: datetime) -> Sequence[MeteredMachine]:
+        sums: dict[tuple[str, CostKind], Share] = defaultdict(lambda: NO_SHARE)
+        owners: dict[str, str | None] = {}
+        for row in self._rows(None):
+            sums[row.span.cloud_id, row.span.kind] += self._share(row, period, now)
+            owners[row.span.cloud_id] = row.subject.instance_id
+        return [
+            MeteredMachine(cloud_id, owners[cloud_id], kind, it.amount, it.doubt)
+            for (cloud_id, kind), it in sorted(sums.items())
+            if it.amount or it.doubt
+        ]
+
+    async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
+        with self._tables as tables:
+            for key in [it for it in tables.bill if it[0] == day]:
+                tables.drop(tables.bill, key)
+            for it in rows:
+                tables.insert(tables.bill, (it.day, it.cloud_id, it.category), it)
+
+    async def bill(self, first: date, last: date) -> Sequence[BilledDay]:
+        return [it for key, it in sorted(self._tables.bill.items()) if first <= key[0] <= last]
+
+    def _rows(self, owner: str | None) -> list[SpanRow]:
+        rows = self._tables.spans.values()
+        return [it for it in rows if owner is None or it.subject.owner == owner]
+
+    def _share(self, row: SpanRow, period: Period, now: datetime) -> Share:
+        looks = [it for it in self._tables.lists.values() if it.complete]
+        seen_at = max(looks, key=lambda it: it.id).started_at if looks else now
+        subject = row.subject
+        known = self._tables.instances.get(subject.instance_id or "")
+        if row.span.ended is None and known is not None:
+            subject = subject_of_instance(known.instance, "")
+        return cost_within(row.span, period, now, seen_at, subject.end_wanted_at(row.span.kind))
+
+    def _failed(self, subject: CostSubject) -> bool:
+        if subject.instance_id is None or subject.usable_at is not None:
+            return False
+        row = self._tables.instances.get(subject.instance_id)
+        return row is None or (row.instance.status in TERMINAL_STATUSES and row.instance.ready_at is None)
+
+    def _parts(self, row: SpanRow, query: CostQuery, now: datetime) -> Iterator[tuple[str | None, Period]]:
+        """Yield what a span is counted under, and for which part of the period."""
+        period = query.period
+        if query.by is not GroupBy.DAY:
+            yield _value(row.subject, query), period
+            return
+        begin = day_start(max(period.begin, row.span.began.lo))
+        while begin < min(period.end, max(now, row.span.began.hi)):
+            yield (
+                begin.date().isoformat(),
+                Period(max(begin, period.begin), min(begin + DAY, period.end)),
+            )
+            begin += DAY
+
+
+def _value(subject: CostSubject, query: CostQuery) -> str | None:
+    if subject.owner is None:
+        return None
+    match query.by:
+        case GroupBy.PRODUCT:
+            return subject.product_name
+        case GroupBy.REGION:
+            return subject.region
+        case GroupBy.LABEL:
+            return subject.labels.get(query.label)
+        case GroupBy.INSTANCE:
+            return subject.instance_id
+        case GroupBy.LINEAGE:
+            return subject.lineage
+        case _:
+            return subject.owner
