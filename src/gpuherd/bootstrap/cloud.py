@@ -89,7 +89,7 @@ def novita_link(
         NovitaBilling(transport),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,
-        lambda: breaker.state.value,
+        lambda: breaker.state,
         limiters,
         calls.set_meter,
         cloud.close,

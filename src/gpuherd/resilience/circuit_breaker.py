@@ -165,8 +165,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> BreakerState:
-        is_due = self._clock.monotonic() >= self._probe_at
-        if self._state is BreakerState.OPEN and is_due:
+        if self._state is BreakerState.OPEN and self._clock.monotonic() >= self._probe_at:
             self._enter(BreakerState.HALF_OPEN)
         return self._state
 

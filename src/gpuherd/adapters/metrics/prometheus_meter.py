@@ -39,6 +39,8 @@ class PrometheusMeter:
         self._request_seconds = self._histogram(
             "gpuherd_http_request_duration_seconds", "HTTP requests.", WORK_BUCKETS_S, "route", "method"
         )
+        # Both series of a kind of request, found at once.
+        self._known_requests: dict[tuple[str, str, int | None], tuple[Counter, Histogram]] = {}
         self._calls = self._counter(
             "gpuherd_novita_calls_total", "Tries of calls to Novita.", "endpoint", "outcome"
         )
@@ -72,10 +74,10 @@ class PrometheusMeter:
             self._attempts.labelled(state.value)
 
     def request(self, route: str, method: str, status: int | None, seconds: float) -> None:
-        # The method is the client's word, and some servers let any word pass.
-        method = method if method in METHODS else OTHER
-        self._requests.labelled(route, method, NONE if status is None else str(status)).inc()
-        self._request_seconds.labelled(route, method).observe(seconds)
+        known = self._known_requests.get((route, method, status))
+        count, times = self._request_series(route, method, status) if known is None else known
+        count.inc()
+        times.observe(seconds)
 
     def upstream_call(self, endpoint: str, outcome: str, seconds: float) -> None:
         self._calls.labelled(endpoint, outcome).inc()
@@ -95,6 +97,17 @@ class PrometheusMeter:
 
     def attempt(self, state: str) -> None:
         self._attempts.labelled(state).inc()
+
+    def _request_series(self, route: str, method: str, status: int | None) -> tuple[Counter, Histogram]:
+        # The method is the client's word, and some servers let any word pass.
+        label = method if method in METHODS else OTHER
+        found = (
+            self._requests.labelled(route, label, NONE if status is None else str(status)),
+            self._request_seconds.labelled(route, label),
+        )
+        if label == method and len(self._known_requests) < SERIES_MAX:
+            self._known_requests[route, method, status] = found
+        return found
 
     def _counter(self, name: str, about: str, *labels: str) -> _Series[Counter]:
         return _Series(Counter(name, about, labels, registry=self.registry))

@@ -145,8 +145,8 @@ class ObserveCloud:
         if self._listed_at_s is None:
             # Just started is not the same as unable to ask.
             return False
-        fresh_s = max(FRESH_INTERVALS * self.poll_interval.total_seconds(), FRESH_MIN_S)
-        return self.clock.monotonic() - self._listed_at_s > fresh_s
+        age_s = self.clock.monotonic() - self._listed_at_s
+        return age_s > FRESH_MIN_S and age_s > FRESH_INTERVALS * self.poll_interval.total_seconds()
 
     def recent_listing(self, max_age_s: float) -> tuple[Listing, float] | None:
         """Return the account as our own last list showed it, and its age; None if it is older than that."""
