@@ -27,6 +27,7 @@ from gpuherd.bootstrap.service import Service, build_service
 from gpuherd.clock import BufferedSystemRandom, Clock, SystemClock
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import SIMULATOR
+from gpuherd.entrypoints.request_context import add_request_ids
 from gpuherd.server.event_loop import new_event_loop
 from gpuherd.server.sigterm import exit_cleanly_on_sigterm
 from gpuherd.server.stall_watchdog import StallWatchdog
@@ -149,6 +150,7 @@ async def serve(
             settings.webhook_secret_previous,
             settings.api_key,
         ],
+        add_context=add_request_ids,
     )
     with (
         exit_cleanly_on_sigterm(),

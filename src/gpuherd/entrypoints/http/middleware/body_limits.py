@@ -12,16 +12,13 @@ BODY_MAX_BYTES = 1024 * 1024
 BODY_TIMEOUT_S = 30.0
 
 
-def with_body_limits(receive: Receive, declared: bytes, timeout_s: float) -> Receive:
-    """Return `receive` with limits, so that no body is read to its end just to be refused.
+class LimitedReceive:
+    """A `receive` with limits, so that no body is read to its end just to be refused.
 
     The time is for the body as a whole: one byte now and then does not prolong it. After the body there is
     no limit, since a long poll then listens for the client's leaving.
     """
-    return _LimitedReceive(receive, declared, timeout_s).receive
 
-
-class _LimitedReceive:
     # One is made for every request.
     __slots__ = ("_complete", "_deadline", "_declared", "_receive", "_size", "_timeout_s")
 
@@ -33,7 +30,7 @@ class _LimitedReceive:
         self._size = 0
         self._complete = False
 
-    async def receive(self) -> Message:
+    async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()
         message = await self._next()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpuherd.entrypoints.http.middleware.authorization import declared_route
 from gpuherd.entrypoints.http.routes.instances import launch
@@ -26,10 +26,11 @@ JSON = (b"content-type", b"application/json")
 
 
 class FastPaths:
-    """Runs behind authorization and in front of the framework."""
+    """Runs behind authorization; whatever has no fast path goes to `inside`."""
 
-    def __init__(self, app: Starlette, reader: ReadInstance):
+    def __init__(self, app: Starlette, inside: ASGIApp, reader: ReadInstance):
         self._app = app
+        self._inside = inside
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +48,7 @@ class FastPaths:
                 response = await launch(Request(scope, receive))
                 await response(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        await self._inside(scope, receive, send)
 
     def _cached_body(self, scope: Scope) -> bytes | None:
         if scope["query_string"]:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.entrypoints.http.middleware.body_limits import with_body_limits
+from gpuherd.entrypoints.http.middleware.body_limits import LimitedReceive
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.problems import (
     problem_of,
@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 # What no route of ours answers: its path is anybody's invention.
 NO_ROUTE = "other"
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+NOT_CACHED = (b"cache-control", b"no-store")
 
 
 class RequestContextMiddleware:
@@ -53,32 +55,14 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         request_id, correlation_id, declared = _read_headers(scope)
-        request_id = request_id or self._ids.new("req_")
-        context = RequestContext(request_id, correlation_id or request_id, self._clock.now())
+        at = self._clock.now()
+        request_id = request_id or self._ids.new("req_", at)
+        context = RequestContext(request_id, correlation_id or request_id, at)
         token = current_request.set(context)
-        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=context.correlation_id)
         reply = _ResponseSender(send, context)
         started_s = self._clock.monotonic()
         try:
-            await self._answer(scope, receive, reply, declared)
-        finally:
-            took_s = self._clock.monotonic() - started_s
-            self._meter.request(_route(scope), scope["method"], reply.status, took_s)
-            self._request_logger(
-                scope["method"],
-                scope["path"],
-                reply.status,
-                round(took_s * 1000, 3),
-                request_id,
-                context.correlation_id,
-                context.at,
-            )
-            structlog.contextvars.unbind_contextvars("request_id", "correlation_id")
-            current_request.reset(token)
-
-    async def _answer(self, scope: Scope, receive: Receive, reply: _ResponseSender, declared: bytes) -> None:
-        try:
-            await self._app(scope, with_body_limits(receive, declared, self._body_timeout_s), reply)
+            await self._app(scope, LimitedReceive(receive, declared, self._body_timeout_s), reply)
         except GpuherdError as error:
             await problem_response(problem_of(error))(scope, receive, reply)
         except Exception:
@@ -86,10 +70,26 @@ class RequestContextMiddleware:
             # Where the framework was in between, it has answered by now.
             if reply.status is None:
                 await problem_response(unexpected())(scope, receive, reply)
+        finally:
+            took_s = self._clock.monotonic() - started_s
+            method, status = scope["method"], reply.status
+            self._meter.request(_route(scope), method, status, took_s)
+            self._request_logger(
+                method,
+                scope["path"],
+                status,
+                round(took_s * 1000, 3),
+                request_id,
+                context.correlation_id,
+                at,
+            )
+            current_request.reset(token)
 
 
 class _ResponseSender:
     """Sends, and adds the request's ids and the headers that every reply has."""
+
+    __slots__ = ("_context", "_send", "status")
 
     def __init__(self, send: Send, context: RequestContext):
         self._send = send
@@ -104,10 +104,13 @@ class _ResponseSender:
                 *message["headers"],
                 (b"x-request-id", ids.request_id.encode()),
                 (b"x-correlation-id", ids.correlation_id.encode()),
-                (b"x-content-type-options", b"nosniff"),
+                NO_SNIFFING,
             ]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store"))
+            for name, _ in headers:
+                if name == b"cache-control":
+                    break
+            else:
+                headers.append(NOT_CACHED)
         await self._send(message)
 
 
