@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_the_defaults_are_those_of_the_seeds(tmp_path: Path) -> None:
     assert it.instance_max_wait_s == 1200
     assert it.fast_poll_interval_s == 2
     assert it.create_settle_s == 180
+    assert (it.disk_price_usd, it.free_disk_gb) == (Decimal("0.005"), 60)
     assert (it.breaker_threshold, it.breaker_recovery_s) == (10, 60)
     assert (it.watch_budget_per_minute, it.novita_rate_limit_per_minute) == (60, 300)
     assert it.allow_private_targets.allow == ()

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.webhooks import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
+from gpuherd.simulator.money.tariff import disk_usd_per_hour
 from gpuherd.simulator.world.timeline import Due
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
@@ -246,8 +248,17 @@ class Harness:
         attempt = tables.attempts.get(key) if key else None
         mine = [it for it in tables.attempts.values() if key and it.instance_id == key[0] and it.is_open]
         intended = attempt is not None and attempt.is_open
+        row = tables.instances.get(key[0]) if key else None
+        gpu_usd = order.offer.gpu_hourly_usd(order.billing_mode)
         self.evidence.create_calls.append(
-            ObservedCreate(self.clock.elapsed_s, order.tag, intended, len(mine))
+            ObservedCreate(
+                self.clock.elapsed_s,
+                order.tag,
+                intended,
+                len(mine),
+                Fraction(gpu_usd or 0) * order.gpu_num + disk_usd_per_hour(order.disk_gb),
+                row.instance.wish.hourly_usd_max if row else None,
+            )
         )
 
     def _note_listed(self, listing: Listing) -> None:

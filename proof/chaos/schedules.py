@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from random import Random
 
 from gpuherd.simulator.calls import ApiEndpoint
@@ -16,6 +17,9 @@ EXTERNAL_CHANGES = ("console_stop", "console_start", "console_delete", "console_
 POLL_S = 30.0
 # How often so many are late together that the collector does not dare to remove them all.
 LATE_GROUP_PROBABILITY = 0.15
+# A disk that costs as much as half a GPU, and a limit under which it fits in some regions only.
+BIG_DISK_GB, BIG_DISK_USD_MAX = 500, Decimal("0.27")
+BIG_DISK_PROBABILITY = 0.25
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
 
 
@@ -30,6 +34,8 @@ class UserOperation:
     webhook: bool = False
     health_check: bool = False
     keep: bool = False
+    disk_gb: int = 60
+    hourly_usd_max: Decimal | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
         profile=profile.name,
         pace=pace,
         has_witness_instance=chance.random() < 0.7,
-        ops=ops,
+        ops=_with_big_disks(ops, Random(f"disks {profile.name} {seed}")),
         fault_plan=fault_plan,
         downtime_s=chance.choice((0.0, 20.0, 20.0, 200.0)),
     )
@@ -128,6 +134,16 @@ def draw_ops(chance: Random, span_s: float) -> tuple[UserOperation, ...]:
             following = chance.choice(("start", "start", "delete"))
             ops.append(replace(ops[-1], at_s=at_s + chance.uniform(0.0, 30.0), kind=following))
     return tuple(ops[:OPERATIONS_MAX])
+
+
+def _with_big_disks(ops: tuple[UserOperation, ...], chance: Random) -> tuple[UserOperation, ...]:
+    """Let some creates want more disk than is free, for no more than so much. All else stays as drawn."""
+    return tuple(
+        replace(it, disk_gb=BIG_DISK_GB, hourly_usd_max=BIG_DISK_USD_MAX)
+        if it.kind == "create" and chance.random() < BIG_DISK_PROBABILITY
+        else it
+        for it in ops
+    )
 
 
 def _draw_op(chance: Random, at_s: float) -> UserOperation:

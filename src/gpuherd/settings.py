@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -124,6 +125,8 @@ class Settings(BaseModel):
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
     fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
     create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
+    disk_price_usd: Decimal = _named("GPUHERD_DISK_PRICE", Decimal("0.005"), ge=0, le=10)
+    free_disk_gb: int = _named("GPUHERD_FREE_DISK", 60, ge=0, le=1_000_000)
     breaker_threshold: int = _named("GPUHERD_BREAKER_THRESHOLD", 10, ge=1, le=10_000)
     breaker_recovery_s: float = _named("GPUHERD_BREAKER_RECOVERY", 60.0, ge=0.05, le=3600)
     watch_budget_per_minute: int = _named("GPUHERD_WATCH_BUDGET", 60, ge=0, le=100_000)

@@ -149,7 +149,7 @@ class TestLines:
             a_tagged_machine(1, created_at=START),
             OrphanVerdict.SURPLUS,
             confirmed_at=START + MINUTE,
-            running_usd=Decimal("0.35"),
+            gpus_usd=Decimal("0.35"),
             changed_at=START,
             order=OrphanOrder.DELETE,
             ordered_at=START,

@@ -15,6 +15,7 @@ from proof.chaos.checks.money_checker import (
     check_foreign_machines,
     check_known,
     check_ledger,
+    check_price_caps,
     check_single,
     machine_lifetimes,
     owner_by_tag,
@@ -62,6 +63,7 @@ def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Vi
         *check_foreign_machines(evidence),
         *check_budget(evidence),
         *check_ledger(evidence, lifetimes),
+        *check_price_caps(evidence),
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 
 from gpuherd.simulator.world.world import World
 from tests.support.memory.tables import Tables
@@ -30,6 +32,9 @@ class ObservedCreate:
     intended: bool
     # How many open attempts the instance had then.
     open_attempts: int
+    # What the machine costs an hour by the cloud's own tariff, and what it may cost.
+    usd_per_hour: Fraction = Fraction(0)
+    hourly_usd_max: Decimal | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations
 
 from gpuherd.domain.cloud.tag import parse_tag
@@ -14,6 +15,8 @@ from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import billed_gpu_s
 from proof.chaos.checks.evidence import Evidence, Violation
 
+# We count prices in billionths of a dollar.
+CAP_ROUNDING = Fraction(1, 10**9)
 MUTATING_CALLS = frozenset({"delete", "stop", "start", "restart", "edit", "upgrade", "migrate"})
 
 
@@ -137,6 +140,15 @@ def check_foreign_machines(evidence: Evidence) -> Iterator[Violation]:
     for line in evidence.world.record.lines:
         if line.endpoint in MUTATING_CALLS and line.machine_id in evidence.decoys:
             yield Violation("I9 foreign machines", f"{line.endpoint} of {evidence.decoys[line.machine_id]}")
+
+
+def check_price_caps(evidence: Evidence) -> Iterator[Violation]:
+    """I18: no create call for a machine whose GPUs and disk cost more than it may."""
+    for call in evidence.create_calls:
+        most = call.hourly_usd_max
+        if most is not None and call.usd_per_hour > Fraction(most) + CAP_ROUNDING:
+            price = float(call.usd_per_hour)
+            yield Violation("I18 price cap", f"{call.tag} costs {price:.4f} USD an hour, {most} is allowed")
 
 
 def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:

@@ -35,6 +35,7 @@ LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
 TRUST = "tests/usecases/cloud/test_trust.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
+DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -204,6 +205,21 @@ RENTING = (
         "            wish = replace(wish, hourly_usd_max=hourly_usd)\n",
         "            pass\n",
         ("tests/entrypoints/http/routes/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
+    ),
+    Safeguard(
+        "the disk counts in the price cap",
+        "domain/instance/offer_ranking.py",
+        "    if wish.hourly_usd_max is not None and price > wish.hourly_usd_max:\n",
+        "    gpus_usd = price - offer.disk.hourly_usd(wish.disk_gb)\n"
+        "    if wish.hourly_usd_max is not None and gpus_usd > wish.hourly_usd_max:\n",
+        (f"{DISK_PRICE}::test_a_limit_that_the_disk_exceeds_is_refused_before_anything_is_rented",),
+    ),
+    Safeguard(
+        "the disk counts in what a key spends",
+        "domain/instance/quota.py",
+        "        return instance.hourly_usd\n",
+        "        return instance.rental.gpu_hourly_usd * instance.wish.gpu_num\n",
+        (f"{DISK_PRICE}::test_a_limited_key_pays_for_the_disk",),
     ),
 )
 

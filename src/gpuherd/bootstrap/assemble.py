@@ -26,6 +26,7 @@ from gpuherd.usecases.explain.why import ExplainInstance
 from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries
 from gpuherd.usecases.instances.find import AuthorizedLookup
 from gpuherd.usecases.instances.history import ReadHistory
+from gpuherd.usecases.instances.reprice_disks import RepriceDisks
 from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
@@ -43,6 +44,7 @@ class Parts(Shared):
     run_job: RunJob
     sweep: Sweep
     prune_deliveries: PruneDeliveries
+    reprice_disks: RepriceDisks
     plane: Plane
 
 
@@ -64,6 +66,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         run_job=RunJob(stores.book, handlers, clock, ports.meter),
         sweep=Sweep(stores.book, shared.job_factory, clock, stores.history),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
+        reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
         plane=_plane(ports, values, shared),
     )
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from gpuherd.adapters.metrics.page import MetricSources
 from gpuherd.clock import Clock, Ids, Random
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
@@ -114,6 +115,7 @@ class Values:
     settling: SettlingPolicy
     poll_interval: timedelta
     instance_max_wait: timedelta
+    disk: DiskTariff = NOVITA_DISK
     max_retry_attempts: int = 3
     # So many create calls without an answer before an instance is given up.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX

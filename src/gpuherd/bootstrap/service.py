@@ -28,6 +28,7 @@ from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
 from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random
+from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.worker.loops import Loop
@@ -157,6 +158,7 @@ async def build_service(
     await parts.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
     await parts.observer.begin()
+    await parts.reprice_disks()
     for reload in (parts.endpoint_cache.refresh, parts.plane.keys.key_cache.refresh):
         stores.history.subscribe_reload(reload)
     service = Service(
@@ -190,6 +192,7 @@ def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
         settling=SettlingPolicy(timedelta(seconds=settings.create_settle_s)),
         poll_interval=timedelta(seconds=settings.instance_poll_interval_s),
         instance_max_wait=settings.instance_max_wait,
+        disk=DiskTariff(settings.disk_price_usd, settings.free_disk_gb),
         max_retry_attempts=settings.max_retry_attempts,
         unknown_outcomes_max=UNKNOWN_OUTCOMES_MAX if settings.on_unknown == "retry" else 1,
         auto_delete=settings.collect == "delete",

@@ -25,6 +25,8 @@ SETTING_MEANINGS = {
     "GPUHERD_FAILED_RETENTION_DAYS": "days for which a failed instance is kept",
     "GPUHERD_AUDIT_RETENTION_DAYS": "days for which an entry of the audit log is kept",
     "GPUHERD_COSTS_KEPT": "days for which what machines have cost is kept",
+    "GPUHERD_DISK_PRICE": "USD that a GB of disk costs a day, beyond what is free",
+    "GPUHERD_FREE_DISK": "GB of each instance's disk that cost nothing",
     "MAX_RETRY_ATTEMPTS": "how often a step that failed is tried",
     "MAX_CONCURRENT_JOBS": "jobs at the same time in this process",
     "GPUHERD_BREAKER_THRESHOLD": "failed calls in a minute that stop further ones",

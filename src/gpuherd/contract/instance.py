@@ -125,8 +125,9 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     gpu_num: int
     rootfs_size: int  # GB
     billing_mode: BillingMode
-    hourly_price: Decimal | None  # of the whole instance
+    hourly_price: Decimal | None  # of the whole instance while it runs, its disk included
     gpu_hourly_price: Decimal | None  # of one GPU
+    disk_hourly_price: Decimal | None  # of the disk above the free part, also while it is stopped
     max_hourly_price: Decimal | None  # what the whole instance may cost at most
     optimize: Optimize  # what matters more: the order of the regions, or the price
     on_failure: OnFailure  # what becomes of the machine when the create fails

@@ -30,7 +30,7 @@ class Orphan(Model, needs=("cloud_id", "verdict")):
     region: str | None
     gpu_num: int
     billing_mode: str | None
-    hourly_price: Decimal | None
+    hourly_price: Decimal | None  # what it costs now, its disk included; a stopped one has only that
     cost_so_far: Decimal | None
     age_s: int = on_wire_as("ageSeconds")
     created_at: datetime | None

@@ -17,8 +17,9 @@ class WholeOffer(Model):
     product_id: str
     product_name: str
     region: str
-    hourly_price: Decimal | None  # of the whole instance
+    hourly_price: Decimal | None  # of the whole instance, its disk included
     gpu_hourly_price: Decimal | None  # of one GPU
+    disk_hourly_price: Decimal  # of the disk above the free part
     available: bool
     stock: str | None  # in the cloud's own word
     cpu: int
@@ -83,7 +84,8 @@ class Plan(Model, needs=("fits", "offers")):
     optimize: Optimize
     regions: tuple[str, ...]
     wait_for_capacity: CapacityWait | None
-    best_hourly_price: Decimal | None  # of the whole instance
+    best_hourly_price: Decimal | None  # of the whole instance, its disk included
+    disk_hourly_price: Decimal  # of the disk above the free part
     estimated_ready_in_seconds: float
     estimate_basis: EstimateBasis
     offers: tuple[PlannedOffer, ...]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.offer import BillingMode, Offer
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Optimize, Wish
@@ -85,6 +86,18 @@ CAP = Decimal("1.40")
             id="too dear on demand",
         ),
         pytest.param(
+            an_offer(),
+            a_wish(disk_gb=500, hourly_usd_max=Decimal("0.44")),
+            "costs 0.441666667 USD an hour (0.091666667 of it for 500 GB of disk), above the limit of 0.44",
+            id="too dear with its disk",
+        ),
+        pytest.param(
+            an_offer(disk=DiskTariff(Decimal("0.24"), 10)),
+            a_wish(hourly_usd_max=Decimal("0.84")),
+            "costs 0.85 USD an hour (0.5 of it for 60 GB of disk), above the limit of 0.84",
+            id="too dear with a dear disk",
+        ),
+        pytest.param(
             an_offer(disk_gb_max=100),
             a_wish(disk_gb=101),
             "gives at most 100 GB of root disk",
@@ -108,6 +121,9 @@ def test_a_refused_offer_has_its_reason(offer: Offer, wish: Wish, reason: str) -
             an_offer(), a_wish(gpu_num=2, hourly_usd_max=CAP, billing_mode=ON_DEMAND), id="on demand"
         ),
         pytest.param(an_offer(disk_gb_max=100), a_wish(disk_gb=100), id="exactly the largest disk"),
+        pytest.param(
+            an_offer(), a_wish(disk_gb=300, hourly_usd_max=Decimal("0.40")), id="exactly at it with its disk"
+        ),
         pytest.param(an_offer(disk_gb_max=0), a_wish(disk_gb=1000), id="largest disk not known"),
         pytest.param(an_offer(on_demand_usd=None), a_wish(), id="no on-demand price, none needed"),
         pytest.param(

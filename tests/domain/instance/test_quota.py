@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
-from gpuherd.domain.instance.instance import OnFailure, Status
-from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
+from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.domain.instance.quota import Usage, check_quota, hourly_usd_now, usage_of
 from tests.support.builders import a_running_instance, an_instance
 
 WAITING = an_instance()
@@ -50,6 +50,33 @@ def test_the_price_is_the_rental_s_else_the_most_else_the_expected() -> None:
     assert RUNNING.rental is not None
     it = replace(it, rental=replace(RUNNING.rental, gpu_hourly_usd=Decimal("0.3")))
     assert usage_of(it).hourly_usd == Decimal("0.6")
+
+
+BIG = replace(RUNNING, disk_hourly_usd=Decimal("0.05"))
+
+
+def test_the_disk_is_a_part_of_what_a_key_spends() -> None:
+    assert BIG.rental is not None
+    assert usage_of(BIG).hourly_usd == BIG.rental.gpu_hourly_usd + Decimal("0.05")
+
+
+@pytest.mark.parametrize(
+    ("instance", "usd"),
+    [
+        (BIG, BIG.hourly_usd),
+        (replace(BIG, status=Status.STOPPING), BIG.hourly_usd),
+        (replace(BIG, status=Status.EXITED), Decimal("0.05")),
+        (replace(RUNNING, status=Status.EXITED), Decimal(0)),
+        (replace(BIG, status=Status.DELETING), BIG.hourly_usd),
+        (replace(BIG, status=Status.DELETED), Decimal(0)),
+        (replace(BIG, status=Status.FAILED, ready_at=None), Decimal(0)),
+        (replace(WAITING, disk_hourly_usd=Decimal("0.05")), Decimal(0)),
+    ],
+)
+def test_a_stopped_machine_costs_its_disk_and_no_machine_costs_nothing(
+    instance: Instance, usd: Decimal
+) -> None:
+    assert hourly_usd_now(instance) == usd
 
 
 @given(

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Goal, OnFailure, Status
@@ -14,7 +15,7 @@ from gpuherd.domain.orphans.adoption import NAME_MAX, AdoptionTerms, can_rebind,
 from tests.support.builders import a_machine, a_running_instance, a_tagged_machine, an_instance, instance_id
 from tests.support.fake_clock import START
 
-TERMS = AdoptionTerms(None, START, timedelta(minutes=20))
+TERMS = AdoptionTerms(None, START, timedelta(minutes=20), NOVITA_DISK)
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,9 @@ def test_the_second_sighting_counts_after_a_sixth_of_the_settling_time() -> None
 
 
 def test_the_cost_runs_from_the_creation_or_from_the_first_sighting() -> None:
-    seen = an_orphan(running_usd=Decimal("0.36"))
+    seen = an_orphan(gpus_usd=Decimal("0.36"))
     assert seen.cost_so_far(START + HOUR) == Decimal("0.36")
-    created = an_orphan(a_machine(created_at=START - 2 * HOUR), running_usd=Decimal("0.36"))
+    created = an_orphan(a_machine(created_at=START - 2 * HOUR), gpus_usd=Decimal("0.36"))
     assert created.cost_so_far(START + HOUR) == Decimal("1.08")
     assert created.age(START + HOUR) == 3 * HOUR
     assert an_orphan().cost_so_far(START + HOUR) is None
@@ -255,10 +255,24 @@ def test_the_cost_runs_from_the_creation_or_from_the_first_sighting() -> None:
 
 def test_a_stopped_machine_costs_nothing_more() -> None:
     stopped = an_orphan(
-        a_machine(phase=Phase.STOPPED, created_at=START), running_usd=Decimal(1), changed_at=START + HOUR
+        a_machine(phase=Phase.STOPPED, created_at=START), gpus_usd=Decimal(1), changed_at=START + HOUR
     )
     assert stopped.hourly_usd == 0
     assert stopped.cost_so_far(START + 5 * HOUR) == Decimal(1)
+
+
+def test_a_stopped_machine_still_costs_its_disk_until_it_is_gone() -> None:
+    stopped = an_orphan(
+        a_machine(phase=Phase.STOPPED, created_at=START),
+        gpus_usd=Decimal(1),
+        disk_usd=Decimal("0.1"),
+        changed_at=START + HOUR,
+    )
+    assert stopped.hourly_usd == Decimal("0.1")
+    assert stopped.cost_so_far(START + 5 * HOUR) == Decimal("1.5")
+    running = replace(stopped, machine=replace(stopped.machine, phase=Phase.RUNNING))
+    assert running.hourly_usd == Decimal("1.1")
+    assert replace(stopped, machine=replace(stopped.machine, phase=Phase.ABSENT)).hourly_usd == 0
 
 
 def test_nobody_has_a_negative_age() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -105,16 +106,21 @@ class TestVisible:
         assert as_typed('"><img>\u200d') == "&#34;&gt;&lt;img&gt;\u200d"
 
 
-class TestFleet:
-    def test_a_fleet_costs_what_its_running_machines_do(self) -> None:
-        fleet = [
+class TestInstanceRows:
+    def test_all_together_cost_what_their_running_machines_do(self) -> None:
+        instances = [
             a_running_instance(1),
             a_running_instance(2, wish=Wish("RTX 4090 24GB", "101", gpu_num=2)),
             a_running_instance(3, status=Status.EXITED),
             an_instance(4),
         ]
-        cost = cost_of(fleet)
+        cost = cost_of(instances)
         assert (cost.hourly_usd, cost.daily_usd) == (Decimal("1.05"), Decimal("25.20"))
+
+    def test_a_stopped_one_still_costs_its_disk(self) -> None:
+        stopped = a_running_instance(1, status=Status.EXITED, disk_hourly_usd=Decimal("0.05"))
+        assert cost_of([stopped]).hourly_usd == Decimal("0.05")
+        assert row_of(stopped).hourly_usd == Decimal("0.40"), "while it runs"
 
     def test_a_row_says_what_was_rented(self) -> None:
         row = row_of(a_running_instance(1, wish=Wish("RTX 4090 24GB", "101", gpu_num=2), labels={"a": "b"}))
@@ -174,6 +180,14 @@ class TestHistory:
         cost = cost_so_far(a_running_instance(), self.EVENTS, START + seconds(60 + 3600))
         assert cost == Decimal("0.35")
         assert cost_so_far(an_instance(), self.EVENTS, START) is None
+
+    def test_a_disk_is_paid_for_as_long_as_there_is_a_machine(self) -> None:
+        events = story((0, "creating"), (60, "starting"), (60 + 3600, "exited"))
+        it = a_running_instance(status=Status.EXITED, disk_hourly_usd=Decimal("0.05"))
+        assert cost_so_far(it, events, START + seconds(60 + 3 * 3600)) == Decimal("0.50")
+        gone = replace(it, status=Status.DELETED)
+        events += story((60 + 2 * 3600, "deleted"))
+        assert cost_so_far(gone, events, START + seconds(60 + 9 * 3600)) == Decimal("0.45")
 
 
 class TestAttention:

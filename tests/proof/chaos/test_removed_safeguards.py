@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from random import Random
 from typing import Any
 
 import pytest
 
+from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
@@ -113,6 +115,10 @@ def give_a_webhook_up(patch: Patch) -> None:
     patch.setattr(DeliverWebhook, "__call__", call)
 
 
+def forget_the_disk(patch: Patch) -> None:
+    patch.setattr(DiskTariff, "hourly_usd", lambda *_: Decimal(0))
+
+
 @pytest.mark.parametrize(
     ("remove_safeguard", "rule"),
     [
@@ -121,6 +127,7 @@ def give_a_webhook_up(patch: Patch) -> None:
         (call_before_the_intent, "I8 intent"),
         (tell_afterwards, "I6 webhooks"),
         (give_a_webhook_up, "I3 rest"),
+        (forget_the_disk, "I18 price cap"),
     ],
     ids=lambda it: getattr(it, "__name__", it),
 )

@@ -43,7 +43,7 @@ def build_shared(ports: Ports, values: Values) -> Shared:
     job_factory = JobFactory(ports.ids, values.max_retry_attempts)
     endpoint_cache = EndpointCache(stores.endpoints, values.webhook_keys, clock)
     keys = build_keys(ports, values)
-    catalogue = CatalogueCache(ports.cloud, clock)
+    catalogue = CatalogueCache(ports.cloud, clock, values.disk)
     account = AccountGuard(
         flags=stores.flags,
         observations=stores.observations,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.errors import GpuherdError
 
 
@@ -51,10 +52,16 @@ class Offer:
     memory_gb_per_gpu: int = 0
     disk_gb_min: int = 0
     disk_gb_max: int = 0
+    disk: DiskTariff = NOVITA_DISK
 
     def gpu_hourly_usd(self, mode: BillingMode) -> Decimal | None:
         """Return the price of one GPU for one hour, or None where it is not sold that way."""
         return self.spot_usd if mode is BillingMode.SPOT else self.on_demand_usd
+
+    def hourly_usd(self, mode: BillingMode, gpu_num: int, disk_gb: int) -> Decimal | None:
+        """Return the price of a whole machine for one hour, its disk included, or None as above."""
+        price = self.gpu_hourly_usd(mode)
+        return None if price is None else price * gpu_num + self.disk.hourly_usd(disk_gb)
 
 
 @dataclass(frozen=True)

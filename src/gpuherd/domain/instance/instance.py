@@ -113,6 +113,8 @@ class Instance:
     # What its machine was called before the cloud gave that id to another one.
     former_cloud_id: str | None = None
     rental: Rental | None = None
+    # What its disk costs an hour beside the GPUs, also while it is stopped.
+    disk_hourly_usd: Decimal = Decimal(0)
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
     # Our tag was seen on the machine, so recovery by name works for it.
@@ -144,6 +146,13 @@ class Instance:
     def key(self) -> str:
         """The part of the id that goes into the tag."""
         return self.id.removeprefix(ID_PREFIX)
+
+    @property
+    def hourly_usd(self) -> Decimal | None:
+        """What all of it costs an hour while it runs, once it is rented."""
+        if self.rental is None:
+            return None
+        return self.rental.gpu_hourly_usd * self.wish.gpu_num + self.disk_hourly_usd
 
     @property
     def last_cloud_id(self) -> str | None:

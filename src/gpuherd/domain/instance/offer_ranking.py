@@ -91,7 +91,7 @@ def rejection_reason(
     offer: Offer, wish: Wish, sold_out: Collection[tuple[str, str]] = frozenset()
 ) -> str | None:
     """Return why this offer does not fit the wish, or None if it does."""
-    price = offer.gpu_hourly_usd(wish.billing_mode)
+    price = hourly_usd(offer, wish)
     if wish.regions and offer.region not in wish.regions:
         return f"region {offer.region} is not among the regions asked for"
     if (offer.product_id, offer.region) in sold_out:
@@ -100,11 +100,23 @@ def rejection_reason(
         return "not available"
     if price is None:
         return f"not sold as {wish.billing_mode}"
-    if wish.hourly_usd_max is not None and price * wish.gpu_num > wish.hourly_usd_max:
-        return f"costs {price * wish.gpu_num} USD an hour, above the limit of {wish.hourly_usd_max}"
+    if wish.hourly_usd_max is not None and price > wish.hourly_usd_max:
+        return (
+            f"costs {price} USD an hour{_disk_words(offer, wish)}, above the limit of {wish.hourly_usd_max}"
+        )
     if offer.disk_gb_max and wish.disk_gb > offer.disk_gb_max:
         return f"gives at most {offer.disk_gb_max} GB of root disk"
     return None
+
+
+def hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
+    """Return what the whole wish costs an hour at this offer, or None where it is not sold that way."""
+    return offer.hourly_usd(wish.billing_mode, wish.gpu_num, wish.disk_gb)
+
+
+def _disk_words(offer: Offer, wish: Wish) -> str:
+    disk = offer.disk.hourly_usd(wish.disk_gb)
+    return f" ({disk} of it for {wish.disk_gb} GB of disk)" if disk else ""
 
 
 def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.domain.instance.offer_ranking import Ranking, hourly_usd
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Plan:
     ready_in: timedelta
     # How many earlier rentals `ready_in` is made from; 0: it is the first guess.
     rentals: int
+    # What its disk costs an hour, wherever it is rented.
+    disk_hourly_usd: Decimal
     # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
     obstacles: tuple[GpuherdError, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -34,7 +36,4 @@ class Plan:
     @property
     def hourly_usd(self) -> Decimal | None:
         """What the best offer costs for the whole instance."""
-        if not self.ranking.accepted:
-            return None
-        price = self.ranking.accepted[0].gpu_hourly_usd(self.wish.billing_mode)
-        return None if price is None else price * self.wish.gpu_num
+        return hourly_usd(self.ranking.accepted[0], self.wish) if self.ranking.accepted else None

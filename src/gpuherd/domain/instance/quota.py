@@ -44,9 +44,18 @@ def holds_gpus(instance: Instance) -> bool:
 def hourly_usd(instance: Instance) -> Decimal | None:
     """Return what it costs an hour: as rented, else as much as it may, else as expected."""
     if instance.rental is not None:
-        return instance.rental.gpu_hourly_usd * instance.wish.gpu_num
+        return instance.hourly_usd
     most = instance.wish.hourly_usd_max
     return instance.expected_hourly_usd if most is None else most
+
+
+def hourly_usd_now(instance: Instance) -> Decimal:
+    """Return what a rented machine costs an hour at this moment: a stopped one still has its disk."""
+    if instance.rental is None:
+        return ZERO_USD
+    if holds_gpus(instance):
+        return instance.hourly_usd or ZERO_USD
+    return instance.disk_hourly_usd if instance.status is Status.EXITED else ZERO_USD
 
 
 def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:

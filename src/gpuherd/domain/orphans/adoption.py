@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.tag import plain_name
@@ -25,6 +26,7 @@ class AdoptionTerms:
     rental: Rental | None
     now: datetime
     max_wait: timedelta
+    disk: DiskTariff
 
 
 def check_adoptable(orphan: Orphan) -> None:
@@ -75,6 +77,7 @@ def with_machine(it: Instance, machine: Machine, terms: AdoptionTerms) -> Instan
         waiting_for=None,
         cloud_id=machine.cloud_id,
         rental=terms.rental,
+        disk_hourly_usd=terms.disk.hourly_usd(it.wish.disk_gb),
         ports=machine.ports,
         connection=machine.connection,
         started_at=now if runs else it.started_at,

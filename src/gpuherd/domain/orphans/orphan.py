@@ -32,7 +32,7 @@ CLOCKS_APART_MAX = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 # On its way out; nothing is left to ask for.
 LEAVING_PHASES = frozenset({Phase.REMOVING, Phase.ABSENT})
-# No GPU is billed; a disk may be.
+# No GPU is billed; its disk is.
 UNBILLED_PHASES = LEAVING_PHASES | {Phase.STOPPED, Phase.FROZEN, Phase.CREATING}
 
 
@@ -97,8 +97,10 @@ class Orphan:
     judged_at: datetime
     # When it was seen for the second time, long enough after the first.
     confirmed_at: datetime | None = None
-    # What the whole machine costs an hour while it runs, if that is known.
-    running_usd: Decimal | None = None
+    # What its GPUs cost an hour while it runs, if that is known.
+    gpus_usd: Decimal | None = None
+    # What its disk costs an hour as long as it is there.
+    disk_usd: Decimal = Decimal(0)
     # When the machine last looked different in the lists.
     changed_at: datetime | None = None
     order: OrphanOrder | None = None
@@ -129,9 +131,10 @@ class Orphan:
     @property
     def hourly_usd(self) -> Decimal | None:
         """What it costs an hour now."""
-        if self.running_usd is not None and self.machine.phase in UNBILLED_PHASES:
-            return Decimal(0)
-        return self.running_usd
+        if self.gpus_usd is None:
+            return None
+        gpus_usd = Decimal(0) if self.machine.phase in UNBILLED_PHASES else self.gpus_usd
+        return gpus_usd + (Decimal(0) if self.machine.phase is Phase.ABSENT else self.disk_usd)
 
     @property
     def since(self) -> datetime:
@@ -143,11 +146,15 @@ class Orphan:
 
     def cost_so_far(self, now: datetime) -> Decimal | None:
         """Return what it has cost as far as we can know, as if it had run from the beginning."""
-        if self.running_usd is None:
+        if self.gpus_usd is None:
             return None
         until = now if self.machine.phase not in UNBILLED_PHASES else self.changed_at or now
-        seconds = Decimal(max(until - self.since, timedelta(0)) // timedelta(seconds=1))
-        return (self.running_usd * seconds / Decimal(HOUR.total_seconds())).quantize(Decimal("0.0001"))
+        cost = self.gpus_usd * _hours(until - self.since) + self.disk_usd * _hours(now - self.since)
+        return cost.quantize(Decimal("0.0001"))
+
+
+def _hours(span: timedelta) -> Decimal:
+    return Decimal(max(span, timedelta(0)) // timedelta(seconds=1)) / Decimal(HOUR.total_seconds())
 
 
 def judge_machine(

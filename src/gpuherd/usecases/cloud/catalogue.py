@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, check_template
 from gpuherd.domain.errors import (
@@ -23,6 +24,7 @@ from gpuherd.domain.errors import (
     KeyRefused,
     NotFound,
 )
+from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
@@ -43,8 +45,9 @@ CachedCatalogue = tuple[tuple[Region, ...], tuple[Offer, ...]]
 class CatalogueCache:
     """The cloud's catalogue behind caches; many askers at once make one call."""
 
-    def __init__(self, cloud: Cloud, clock: Clock):
+    def __init__(self, cloud: Cloud, clock: Clock, disk: DiskTariff = NOVITA_DISK):
         self._cloud = cloud
+        self.disk = disk
         self._clock = clock
         self._lane = RENTAL
         self._offers: Cache[BillingMode, tuple[Offer, ...]] = Cache(clock, OFFERS_TTL_S, 8, "offers")
@@ -74,7 +77,11 @@ class CatalogueCache:
         return (self._offers, self._regions, self._templates, self._missing)
 
     async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
-        return await self._offers.get_or_load(mode, lambda: self._cloud.list_offers(mode), lane=self._lane)
+        async def load() -> tuple[Offer, ...]:
+            # What the disk costs is in no list of the cloud.
+            return tuple([replace(it, disk=self.disk) for it in await self._cloud.list_offers(mode)])
+
+        return await self._offers.get_or_load(mode, load, lane=self._lane)
 
     async def prices(self, mode: BillingMode) -> tuple[Offer, ...]:
         """Return offers that are young enough to hold a price against a limit."""
@@ -179,16 +186,17 @@ PriceKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of one GPU for one hour."""
+    """Prices of one GPU for one hour, and of disks."""
 
     prices: Mapping[PriceKey, Decimal] = field(default_factory=dict)
+    disk: DiskTariff = NOVITA_DISK
 
     def gpu_hourly_usd(self, machine: Machine) -> Decimal | None:
         """Return the price of one GPU of this machine, or None where it is not known."""
         return self.prices.get((machine.billing_mode, machine.product_id, machine.cluster_id))
 
-    def hourly_usd(self, machine: Machine) -> Decimal | None:
-        """Return the price of the whole machine while it runs."""
+    def gpus_hourly_usd(self, machine: Machine) -> Decimal | None:
+        """Return the price of all GPUs of this machine, without its disk."""
         price = self.gpu_hourly_usd(machine)
         return None if price is None else price * max(machine.gpu_num, 1)
 
@@ -201,7 +209,7 @@ async def price_list(catalogue: CatalogueCache) -> PriceList:
             price = offer.gpu_hourly_usd(mode)
             if price is not None:
                 prices[mode.value, offer.product_id, offer.cluster_id] = price
-    return PriceList(prices)
+    return PriceList(prices, catalogue.disk)
 
 
 async def _offers(catalogue: CatalogueCache, mode: BillingMode) -> tuple[Offer, ...]:

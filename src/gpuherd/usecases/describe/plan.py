@@ -6,6 +6,7 @@ from gpuherd.contract import plan as shown
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import hourly_usd
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.usecases.describe.wish import describe_wish
 
@@ -22,6 +23,7 @@ def describe_plan(it: Plan) -> shown.Plan:
         template_name=it.template.name,
         template_found=True,
         best_hourly_price=it.hourly_usd,
+        disk_hourly_price=it.disk_hourly_usd,
         estimated_ready_in_seconds=round(it.ready_in.total_seconds()),
         estimate_basis=shown.EstimateBasis(source=HISTORY if it.rentals else FIRST_GUESS, rentals=it.rentals),
         offers=tuple(
@@ -40,13 +42,13 @@ def describe_plan(it: Plan) -> shown.Plan:
 
 
 def _describe_offer(offer: Offer, wish: Wish) -> shown.WholeOffer:
-    price = offer.gpu_hourly_usd(wish.billing_mode)
     return shown.WholeOffer(
         product_id=offer.product_id,
         product_name=offer.product_name,
         region=offer.region,
-        hourly_price=None if price is None else price * wish.gpu_num,
-        gpu_hourly_price=price,
+        hourly_price=hourly_usd(offer, wish),
+        gpu_hourly_price=offer.gpu_hourly_usd(wish.billing_mode),
+        disk_hourly_price=offer.disk.hourly_usd(wish.disk_gb),
         available=offer.available,
         stock=offer.stock or None,
         cpu=offer.cpu_per_gpu * wish.gpu_num,

@@ -9,7 +9,7 @@ from gpuherd.contract.values import usd
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.domain.instance.offer_ranking import Ranking, hourly_usd
 from gpuherd.domain.instance.waiting import WaitingFor
 
 # Of each kind; an event is kept for days and read by people.
@@ -51,11 +51,10 @@ def _without_offer(regions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 
 def _offer(offer: Offer, wish: Wish) -> dict[str, Any]:
-    price = offer.gpu_hourly_usd(wish.billing_mode)
     return {
         "productId": offer.product_id,
         "productName": offer.product_name,
         "region": offer.region,
-        "gpuHourlyPrice": usd(price),
-        "hourlyPrice": None if price is None else usd(price * wish.gpu_num),
+        "gpuHourlyPrice": usd(offer.gpu_hourly_usd(wish.billing_mode)),
+        "hourlyPrice": usd(hourly_usd(offer, wish)),
     }

@@ -17,6 +17,7 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
+from gpuherd.domain.instance.offer_ranking import hourly_usd as whole_price
 from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
@@ -108,6 +109,7 @@ class LaunchInstance:
             estimated_ready_at=now + time_to_ready(history),
             owner=caller.key_id,
             expected_hourly_usd=hourly_usd,
+            disk_hourly_usd=self.catalogue.disk.hourly_usd(wish.disk_gb),
             reason="accepted, looking for an offer",
             webhook_url=request.webhook_url,
             labels=request.labels,
@@ -151,8 +153,7 @@ class LaunchInstance:
                 raise no_capacity(ranking, wish)
             if len(self._satisfiable) >= SATISFIABLE_MAX:
                 self._satisfiable.clear()
-            price = ranking.accepted[0].gpu_hourly_usd(wish.billing_mode)
-            known = self._satisfiable[wish] = (offers, None if price is None else price * wish.gpu_num)
+            known = self._satisfiable[wish] = (offers, whole_price(ranking.accepted[0], wish))
         return wish, known[1]
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:

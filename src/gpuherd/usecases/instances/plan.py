@@ -58,6 +58,7 @@ class PlanLaunch:
             ranking=rank_offers(require_offers(offers, wish), wish),
             ready_in=time_to_ready(history),
             rentals=sample_count(history),
+            disk_hourly_usd=self.catalogue.disk.hourly_usd(wish.disk_gb),
         )
         obstacles = [it async for it in self._obstacles(plan, request)]
         blocked = await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)

@@ -80,7 +80,8 @@ class AdoptOrphan:
         machine = await self._details(found.orphan.machine)
         orphan = replace(found.orphan, machine=machine)
         check_adoptable(orphan)
-        terms = AdoptionTerms(await self._rental(orphan, found.records), self.clock.now(), self.max_wait)
+        rental = await self._rental(orphan, found.records)
+        terms = AdoptionTerms(rental, self.clock.now(), self.max_wait, self.catalogue.disk)
         before = await self._tagged_instance(machine, found.records)
         if before is None:
             instance = new_instance(self._instance_id(machine, found.records), machine, terms)

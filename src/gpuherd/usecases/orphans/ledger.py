@@ -113,7 +113,8 @@ class UpdateOrphanLedger:
             finding=finding,
             first_seen_at=record.finished_at,
             judged_at=record.finished_at,
-            running_usd=_price(candidate, prices),
+            gpus_usd=_gpus_price(candidate, prices),
+            disk_usd=prices.disk.hourly_usd(seen.machine.disk_gb),
             changed_at=seen.changed_at,
             version=known.version if known else 0,
         )
@@ -148,8 +149,9 @@ class UpdateOrphanLedger:
             it = without_order(it) if it.ordered_by == COLLECTOR else it
         elif it.confirmed_at is None and is_confirmed(it.judged_at, record.started_at, self.settling):
             it = replace(it, confirmed_at=record.finished_at)
-        if it.running_usd is None:
-            it = replace(it, running_usd=_price(candidate, prices))
+        it = replace(it, disk_usd=prices.disk.hourly_usd(it.machine.disk_gb))
+        if it.gpus_usd is None:
+            it = replace(it, gpus_usd=_gpus_price(candidate, prices))
         return known, without_order(it) if is_fulfilled(it) else it
 
     async def _close(self, missing: Sequence[OrphanCandidate]) -> None:
@@ -185,11 +187,11 @@ def _is_listed(candidate: OrphanCandidate) -> bool:
     return seen is not None and seen.missing_since is None and seen.machine.phase is not Phase.ABSENT
 
 
-def _price(candidate: OrphanCandidate, prices: PriceList) -> Decimal | None:
-    """Return what a machine costs while it runs: what we agreed to pay, or else today's price."""
+def _gpus_price(candidate: OrphanCandidate, prices: PriceList) -> Decimal | None:
+    """Return what its GPUs cost while it runs: what we agreed to pay, or else today's price."""
     attempt, seen = candidate.records.attempt, candidate.sighting
     if seen is None:
         return None
     if attempt is not None:
         return attempt.gpu_hourly_usd * max(seen.machine.gpu_num, 1)
-    return prices.hourly_usd(seen.machine)
+    return prices.gpus_hourly_usd(seen.machine)

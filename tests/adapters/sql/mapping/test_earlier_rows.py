@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.mapping.instances import event_row, instance_row
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.schema.tables import event, instance
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import Cause, CauseCode
+from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.usecases.instances.reprice_disks import RepriceDisks
 from tests.adapters.sql.schema.old_database import BOTH, left_at
-from tests.support.builders import an_event, an_instance
+from tests.support.builders import a_running_instance, an_event, an_instance
 from tests.support.fake_clock import FakeClock
 
 NEW_FIELDS = ("status_since", "waiting_for")
@@ -61,6 +66,23 @@ async def test_what_an_instance_waited_for_is_still_known(
     instances = await remembered(database, reason)
     read = await instances.get(an_instance().id)
     assert (read.reason, read.waiting_for, read.status_since) == (reason, waiting, None)
+
+
+@pytest.mark.parametrize(("disk_gb", "usd"), [(60, "0.35"), (300, "0.40")])
+async def test_a_machine_that_was_rented_before_disks_were_counted_shows_its_whole_price(
+    database: Database, disk_gb: int, usd: str
+) -> None:
+    it = a_running_instance(wish=Wish("RTX 4090 24GB", "101", disk_gb=disk_gb), owner="holder")
+    row = {**without(instance_row(it), *NEW_FIELDS, "disk_usd"), "micro_usd": 350_000, "version": 0}
+    assert "disk" not in str(json.loads(row["doc"])["rental"])
+    database.write_now(lambda c: c.execute(sa.insert(instance), row).rowcount)
+    migrate(database)
+    instances = SqlInstances(database, FakeClock())
+    assert (await instances.get(it.id)).hourly_usd == Decimal(usd)
+    # What its key spends is summed up by the database, from columns that the first start brings up to date.
+    await RepriceDisks(instances=instances, flags=SqlFlags(database), disk=NOVITA_DISK)()
+    spent = await database.read(lambda c: c.execute(sa.select(instance.c.micro_usd)).scalar_one())
+    assert spent == int(Decimal(usd) * 1_000_000)
 
 
 @pytest.mark.parametrize(

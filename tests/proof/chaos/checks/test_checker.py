@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -140,6 +142,11 @@ def bill_for_nothing(clean_run: Evidence) -> None:
     machine.turns.insert(0, StatusChange(early, "running"))
 
 
+def pay_too_much(clean_run: Evidence) -> None:
+    dear = replace(clean_run.create_calls[0], usd_per_hour=Fraction(3, 10), hourly_usd_max=Decimal("0.27"))
+    clean_run.create_calls[0] = dear
+
+
 @pytest.mark.parametrize(
     ("spoil", "rule"),
     [
@@ -164,6 +171,7 @@ def bill_for_nothing(clean_run: Evidence) -> None:
         (remove_a_foreign_machine, "I9 foreign machines"),
         (call_during_an_outage, "I11 budget"),
         (bill_for_nothing, "I13 ledger"),
+        (pay_too_much, "I18 price cap"),
     ],
     ids=lambda it: getattr(it, "__name__", it),
 )

@@ -1,4 +1,5 @@
-"""Rows that a version wrote which knew neither `waiting_for` nor `cause`: their sentences told it.
+"""Rows that a version wrote which knew neither `waiting_for` nor `cause`, which their sentences told, nor
+what a disk costs.
 
 Such a version may write on beside this one while replicas are upgraded one after the other, so this is done
 when a row is read. It can go one release later.
@@ -6,7 +7,11 @@ when a row is read. It can go one release later.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
 from gpuherd.domain.instance.events import GOAL_EVENTS, WAITING, Cause, CauseCode, cause_of_wait
+from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 
 # How the reason of an instance began that waited for it.
@@ -27,6 +32,11 @@ def waiting_in(reason: str) -> Waiting | None:
     """Return the wait that the reason of an instance tells of."""
     what = next((it for it, words in _PREFIXES.items() if reason.startswith(words)), None)
     return None if what is None else Waiting(what, reason.partition(": ")[2] or reason, None)
+
+
+def disk_usd_of(wish: Wish) -> Decimal:
+    """Return what a disk costs that was rented when nobody counted it."""
+    return NOVITA_DISK.hourly_usd(wish.disk_gb)
 
 
 def cause_in(type_: str, reason: str) -> Cause | None:

@@ -94,6 +94,8 @@ def instance_row(it: Instance) -> Doc:
             "gpu_hourly_usd": str(rental.gpu_hourly_usd),
             "image_url": rental.image_url,
         },
+        # Beside the rental and not in it: the version before, which may read this, knows every key of that.
+        "disk_usd": str(it.disk_hourly_usd),
         "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
         "former_cloud_id": it.former_cloud_id,
@@ -131,12 +133,13 @@ def instance_of(row: Row[Any]) -> Instance:
     """Return the instance that a row remembers."""
     doc = json.loads(row.doc)
     rental, error = doc["rental"], doc["last_error"]
-    # Rows of an older version do not have it.
-    expected = doc.get("expected_usd")
+    # Rows of an older version do not have these.
+    expected, disk_usd = doc.get("expected_usd"), doc.get("disk_usd")
+    wish = wish_of(doc["wish"], row.product_name)
     return Instance(
         id=row.id,
         name=row.name,
-        wish=wish_of(doc["wish"], row.product_name),
+        wish=wish,
         goal=Goal(row.goal),
         status=Status(row.status),
         created_at=row.created_at,
@@ -155,6 +158,7 @@ def instance_of(row: Row[Any]) -> Instance:
         rental=None
         if rental is None
         else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),
+        disk_hourly_usd=earlier_rows.disk_usd_of(wish) if disk_usd is None else Decimal(disk_usd),
         ports=ports_of(doc["ports"]),
         connection=ConnectionDetails(**doc["connection"]),
         tag_verified=doc["tag_verified"],

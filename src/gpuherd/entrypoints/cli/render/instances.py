@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Protocol
 
 from rich.table import Table
@@ -60,7 +60,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("gpu", _gpu(it)),
         ("region", it.region or ""),
         ("price", " ".join(filter(None, (usd_an_hour(it.hourly_price), it.billing_mode)))),
-        ("disk", f"{it.rootfs_size} GB" if it.rootfs_size else ""),
+        ("disk", _disk(it)),
         ("template", it.template_id or ""),
         ("image", it.image_url or ""),
         ("cloud id", it.cloud_instance_id or ""),
@@ -107,8 +107,9 @@ def usd_an_hour(amount: Decimal | None) -> str:
     """Say a price as people do, or nothing if it is none."""
     if amount is None:
         return ""
+    # Prices go down to a thousandth of a cent: show cents at least, and never say less than it costs.
+    amount = amount.quantize(Decimal("0.00001"), ROUND_CEILING)
     cents = amount.quantize(Decimal("0.01"))
-    # Prices go down to a thousandth of a cent: show cents at least, and never round money away.
     return f"${cents if cents == amount else amount.normalize():f}/h"
 
 
@@ -122,6 +123,13 @@ def _style(it: Instance) -> str:
 def _gpu(it: Instance) -> str:
     product = it.product_name or ""
     return f"{it.gpu_num} × {product}" if it.gpu_num not in (None, 1) and product else product
+
+
+def _disk(it: Instance) -> str:
+    size = f"{it.rootfs_size} GB" if it.rootfs_size else ""
+    if not size or not it.disk_hourly_price:
+        return size
+    return f"{size}, {usd_an_hour(it.disk_hourly_price)} of the price, also while it is stopped"
 
 
 def _last_error(it: Instance) -> str:

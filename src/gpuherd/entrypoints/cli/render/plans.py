@@ -31,6 +31,7 @@ def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
     yield Text()
     if plan.fits:
         yield foldable(f"{_best(plan)}, {_ready(plan)}")
+        yield from _disk(plan)
     else:
         yield from (_line(f"{it.message} ({it.code})", "red") for it in plan.reasons)
     yield from _warnings(plan)
@@ -40,6 +41,7 @@ def short_plan(plan: Plan) -> Iterator[RenderableType]:
     """Return the best offer, when it would be ready, and what comes next if it is gone."""
     if plan.offers:
         yield _line(_best(plan), "bold")
+        yield from _disk(plan)
         yield _line(_ready(plan))
     else:
         yield from (_line(it.message) for it in plan.reasons)
@@ -53,6 +55,13 @@ def short_plan(plan: Plan) -> Iterator[RenderableType]:
 def _best(plan: Plan) -> str:
     best = plan.best
     return " · ".join(facts_of(best, plan.gpu_num, plan.billing_mode)) if best else ""
+
+
+def _disk(plan: Plan) -> Iterator[Text]:
+    # A server of an earlier version does not tell.
+    if plan.disk_hourly_price:
+        price = usd_an_hour(plan.disk_hourly_price)
+        yield _line(f"{price} of it for {plan.rootfs_size} GB of disk, also while it is stopped")
 
 
 def _ready(plan: Plan) -> str:

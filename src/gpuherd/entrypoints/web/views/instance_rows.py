@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from gpuherd.domain.instance.goals import STOPPABLE
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.quota import holds_gpus
+from gpuherd.domain.instance.quota import hourly_usd_now
 from gpuherd.entrypoints.web.views.formatting import MOVING, look_of
 
 NOTHING = Decimal(0)
@@ -80,7 +80,7 @@ def gpu_of(it: Instance) -> str:
 
 def price_of(it: Instance) -> Decimal | None:
     """Return what the whole instance costs an hour while it runs, once that is known."""
-    return None if it.rental is None else it.rental.gpu_hourly_usd * it.wish.gpu_num
+    return it.hourly_usd
 
 
 def moving_since(it: Instance) -> datetime:
@@ -94,9 +94,8 @@ def is_moving(it: Instance) -> bool:
 
 
 def cost_of(instances: Iterable[Instance]) -> Cost:
-    """Return what these cost now: only what is rented and runs, may run, or was kept after a failure."""
-    billed = (it for it in instances if it.rental is not None and holds_gpus(it))
-    hourly_usd = sum((price_of(it) or NOTHING for it in billed), NOTHING)
+    """Return what these cost now: what runs, may run or was kept after a failure, and disks of the rest."""
+    hourly_usd = sum(map(hourly_usd_now, instances), NOTHING)
     return Cost(hourly_usd, hourly_usd * HOURS_A_DAY, hourly_usd * HOURS_A_MONTH)
 
 

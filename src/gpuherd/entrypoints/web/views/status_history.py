@@ -72,9 +72,18 @@ def _with_widths(found: Sequence[StatusSpan]) -> list[StatusSpan]:
 
 
 def cost_so_far(instance: Instance, events: Sequence[Event], now: datetime) -> Decimal | None:
-    """Return about how much it has cost, its price for as long as a machine ran; None if none was rented."""
+    """Return about how much it has cost: GPUs while a machine ran, its disk as long as there was one.
+
+    None if nothing was rented.
+    """
     price = price_of(instance)
     if price is None:
         return None
-    billed = [it.seconds or 0.0 for it in status_spans(instance, events, now) if it.status in BILLED]
-    return price * Decimal(int(sum(billed))) / HOUR_S
+    spans = status_spans(instance, events, now)
+    billed = [it for it in spans if it.status in BILLED]
+    seconds = sum(it.seconds or 0.0 for it in billed)
+    is_gone = instance.status in (Status.DELETED, Status.FAILED)
+    until = spans[-1].begun_at if is_gone else now
+    disk_s = max((until - billed[0].begun_at).total_seconds(), 0.0) if billed else 0.0
+    gpus, disk = price - instance.disk_hourly_usd, instance.disk_hourly_usd
+    return (gpus * Decimal(int(seconds)) + disk * Decimal(int(disk_s))) / HOUR_S

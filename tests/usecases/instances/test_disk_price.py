@@ -1,0 +1,124 @@
+"""What a disk costs is a part of every price: of the plan, the limits and the details."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gpuherd.contract.model import encode
+from gpuherd.domain.access.api_key import Limits, Scope
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.cloud.disk_tariff import DiskTariff
+from gpuherd.domain.errors import NoCapacity, QuotaExceeded
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.ports.instances import Change
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.describe.plan import describe_plan
+from gpuherd.usecases.instances.launch import LaunchRequest
+from gpuherd.usecases.instances.plan import PlanLaunch
+from gpuherd.usecases.instances.reprice_disks import RepriceDisks
+from tests.support.herd import RULES, Herd
+from tests.support.memory.herd import MemoryHerd
+
+BIG_GB = 300
+# 240 GB above the free part.
+BIG_USD = Decimal("0.05")
+# One GPU in the first region.
+GPU_USD = Decimal("0.2")
+PRICES = ("hourlyPrice", "gpuHourlyPrice", "diskHourlyPrice")
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
+
+def shown(document: Any) -> tuple[Any, ...]:
+    return tuple(document[name] for name in PRICES)
+
+
+async def test_the_details_name_the_whole_and_its_parts(herd: Herd) -> None:
+    it = await herd.launch(disk_gb=BIG_GB, gpu_num=2)
+    assert shown(encode(describe(it))) == (None, None, None)
+    it = await herd.settle(it)
+    assert shown(encode(describe(it))) == ("0.45", "0.2", "0.05")
+
+
+async def test_what_is_within_the_free_part_costs_what_it_did(herd: Herd) -> None:
+    it = await herd.settle(await herd.launch())
+    assert shown(encode(describe(it))) == ("0.2", "0.2", "0")
+
+
+async def test_the_plan_names_the_whole_and_its_parts(herd: Herd) -> None:
+    plan_launch = PlanLaunch(herd.instances, herd.catalogue, herd.flags, RULES, 30.0)
+    wish = replace(herd.wish, disk_gb=BIG_GB, gpu_num=2)
+    document = encode(describe_plan(await plan_launch(LaunchRequest("plan", wish))))
+    assert (document["bestHourlyPrice"], document["diskHourlyPrice"]) == ("0.45", "0.05")
+    assert shown(document["offers"][0]) == ("0.45", "0.2", "0.05")
+
+
+async def test_a_limit_that_the_disk_exceeds_is_refused_before_anything_is_rented(
+    herd: Herd, world: World
+) -> None:
+    most = Decimal("0.21")
+    assert (await herd.settle(await herd.launch(hourly_usd_max=most))).status is Status.RUNNING
+    created = world.calls[ApiEndpoint.CREATE.value]
+    with pytest.raises(NoCapacity) as refused:
+        await herd.launch(hourly_usd_max=most, disk_gb=BIG_GB)
+    assert "(0.05 of it for 300 GB of disk)" in str(refused.value.details)
+    # Found out in the turn, where the catalogue was not known before.
+    it = await herd.launch(hourly_usd_max=most, disk_gb=BIG_GB, capacity_wait_s=60)
+    assert (await herd.settle(it)).status is Status.FAILED
+    assert world.calls[ApiEndpoint.CREATE.value] == created
+
+
+async def test_a_limited_key_pays_for_the_disk(herd: Herd) -> None:
+    def asking(limit: str) -> LaunchRequest:
+        holder = Caller("holder", Scope.WRITE, Limits(max_hourly_usd=Decimal(limit)))
+        return LaunchRequest("mine", replace(herd.wish, disk_gb=BIG_GB), caller=holder)
+
+    with pytest.raises(QuotaExceeded) as refused:
+        await herd.launch_instance(asking("0.24"))
+    assert refused.value.details["hourlyUsd"]["requested"] == "0.25"
+    first = (await herd.launch_instance(asking("0.25"))).instance
+    assert first.wish.hourly_usd_max == GPU_USD + BIG_USD
+    await herd.settle(first)
+    with pytest.raises(QuotaExceeded) as refused:
+        await herd.launch_instance(asking("0.49"))
+    assert refused.value.details["hourlyUsd"]["used"] == "0.25"
+
+
+async def test_another_tariff_reprices_what_is_alive_once(herd: Herd) -> None:
+    big = await herd.settle(await herd.launch(disk_gb=BIG_GB))
+    small = await herd.settle(await herd.launch())
+    dearer = RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff(Decimal("0.01"), 60))
+    await dearer()
+    repriced = await herd.instances.get(big.id)
+    assert (repriced.disk_hourly_usd, repriced.hourly_usd) == (2 * BIG_USD, GPU_USD + 2 * BIG_USD)
+    assert await herd.instances.get(small.id) == small, "its disk is free by both tariffs"
+    await dearer()
+    assert (await herd.instances.get(big.id)).version == repriced.version
+    await RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff())()
+    assert (await herd.instances.get(big.id)).hourly_usd == GPU_USD + BIG_USD
+
+
+async def test_a_turn_that_is_faster_than_the_new_price_keeps_what_it_wrote(herd: Herd) -> None:
+    big = await herd.settle(await herd.launch(disk_gb=BIG_GB))
+    get = herd.instances.get
+    raced: list[Instance] = []
+
+    async def beaten(instance_id: str) -> Any:
+        it = await get(instance_id)
+        if not raced:
+            raced.append(await herd.instances.update(Change(replace(it, labels={"by": "turn"}))))
+        return it
+
+    herd.instances.get = beaten  # type: ignore[method-assign]
+    await RepriceDisks(instances=herd.instances, flags=herd.flags, disk=DiskTariff(Decimal(0), 60))()
+    it = await get(big.id)
+    assert (it.labels, it.disk_hourly_usd) == ({"by": "turn"}, 0)
