@@ -188,6 +188,23 @@ class TestTheRest:
         await admin.send(f"/keys/{key.id}/revoke")
         assert (await plane.keys.manage.get(key.id)).revoked_at is not None
 
+    async def test_the_webhook_secret_of_a_key_is_rotated_and_shown_once(
+        self, admin: Browser, plane: Plane
+    ) -> None:
+        made = await admin.send("/keys", label="anna", scope="write")
+        (key,) = await plane.keys.manage.list_all()
+        # Whoever had a key that leaked has its webhook secret too, and its instances go on.
+        for generation in (2, 3):
+            assert f"/keys/{key.id}/rotate" in await admin.text("/keys")
+            page = (await admin.send(f"/keys/{key.id}/rotate")).text
+            (shown,) = re.findall(r"<code>(whsec_[^<]+)</code>", page)
+            assert shown not in made.text
+            found = (await plane.keys.manage.get(key.id)).webhook_secret
+            assert found is not None
+            assert found.generation == generation
+            assert "whsec_" not in await admin.text("/keys")
+            await admin.send(f"/keys/{key.id}/revoke")
+
     async def test_a_key_that_makes_no_sense_is_not_made(self, admin: Browser, plane: Plane) -> None:
         for said in ({"scope": "all"}, {"scope": "read", "days": "x"}, {"scope": "read", "maxGpus": "many"}):
             assert (await admin.send("/keys", **said)).status_code == 400

@@ -141,6 +141,7 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/keys"): ADMIN,
     ("POST", "/keys"): ADMIN,
     ("POST", "/keys/{key_id}/revoke"): ADMIN,
+    ("POST", "/keys/{key_id}/rotate"): ADMIN,
     ("POST", "/cloud/confirm-account"): ADMIN,
     ("POST", "/cloud/confirm-loss"): ADMIN,
     ("POST", "/creates/resume"): ADMIN,

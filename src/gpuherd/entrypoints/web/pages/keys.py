@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from gpuherd.contract.values import iso
 from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.webhook_secret import ShownKeySecret
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
@@ -58,6 +59,14 @@ async def revoke(request: Request) -> Response:
     return done("/keys", "revoke")
 
 
+async def rotate(request: Request) -> Response:
+    """Give a key a new webhook secret, which is on this page and on no other."""
+    secrets = plane_of(request).webhooks.key_secrets
+    return await _list(
+        request, rotated=await secrets.rotate(request.path_params["key_id"], acting_caller(request))
+    )
+
+
 def _body(form: Form) -> dict[str, Any]:
     """Return the key as the API takes it."""
     body: dict[str, Any] = {"scopes": form.all("scope")}
@@ -75,6 +84,7 @@ async def _list(
     *,
     status: int = 200,
     made: IssuedKey | None = None,
+    rotated: ShownKeySecret | None = None,
     problems: Mapping[str, str] | None = None,
 ) -> Response:
     plane = plane_of(request)
@@ -88,6 +98,7 @@ async def _list(
         looks=LOOKS,
         meanings=MEANINGS,
         made=made,
+        rotated=rotated,
         problems=problems or {},
         filled=form_of(request) if problems else None,
     )
@@ -103,4 +114,5 @@ ROUTES: Routes = {
     ("GET", "/keys"): show,
     ("POST", "/keys"): add,
     ("POST", "/keys/{key_id}/revoke"): revoke,
+    ("POST", "/keys/{key_id}/rotate"): rotate,
 }
