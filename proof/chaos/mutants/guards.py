@@ -847,6 +847,16 @@ IDENTITY = (
         (f"{TRUST}::TestAnotherKey",),
     ),
     Safeguard(
+        "losses that another replica has just believed count for the brake",
+        "usecases/cloud/vanishing.py",
+        "        lately = await self._believed_lately(now)\n",
+        "        lately = getattr(self.flags, '_lately', [])\n"
+        "        self.flags._lately = lately\n"
+        "        lately.append((0.0, bound.lost))\n"
+        "        lately = lately[:-1]\n",
+        (f"{TRUST}::TestVanishing::test_what_another_replica_has_believed_just_now_counts_too",),
+    ),
+    Safeguard(
         "the brake on vanishing",
         "usecases/cloud/observe.py",
         "        if record.believable and await self.vanishing.holds(changed):\n",

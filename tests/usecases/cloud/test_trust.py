@@ -169,6 +169,25 @@ class TestVanishing:
         statuses = [it.status for it in await now(herd, instances)]
         assert statuses == [Status.FAILED] * 2 + [Status.RUNNING] * 3
 
+    async def test_what_another_replica_has_believed_just_now_counts_too(
+        self, tmp_path: Path, herd: Herd, cloud: SwitchedCloud, world: World, clock: FakeClock
+    ) -> None:
+        instances = await running(herd, 5)
+        for it in instances[:2]:
+            world.delete(it.cloud_id or "")
+        for _ in range(3):
+            await clock.sleep(10)
+            await herd.observer.look()
+        # The leader ends, and the next one sees two more gone within the same minute.
+        other = Herd(tmp_path / "herd.db", world, clock, cloud=cloud, seed=2)
+        for it in instances[2:4]:
+            world.delete(it.cloud_id or "")
+        for _ in range(3):
+            await clock.sleep(5)
+            await other.observer.look()
+        assert "4 machines of" in ((await health_of(other)).vanishing_held or "")
+        other.close()
+
     async def test_a_herd_that_its_owners_delete_is_not_held(self, herd: Herd) -> None:
         instances = await running(herd, 6)
         for it in instances:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -21,9 +22,11 @@ log = structlog.get_logger()
 VANISHING_HELD = "vanishing_held"
 # Until when a person has confirmed that what is missing is gone.
 LOSS_CONFIRMED_AT = "loss_confirmed_at"
+# When how many losses were believed lately. In the store: the next one who looks may be another replica.
+LOSSES_BELIEVED = "losses_believed"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class VanishingBrake:
     """Judges each list before it is written down; the flag is for people, the next list decides anew."""
 
@@ -31,7 +34,6 @@ class VanishingBrake:
     observations: Observations
     clock: Clock
     settling: SettlingPolicy
-    _believed: list[tuple[datetime, int]] = field(default_factory=list, init=False)
 
     async def holds(self, changed: Sequence[ObservedMachine]) -> bool:
         """Tell whether a list with these changes lacks too many machines to be believed."""
@@ -62,10 +64,17 @@ class VanishingBrake:
         confirmed = await self.flags.get(LOSS_CONFIRMED_AT)
         lost = newly_lost(changed, None if confirmed is None else datetime.fromisoformat(confirmed))
         bound, now = await self.observations.bound_to(lost), self.clock.now()
-        self._believed = [it for it in self._believed if abs(now - it[0]) < self.settling.collection_cycle]
         if not bound.lost:
             return None
-        reason = vanishing_brake(bound.lost, sum(n for _, n in self._believed), bound.instances)
+        lately = await self._believed_lately(now)
+        reason = vanishing_brake(bound.lost, sum(n for _, n in lately), bound.instances)
         if reason is None:
-            self._believed.append((now, bound.lost))
+            believed = [*lately, (now.timestamp(), bound.lost)]
+            await self.flags.put(LOSSES_BELIEVED, json.dumps(believed))
         return reason
+
+    async def _believed_lately(self, now: datetime) -> list[tuple[float, int]]:
+        """Return when how many losses were believed within the last cycle, by whichever replica."""
+        cycle_s = self.settling.collection_cycle.total_seconds()
+        kept = json.loads(await self.flags.get(LOSSES_BELIEVED) or "[]")
+        return [(at, n) for at, n in kept if abs(now.timestamp() - at) < cycle_s]
