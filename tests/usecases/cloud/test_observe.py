@@ -15,8 +15,16 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.replicas.leadership import AlwaysLeader
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
+
+
+class Follower(AlwaysLeader):
+    """Another replica looks for all."""
+
+    def is_leader(self) -> bool:
+        return False
 
 
 class SlowCloud(SimulatedCloud):
@@ -85,6 +93,39 @@ async def test_a_list_is_fresh_for_three_intervals_and_at_least_90_s(
     assert not herd.observer.is_stale()
     await clock.sleep(0.001)
     assert herd.observer.is_stale()
+
+
+async def test_after_the_host_has_slept_what_we_know_is_stale_until_the_next_list(
+    herd: Herd, clock: FakeClock
+) -> None:
+    await herd.observer.look()
+    clock.suspend(91)
+    assert herd.observer.is_stale()
+    assert herd.observer.recent_listing(90) is None
+    assert await herd.observer.tick(), "the next list is due at once"
+    assert not herd.observer.is_stale()
+
+
+async def test_a_follower_is_stale_when_two_lists_of_the_leader_have_failed_and_not_before(
+    tmp_path: Path, herd: Herd, world: World, clock: FakeClock
+) -> None:
+    follower = Herd(tmp_path / "herd.db", world, clock, seed=2)
+    follower.observer.leadership = Follower()
+    leads, follows = herd.observer, follower.observer
+    leads.flags, follows.flags = herd.flags, follower.flags
+    await leads.look()
+    world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
+    for failed in (1, 2, 3):
+        await leads.look()
+        for _ in range(5):
+            await follows.tick()
+        assert (leads.is_stale(), follows.is_stale()) == (failed >= 2, failed >= 2)
+        assert follows.error_code == leads.error_code != ""
+    world.faults.replace([])
+    await leads.look()
+    await follows.tick()
+    assert (leads.is_stale(), follows.is_stale(), follows.error_code) == (False, False, "")
+    follower.close()
 
 
 async def test_what_we_know_is_stale_after_two_lists_that_failed(herd: Herd, world: World) -> None:

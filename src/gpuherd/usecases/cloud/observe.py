@@ -52,6 +52,8 @@ SYNC_TRIES_MAX = 3
 # After so many lists in a row that could not be had, what we know counts as out of date.
 FAILED_LISTS_STALE = 2
 CLOUD_ERROR_FLAG = "cloud_trouble"
+# Up while the last lists could not be had, so that all replicas call what they know out of date.
+LISTS_FAILING_FLAG = "lists_failing"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class ObserveCloud:
     _examined_at_s: float | None = field(default=None, init=False)
     # So many lists in a row could not be had.
     _failed_lists: int = field(default=0, init=False)
-    _published_error: str | None = field(default=None, init=False)
+    # What the other replicas were told: what is wrong, and whether the lists fail.
+    _published: tuple[str, bool] | None = field(default=None, init=False)
     # A list that was asked for and has not begun yet: whoever asks meanwhile waits for the same one.
     _next_sync: asyncio.Future[ListResult] | None = field(default=None, init=False)
     _list_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -122,7 +125,7 @@ class ObserveCloud:
         self._known = None
         self._listed_at_s = None
         self._known_at_s = None
-        self._published_error = None
+        self._published = None
         self.latest = None
 
     async def begin(self) -> None:
@@ -145,14 +148,14 @@ class ObserveCloud:
         if self._listed_at_s is None:
             # Just started is not the same as unable to ask.
             return False
-        age_s = self.clock.monotonic() - self._listed_at_s
+        age_s = self.clock.boottime() - self._listed_at_s
         return age_s > FRESH_MIN_S and age_s > FRESH_INTERVALS * self.poll_interval.total_seconds()
 
     def recent_listing(self, max_age_s: float) -> tuple[Listing, float] | None:
         """Return the account as our own last list showed it, and its age; None if it is older than that."""
         if self._known is None or self.latest is None or self._known_at_s is None or self.error_code:
             return None
-        age_s = self.clock.monotonic() - self._known_at_s
+        age_s = self.clock.boottime() - self._known_at_s
         if age_s >= max_age_s:
             return None
         # What is known is what the list showed, machine by machine: no copy of it need be kept.
@@ -167,7 +170,7 @@ class ObserveCloud:
             await self._follow_leader()
             await self._confirm_account()
             return False
-        since_s = None if self._listed_at_s is None else self.clock.monotonic() - self._listed_at_s
+        since_s = None if self._listed_at_s is None else self.clock.boottime() - self._listed_at_s
         due = since_s is None or since_s >= self.poll_interval.total_seconds()
         # After a loss, renting waits for lists.
         due = due or self.history.is_recent(self.settling.settle_without_witness)
@@ -179,7 +182,7 @@ class ObserveCloud:
         """See whether our key is of the right account, where another replica looks for all of us."""
         if await self.account.is_confirmed():
             return
-        now_s, last_s = self.clock.monotonic(), self._examined_at_s
+        now_s, last_s = self.clock.boottime(), self._examined_at_s
         if last_s is not None and now_s - last_s < self.poll_interval.total_seconds():
             return
         self._examined_at_s = now_s
@@ -246,7 +249,7 @@ class ObserveCloud:
             raise
         self._failed_lists = 0
         await self._publish_error("")
-        listed_at_s = self.clock.monotonic()
+        listed_at_s = self.clock.boottime()
         look = await self._record_list(listing, known)
         if self._known is known:
             # Only what is written down counts as known.
@@ -258,17 +261,22 @@ class ObserveCloud:
     async def _publish_error(self, error_code: str) -> None:
         """Say what is wrong with the cloud, if anything is, to the other replicas too."""
         self.error_code = error_code
-        if self.flags is not None and self._published_error != error_code:
+        failing = self._failed_lists >= FAILED_LISTS_STALE
+        news = error_code, failing
+        if self.flags is not None and self._published != news:
             await self.flags.put(CLOUD_ERROR_FLAG, error_code or None)
-            self._published_error = error_code
+            await self.flags.put(LISTS_FAILING_FLAG, error_code if failing else None)
+            self._published = news
 
     async def _follow_leader(self) -> None:
         """Learn from whoever looks for all of us."""
         await self._read_last_list()
         if self.flags is not None:
             self.error_code = await self.flags.get(CLOUD_ERROR_FLAG) or ""
-            self._failed_lists = self._failed_lists + 1 if self.error_code else 0
-            self._published_error = None
+            # How often we have heard of it says nothing: one list may fail.
+            failing = await self.flags.get(LISTS_FAILING_FLAG) is not None
+            self._failed_lists = FAILED_LISTS_STALE if failing else 0
+            self._published = None
 
     async def _read_last_list(self) -> None:
         """Take note of the last list, which another replica may have made."""
@@ -284,7 +292,7 @@ class ObserveCloud:
         if last is None or last.id <= self._first_list_id:
             return
         age_s = max(0.0, (self.clock.now() - last.finished_at).total_seconds())
-        self._listed_at_s = max(self._listed_at_s or 0.0, self.clock.monotonic() - age_s)
+        self._listed_at_s = max(self._listed_at_s or 0.0, self.clock.boottime() - age_s)
         self._has_listed = self._has_listed or last.believable
 
     async def _record_list(self, listing: Listing, known: dict[str, ObservedMachine]) -> ListResult:
@@ -357,7 +365,7 @@ class ObserveCloud:
             if generation != self._generation:
                 raise LeadershipLost("the store has lost something meanwhile")
             self._known, self._known_token = known, fencing_token
-            self._known_since_s = self.clock.monotonic()
+            self._known_since_s = self.clock.boottime()
         return self._known
 
     async def _check_store(self, known: dict[str, ObservedMachine]) -> None:
@@ -371,9 +379,9 @@ class ObserveCloud:
             if last is None or last.finished_at < ours.finished_at:
                 self.history.declare_lost("the last list that was written down is gone")
             return
-        if self.clock.monotonic() - self._known_since_s < KNOWN_RECHECK_S:
+        if self.clock.boottime() - self._known_since_s < KNOWN_RECHECK_S:
             return
-        self._known_since_s = self.clock.monotonic()
+        self._known_since_s = self.clock.boottime()
         if await self.observations.all_known() != known and self._known is known:
             self.history.declare_lost("what the lists have shown is not what is written down")
 

@@ -246,7 +246,7 @@ class ListComprehensive:
             return made[0]
 
         kept = self._replies.get_stale(key)
-        if kept is not None and self._clock.monotonic() - kept[0].listed_at_s >= COMPREHENSIVE_TTL_S:
+        if kept is not None and self._clock.boottime() - kept[0].listed_at_s >= COMPREHENSIVE_TTL_S:
             self._replies.invalidate(key)
         reply = await self._replies.get_or_load(key, make)
         if reply.is_stale:
@@ -269,18 +269,18 @@ class ListComprehensive:
         """Return what the cloud shows, or None if it cannot be asked, and as of when."""
         try:
             if sync:
-                return (await self._observer.sync()).listing, self._clock.monotonic()
-            now_s = self._clock.monotonic()
+                return (await self._observer.sync()).listing, self._clock.boottime()
+            now_s = self._clock.boottime()
             if (recent := self._observer.recent_listing(COMPREHENSIVE_TTL_S)) is not None:
                 listing, age_s = recent
                 return listing, now_s - age_s
             if (kept := self._listings.get_stale(None)) is not None and kept[1] < COMPREHENSIVE_TTL_S:
                 return kept[0], now_s - kept[1]
             listing = await self._listings.get_or_load(None, self._cloud.list_machines)
-            return listing, self._clock.monotonic()
+            return listing, self._clock.boottime()
         except CloudError as error:
             log.warning("comprehensive.cannot_list", code=error.code, reason=error.message)
-            return None, self._clock.monotonic()
+            return None, self._clock.boottime()
 
     async def _encode(
         self,
