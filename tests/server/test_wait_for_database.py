@@ -153,3 +153,13 @@ class TestAnswers:
     ) -> None:
         assert await connection_problem(postgres_url) is None
         assert await connection_problem(postgres_url.replace("/test_", "/no_such_")) is None
+
+    @pytest.mark.postgres
+    async def test_one_that_takes_no_writes_yet_is_waited_for(
+        self,
+        postgres_url: str,  # noqa: F811
+    ) -> None:
+        words = "options=-cdefault_transaction_read_only%3Don"
+        read_only = f"{postgres_url}{'&' if '?' in postgres_url else '?'}{words}"
+        assert "takes no writes" in (await connection_problem(read_only) or "")
+        assert await connection_problem(f"{read_only}&target_session_attrs=any") is None

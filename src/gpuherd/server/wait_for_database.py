@@ -61,6 +61,8 @@ async def connection_problem(url: str) -> str | None:
     except (asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
         # It is just starting or ending, or a proxy before it has nobody to pass us on to.
         return str(error)
+    except asyncpg.TargetServerAttributeNotMatched:
+        return "it takes no writes, as a standby that was not promoted"
     except TimeoutError:
         return f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
     except OSError as error:

@@ -95,6 +95,24 @@ def test_session_settings_go_to_the_server_and_the_words_of_libpq_do_not() -> No
     assert parameters.server_settings == {"options": "-csearch_path=x", "application_name": "herd"}
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("", "read-write"),
+        ("?target_session_attrs=primary", "primary"),
+        ("?target_session_attrs=any", "any"),
+        ("?target_session_attrs=prefer-standby", "prefer-standby"),
+    ],
+)
+def test_of_several_hosts_the_one_that_takes_writes_is_wanted_unless_the_url_says_otherwise(
+    words: str, wanted: str
+) -> None:
+    addresses, parameters = parsed(f"postgresql://a,b/db{words}")
+    assert addresses == [("a", 5432), ("b", 5432)]
+    assert parameters.target_session_attrs.value == wanted
+    assert parameters.server_settings is None
+
+
 def test_a_fallback_name_is_a_name() -> None:
     _, parameters = parsed("postgresql://h/db?fallback_application_name=herd")
     assert parameters.server_settings == {"application_name": "herd"}

@@ -29,6 +29,8 @@ def asyncpg_arguments(url: str) -> dict[str, Any]:
     """Return the keyword arguments of `asyncpg.connect` that mean what `url` means to libpq."""
     words = _take_apart(url)
     kept = {word: value for word, value in words.items() if word in _SUPPORTED}
+    # Of several hosts, the one that is not a standby, as the store's own connections want it.
+    kept.setdefault("target_session_attrs", "read-write")
     if name := words.get("fallback_application_name"):
         kept.setdefault("application_name", name)
     if hosts := words.get("host") or words.get("hostaddr"):
@@ -41,7 +43,7 @@ def asyncpg_arguments(url: str) -> dict[str, Any]:
         del kept["sslrootcert"]
         arguments["ssl"] = ssl.create_default_context()
     # Nothing stands before the question mark: asyncpg would take even an empty path for the database's name.
-    return {"dsn": f"postgresql://?{urlencode(kept)}" if kept else "postgresql://", **arguments}
+    return {"dsn": f"postgresql://?{urlencode(kept)}", **arguments}
 
 
 def _take_apart(url: str) -> dict[str, str]:
