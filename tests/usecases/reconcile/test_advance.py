@@ -140,6 +140,27 @@ async def test_a_refused_key_pauses_the_work_instead_of_failing_it(herd: Herd, w
     assert len(world.alive()) == 1
 
 
+async def test_who_is_refused_for_hours_asks_less_and_less_often_and_is_served_in_the_end(
+    herd: Herd, world: World
+) -> None:
+    await herd.observer.look()
+    world.faults.add(
+        Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=401, reason="UNAUTHORIZED")
+    )
+    instance = await herd.launch(capacity_wait_s=86_400)
+    calls = []
+    for minutes in (20, 40, 300):
+        before = world.calls[ApiEndpoint.CREATE.value]
+        await herd.run_jobs_for(timedelta(minutes=minutes))
+        calls.append(world.calls[ApiEndpoint.CREATE.value] - before)
+    # Every 30 s at first, so that a shorter outage costs nobody much; every 5 minutes in the end.
+    assert 40 <= calls[0] <= 50
+    assert calls[1] <= 12
+    assert calls[2] <= 60
+    world.faults.replace([])
+    assert (await herd.settle(instance)).status is Status.RUNNING
+
+
 async def test_a_pull_that_never_ends_fails_at_the_deadline_and_gives_the_machine_back(
     herd: Herd, world: World
 ) -> None:

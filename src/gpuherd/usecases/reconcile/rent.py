@@ -47,6 +47,8 @@ from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_d
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
 UNKNOWN_OUTCOMES_MAX = 3
 BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0
+# So many calls, about 20 minutes: who waits for longer than an instance usually may asks less and less often.
+REFUSALS_AT_CAP, LONG_BACKOFF_CAP_S = 45, 300.0
 FIRST_LIST_RETRY = timedelta(seconds=2)
 # Who waits for capacity looks this often.
 CAPACITY_RECHECK = timedelta(seconds=30)
@@ -265,4 +267,10 @@ def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:
             break
         in_vain += 1
     asked_s = getattr(error, "retry_after_s", None) or 0.0
-    return timedelta(seconds=max(asked_s, min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** max(0, in_vain - 1))))
+    return timedelta(seconds=max(asked_s, _backoff_s(in_vain)))
+
+
+def _backoff_s(in_vain: int) -> float:
+    if in_vain <= REFUSALS_AT_CAP:
+        return min(BACKOFF_CAP_S, BACKOFF_FIRST_S * (1 << max(0, in_vain - 1)))
+    return min(LONG_BACKOFF_CAP_S, BACKOFF_CAP_S * (1 << min(in_vain - REFUSALS_AT_CAP, 10)))
