@@ -758,10 +758,24 @@ OWNERSHIP = (
         (f"{REUSED}::test_what_was_seen_of_the_first_machine_proves_nothing_about_the_second",),
     ),
     Safeguard(
+        "an instance does not delete the machine that has got its id",
+        "usecases/reconcile/advance.py",
+        "    is_later = is_machine_of_other_call(listed.machine, bound)\n",
+        "    is_later = False\n",
+        (f"{REUSED}::test_an_id_that_is_used_again_before_its_first_machine_is_proven_gone_goes_over",),
+    ),
+    Safeguard(
+        "a machine of another name and the same age is ours, renamed",
+        "domain/instance/lifecycle.py",
+        "    return machine.created_at > bound.closed_at + CLOCKS_APART_MAX\n",
+        "    return True\n",
+        (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
+    ),
+    Safeguard(
         "a vanished instance does not come back with another machine of its id",
         "usecases/reconcile/advance.py",
-        "    return is_earlier or was_machine_proven_gone(it)\n",
-        "    return is_earlier\n",
+        "    return is_earlier or is_later or was_machine_proven_gone(it)\n",
+        "    return is_earlier or is_later\n",
         (f"{REUSED}::test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s",),
     ),
     Safeguard(

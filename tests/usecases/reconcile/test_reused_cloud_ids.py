@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
@@ -129,3 +130,38 @@ async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_repor
     assert line.verdict is OrphanVerdict.UNRECORDED
     assert f"the machine that instance {before.id} has lost" in line.finding.reason
     assert alive(herd) == {"again"}
+
+
+async def test_an_id_that_is_used_again_before_its_first_machine_is_proven_gone_goes_over(
+    herd: Herd, world: World
+) -> None:
+    """The first instance is still being deleted, and must not delete the machine of the second."""
+    first = await herd.settle(await herd.launch("first"))
+    await herd.run_for(timedelta(minutes=10))
+    await herd.change_goal.delete(first.id)
+    # The cloud removes it, and nobody has looked since.
+    await herd.run_jobs_for(timedelta(seconds=20))
+    world.tick()
+    assert (await herd.instances.get(first.id)).status is not Status.DELETED
+    world.machines.pop("again")
+    second = await herd.launch("second")
+    await herd.run_for(timedelta(minutes=8))
+    assert alive(herd) == {"again"}
+    assert (await herd.instances.get(first.id)).status is Status.DELETED
+    after = await herd.instances.get(second.id)
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
+    assert await herd.flags.get(CREATES_BLOCKED) is None
+
+
+async def test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance(
+    herd: Herd, world: World
+) -> None:
+    first = await herd.settle(await herd.launch("first"))
+    second = await herd.settle(await herd.launch("second"))
+    await herd.run_for(timedelta(minutes=10))
+    mine, other = world.machines[first.cloud_id or ""], world.machines[second.cloud_id or ""]
+    # Nor does the environment tell, as where lists do not show it.
+    mine.name, mine.request = other.name, replace(mine.request, envs=())
+    await herd.run_for(timedelta(minutes=5))
+    assert (await herd.instances.get(first.id)).status is Status.RUNNING
+    assert alive(herd) == {first.cloud_id, second.cloud_id}

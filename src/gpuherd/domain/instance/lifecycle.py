@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Phase
+from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, was_reclaimed
+from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
 from gpuherd.domain.instance.operation import OperationKind
@@ -34,6 +35,8 @@ REPEAT_DELETE_AFTER = timedelta(seconds=30)
 REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 # How to connect may be taken from a list that has shown the machine like this for no longer than that.
 LISTED_DETAILS_FRESH = timedelta(seconds=60)
+# The cloud's clock and ours differ by no more than this.
+CLOCKS_APART_MAX = timedelta(minutes=5)
 VANISHED = "INSTANCE_VANISHED"
 
 
@@ -271,6 +274,20 @@ def was_machine_proven_gone(it: Instance) -> bool:
     """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
     vanished = it.last_error is not None and it.last_error.code == VANISHED
     return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
+
+
+def is_machine_of_other_call(machine: Machine, bound: Attempt) -> bool:
+    """Tell whether the cloud has given the id of our machine to one of another create call of ours.
+
+    Its tag is of this installation and not of our call, and it was made well after ours. One that somebody
+    has only renamed keeps its age.
+    """
+    ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
+    if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
+        return False
+    if shown.installation != ours.installation or bound.closed_at is None or machine.created_at is None:
+        return False
+    return machine.created_at > bound.closed_at + CLOCKS_APART_MAX
 
 
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:

@@ -20,15 +20,18 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import has_given_up_machine, wants_machine, was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle import (
+    CLOCKS_APART_MAX,
+    has_given_up_machine,
+    wants_machine,
+    was_machine_proven_gone,
+)
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"
 # Asked again after so long, twice as long each time, and never more seldom than this.
 REQUEST_BACKOFF_FIRST = timedelta(seconds=30)
 REQUEST_BACKOFF_CAP = timedelta(minutes=10)
-# The cloud's clock and ours may differ by so much.
-CLOCKS_APART_MAX = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 # On its way out; nothing is left to ask for.
 LEAVING_PHASES = frozenset({Phase.REMOVING, Phase.ABSENT})

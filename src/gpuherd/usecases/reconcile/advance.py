@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle import next_step, was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle import is_machine_of_other_call, next_step, was_machine_proven_gone
 from gpuherd.domain.instance.steps import Observation, Settled, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
@@ -118,12 +120,15 @@ class AdvanceInstance:
         listed = _observed_machine(turn)
         if it.cloud_id is None:
             return Observation()
-        if not is_proven_absent(listed, it.asked_at, turn.lists, self.settling):
+        passed_on = listed is None and _is_id_passed_on(turn)
+        if not passed_on and not is_proven_absent(listed, it.asked_at, turn.lists, self.settling):
             return _listed_observation(listed)
         try:
-            return Observation(await self.cloud.get_machine(it.cloud_id))
+            machine = await self.cloud.get_machine(it.cloud_id)
         except MachineGone:
             return Observation(listed.machine if listed else None, absent=True)
+        # What has our id and is of another call proves that ours is gone.
+        return Observation(absent=True) if _is_passed_on(machine, turn) else Observation(machine)
 
     async def _wait(self, turn: LeasedInstance, job: Job, requeue: RequeueAfter) -> Outcome:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
@@ -155,19 +160,39 @@ class AdvanceInstance:
 
 def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
-    listed = next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+    listed = _listed_under_our_id(turn)
     return None if listed is None or _is_of_other_machine(listed, turn) else listed
+
+
+def _listed_under_our_id(turn: LeasedInstance) -> ObservedMachine | None:
+    return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+
+
+def _bound_attempt(turn: LeasedInstance) -> Attempt | None:
+    return next((known for known in turn.attempts if known.cloud_id == turn.instance.cloud_id), None)
+
+
+def _is_id_passed_on(turn: LeasedInstance) -> bool:
+    """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
+    listed = _listed_under_our_id(turn)
+    return listed is not None and listed.missing_since is None and _is_passed_on(listed.machine, turn)
+
+
+def _is_passed_on(machine: Machine, turn: LeasedInstance) -> bool:
+    bound = _bound_attempt(turn)
+    return bound is not None and is_machine_of_other_call(machine, bound)
 
 
 def _is_of_other_machine(listed: ObservedMachine, turn: LeasedInstance) -> bool:
     """Tell whether the lists show another machine that has, or had, the id of ours: clouds use ids again."""
     it, shown = turn.instance, machine_tag(listed.machine)
-    bound = next((known for known in turn.attempts if known.cloud_id == it.cloud_id), None)
+    bound = _bound_attempt(turn)
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.
     is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at
-    return is_earlier or was_machine_proven_gone(it)
+    is_later = is_machine_of_other_call(listed.machine, bound)
+    return is_earlier or is_later or was_machine_proven_gone(it)
 
 
 def _listed_observation(listed: ObservedMachine | None) -> Observation:
