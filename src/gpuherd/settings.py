@@ -134,6 +134,7 @@ class Settings(BaseModel):
     on_unknown: Literal["retry", "fail"] = _named("GPUHERD_ON_UNKNOWN", "retry")
     failed_retention_days: int = _named("GPUHERD_FAILED_RETENTION_DAYS", 30, ge=1, le=3650)
     audit_retention_days: int = _named("GPUHERD_AUDIT_RETENTION_DAYS", 400, ge=1, le=36_500)
+    reconcile: Literal["daily", "off"] = _named("GPUHERD_RECONCILE", "daily")
     costs_kept_days: int = _named("GPUHERD_COSTS_KEPT", 400, ge=1, le=36_500)
     novita_rate_limit_per_minute: int = _named("NOVITA_RATE_LIMIT", 300, ge=0, le=100_000)
 

@@ -17,9 +17,9 @@ from gpuherd.adapters.sql.mapping.instances import event_row
 from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, READY, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.ports.events import EventFilter, LoggedEvent
+from gpuherd.ports.events import AccountEvent, EventFilter, LoggedEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.databases import Store, all_at_once, sqlalchemy_url
@@ -149,6 +149,22 @@ class TestForgetting:
         assert await store.retention.prune_instances(START + timedelta(days=7)) == 1
         page = await store.events.after(1, 10)
         assert told(page.events) == [(instance_id(2), "c")]
+
+    async def test_events_of_the_account_are_written_with_their_webhooks_and_numbered(
+        self, store: Store
+    ) -> None:
+        heard: list[Event] = []
+
+        def outbox_entries_for(it: Event) -> OutboxEntries:
+            heard.append(it)
+            return OutboxEntries()
+
+        await happen_to_the_account(store)
+        news = [AccountEvent(Event(ACCOUNT, 0, kind, START), outbox_entries_for) for kind in ("a.b", "c.d")]
+        await store.events.append_account(news)
+        assert [(it.type, it.sequence) for it in heard] == [("a.b", 2), ("c.d", 3)]
+        found = (await store.events.after(0, 9)).events
+        assert told(found) == [(ACCOUNT, ORPHAN_DETECTED), (ACCOUNT, "a.b"), (ACCOUNT, "c.d")]
 
     async def test_events_of_the_account_are_forgotten_but_for_the_latest(self, store: Store) -> None:
         rows = [

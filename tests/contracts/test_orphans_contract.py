@@ -19,8 +19,9 @@ from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.instance.instance import Status
 from gpuherd.domain.orphans.orphan import Orphan, OrphanEnding, OrphanFinding, OrphanOrder, OrphanVerdict
 from gpuherd.domain.webhooks.delivery import Delivery
+from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from tests.support.builders import (
     a_delivery,

@@ -13,6 +13,7 @@ from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.command_line import CommandLine
 from tests.golden.recording import Recording
 from tests.support.herd import Herd
+from tests.support.metered import spend
 from tests.support.unmanaged_machines import a_surplus_machine, look, rent_outside_gpuherd, rent_tagged
 
 MINUTE = timedelta(minutes=1)
@@ -235,6 +236,23 @@ async def test_cli_keys(cli: CommandLine, recording: Recording) -> None:
     await cli("audit", "ls", "--limit", "2", "--all")
     await cli.both("audit", "verify")
     await cli("audit", "verify", "--quiet")
+    recording.compare()
+
+
+async def test_cli_costs(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await cli.both("costs")
+    await cli.both("leftovers")
+    await spend(herd)
+    await cli.both("costs")
+    await cli("costs", "--by", "label:team", "--since", "1w", terminal=True)
+    await cli("costs", "--by", "label:team", "--since", "2025-12-30", "--until", "2026-01-01", "--csv")
+    await cli("costs", "--by", "day", "--csv", terminal=True)
+    await cli.both("costs", "--by", "odd")
+    await cli.both("costs", "--since", "then")
+    await cli("costs", "--csv", "--json")
+    await cli.both("leftovers")
+    await cli("leftovers", "--quiet")
+    await cli.both("balance")
     recording.compare()
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import httpx
 
+from gpuherd.domain.costs.period import DAY, day_start
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recording import Recording
+from tests.support.fake_billing import FakeBilling, charge
 from tests.support.herd import Herd
+from tests.support.metered import spend
 from tests.support.unmanaged_machines import a_surplus_machine, look_for, rent_outside_gpuherd, rent_tagged
 
 MINUTE = timedelta(minutes=1)
@@ -86,6 +90,20 @@ async def test_deliveries_to_endpoints(
     rent_tagged(herd, 1)
     await a_surplus_machine(herd, 2)
     await look_for(herd, 10 * MINUTE)
+    await herd.run_for(MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_of_money(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    await http.post("/api/webhooks/endpoints", json={"url": HOOK}, headers=MINE)
+    await spend(herd)
+    billing, yesterday = FakeBilling.instead_of(herd), day_start(herd.clock.now()) - 2 * DAY
+    billing.rows = [charge("m1", yesterday, "9", unit="0.25"), charge("m9", yesterday, "0.5")]
+    await http.post("/api/costs/reconcile", json={"day": yesterday.date().isoformat()}, headers=MINE)
+    billing.available = Decimal("1.1")
+    await herd.watch_balance()
     await herd.run_for(MINUTE)
     recording.compare()
 

@@ -19,6 +19,7 @@ from tests.golden.recording import Recording, header_lines
 from tests.support.event_streams import asking
 from tests.support.failing import Failing
 from tests.support.herd import Herd
+from tests.support.metered import spend
 from tests.support.unmanaged_machines import (
     a_surplus_machine,
     look,
@@ -392,6 +393,34 @@ async def test_keys(api: RecordedApi, herd: Herd) -> None:
     await api("before that", "GET", f"/api/audit?cursor={listed['nextCursor']}")
     await api("from the beginning", "GET", "/api/audit?order=asc&limit=2")
     await api("a bad list", "GET", "/api/audit?order=odd&cursor=x&odd=1")
+    api.recording.compare()
+
+
+async def test_costs(api: RecordedApi, herd: Herd) -> None:
+    await api("nothing was spent yet", "GET", "/api/costs")
+    await api("nothing costs money", "GET", "/api/leftovers")
+    await api("nothing goes on", "GET", "/api/balance")
+    await spend(herd)
+    await api("the last thirty days", "GET", "/api/costs")
+    await api("by label", "GET", "/api/costs?from=2025-12-01&to=2026-02-01&groupBy=label:team")
+    await api("by day", "GET", "/api/costs?from=2025-12-30T12:00:00Z&to=2026-01-01&groupBy=day")
+    await api("what still costs money", "GET", "/api/leftovers")
+    await api("what is left", "GET", "/api/balance")
+    await api("a day before it was compared", "GET", "/api/costs/bill?day=2025-12-30")
+    await api("compare it with the bill", "POST", "/api/costs/reconcile", {"day": "2025-12-30"})
+    await api("the day as it was compared", "GET", "/api/costs/bill?day=2025-12-30")
+    await api("beside the bill", "GET", "/api/costs?from=2025-12-29&groupBy=day")
+    await api("what was told", "GET", "/api/events/history?type=costs.drift")
+    reader = await api("a key that may read", "POST", "/api/keys", {"scopes": ["read"]})
+    ada = Caller("Ada", reader["key"])
+    await api("of all that nothing is hers", "GET", "/api/costs?from=2025-12-01", caller=ada)
+    await api("nor what still costs", "GET", "/api/leftovers", caller=ada)
+    await api("the balance is not for her", "GET", "/api/balance", caller=ada)
+    await api("nor is the bill", "GET", "/api/costs/bill", caller=ada)
+    await api("a bad report", "GET", "/api/costs?from=then&to=2001-01-01&groupBy=odd&odd=1")
+    await api("a bad day", "GET", "/api/costs/bill?day=2026-01-32")
+    await api("a day to come", "POST", "/api/costs/reconcile", {"day": "2026-01-02"})
+    await api("no day", "POST", "/api/costs/reconcile", {"odd": 1})
     api.recording.compare()
 
 

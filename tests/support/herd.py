@@ -153,6 +153,7 @@ class Herd:
         # Apart, so that what is drawn for a tag does not change every id that follows.
         self.ids = Ids(clock, self.chance, random.Random(f"nonces {seed}"))
         self.cloud: Cloud = cloud or SimulatedCloud(world)
+        self.billing = SimulatedCloud(world)
         self.receiver = Receiver()
         self.prober = FakeProber(clock)
         self.meter = meter or NullMeter()
@@ -164,6 +165,7 @@ class Herd:
         self.ports = Ports(
             stores=self.stores,
             cloud=self.cloud,
+            billing=self.billing,
             webhook_sender=self.receiver,
             prober=self.prober,
             clock=clock,
@@ -197,6 +199,7 @@ class Herd:
         self.endpoint_cache, self.gate = parts.endpoint_cache, parts.gate
         self.catalogue, self.observer = parts.catalogue, parts.observer
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
+        self.watch_balance = parts.watch_balance
         self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
         self.find_instance, self.reader = plane.find_instance, plane.read_instance
         self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
@@ -217,13 +220,15 @@ class Herd:
         sql_turns.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)
         self.history.subscribe(instances.forget)
+        events = SqlEventLog(database, clock, changed)
         return StorePorts(
             installation=self._installation(flags),
             hub=self.hub,
             history=self.history,
             flags=flags,
             instances=instances,
-            events=SqlEventLog(database, clock),
+            events=events,
+            account_events=events,
             observations=SqlObservations(database, changed),
             turns=MeteredLeases(sql_turns, self.meter),
             book=SqlJobs(database, clock),

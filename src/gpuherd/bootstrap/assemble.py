@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuherd.bootstrap.parts.costs import build_cost_events, build_costs
 from gpuherd.bootstrap.parts.instances import build_instances
 from gpuherd.bootstrap.parts.metrics import build_metric_sources
 from gpuherd.bootstrap.parts.orphans import build_orphans
@@ -16,10 +17,11 @@ from gpuherd.bootstrap.parts.shared import Shared, build_shared
 from gpuherd.bootstrap.parts.status import build_health, build_overview
 from gpuherd.bootstrap.parts.webhooks import build_delivery, build_webhooks
 from gpuherd.bootstrap.ports import Ports, Values
-from gpuherd.entrypoints.plane import EventServices, Plane
+from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.costs.watch_balance import WatchBalance
 from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
@@ -45,6 +47,7 @@ class Parts(Shared):
     sweep: Sweep
     prune_deliveries: PruneDeliveries
     reprice_disks: RepriceDisks
+    watch_balance: WatchBalance
     plane: Plane
 
 
@@ -59,6 +62,8 @@ def assemble(ports: Ports, values: Values) -> Parts:
         CHECK_HEALTH: build_health_round(ports, shared, advance.apply_step),
         SEND_WEBHOOK: build_delivery(ports, shared, gate),
     }
+    cost_events = build_cost_events(ports, shared)
+    costs = build_costs(ports, cost_events)
     return Parts(
         **vars(shared),
         advance=advance,
@@ -67,14 +72,21 @@ def assemble(ports: Ports, values: Values) -> Parts:
         sweep=Sweep(stores.book, shared.job_factory, clock, stores.history),
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
         reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
-        plane=_plane(ports, values, shared),
+        watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
+        plane=_plane(ports, values, shared, costs),
     )
 
 
-def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
+def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) -> Plane:
     stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
     instances = build_instances(ports, values, shared)
-    caches = (*instances.read.caches, *instances.comprehensive.caches, *catalogue.caches)
+    caches = (
+        *instances.read.caches,
+        *instances.comprehensive.caches,
+        *catalogue.caches,
+        costs.balance.cache,
+        costs.leftovers.cache,
+    )
     feed = EventFeed(stores.events, stores.hub, clock)
     stores.history.subscribe(feed.forget)
     return Plane(
@@ -99,6 +111,7 @@ def _plane(ports: Ports, values: Values, shared: Shared) -> Plane:
         webhooks=build_webhooks(ports, values, shared),
         orphans=build_orphans(ports, values, shared),
         events=EventServices(ReadEventHistory(stores.events), feed),
+        costs=costs,
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

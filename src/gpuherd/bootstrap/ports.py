@@ -15,9 +15,10 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
+from gpuherd.ports.billing import ProviderBilling
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import Costs
-from gpuherd.ports.events import EventLog
+from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, Instances
 from gpuherd.ports.jobs import Jobs
@@ -51,6 +52,7 @@ class StorePorts:
     flags: Flags
     instances: Instances
     events: EventLog
+    account_events: AccountEventLog
     # For the leader: writes without its fencing token are refused.
     observations: Observations
     turns: InstanceLeases
@@ -76,6 +78,7 @@ class Ports:
 
     stores: StorePorts
     cloud: Cloud
+    billing: ProviderBilling
     webhook_sender: WebhookSender
     prober: Prober
     clock: Clock

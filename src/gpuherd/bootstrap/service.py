@@ -54,6 +54,8 @@ KEY_USAGE_FLUSH_INTERVAL_S = 60.0
 # So long what is only refreshed now and then may be of a past that the database has lost.
 HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
+RECONCILE_INTERVAL_S = 3600.0
+BALANCE_INTERVAL_S = 300.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOK_CONCURRENCY = 16
 # So may applications; many of them, because a round that hangs costs next to nothing.
@@ -137,6 +139,7 @@ async def build_service(
         cloud=link.cloud,
         watch_cloud=link.watch_cloud,
         browse_cloud=link.browse_cloud,
+        billing=link.billing,
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
         prober=EgressProber(probe_egress, probe_egress, clock),
         clock=clock,
@@ -251,6 +254,19 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),
         Loop("prune-records", PRUNE_INTERVAL_S, leader_only(prune_records), clock),
         Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
+        Loop("balance", BALANCE_INTERVAL_S, leader_only(parts.watch_balance), clock),
+        *(
+            []
+            if settings.reconcile == "off"
+            else [
+                Loop(
+                    "reconcile",
+                    RECONCILE_INTERVAL_S,
+                    leader_only(parts.plane.costs.reconcile.yesterday),
+                    clock,
+                )
+            ]
+        ),
     ]
 
 

@@ -24,6 +24,7 @@ SETTING_MEANINGS = {
     "GPUHERD_COLLECT": "delete surplus machines that gpuherd made, or only report them",
     "GPUHERD_FAILED_RETENTION_DAYS": "days for which a failed instance is kept",
     "GPUHERD_AUDIT_RETENTION_DAYS": "days for which an entry of the audit log is kept",
+    "GPUHERD_RECONCILE": "daily: the day before is compared with the provider's bill; off: only when asked",
     "GPUHERD_COSTS_KEPT": "days for which what machines have cost is kept",
     "GPUHERD_DISK_PRICE": "USD that a GB of disk costs a day, beyond what is free",
     "GPUHERD_FREE_DISK": "GB of each instance's disk that cost nothing",

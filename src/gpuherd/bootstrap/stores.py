@@ -112,7 +112,7 @@ async def open_stores(
     repository, prune_queue_log, close_repository = await _repository(settings, database, clock)
     hub = ChangeHub(clock)
     instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
-    events = SqlEventLog(database, clock)
+    events = SqlEventLog(database, clock, hub.changed)
     is_sole_process = database.is_sqlite
     turns = SqlInstanceLeases(
         database, clock, ids, hub.changed, LEASE_TERM if is_sole_process else SHORT_LEASE_TERM
@@ -136,6 +136,7 @@ async def open_stores(
         flags=flags,
         instances=instances,
         events=events,
+        account_events=events,
         observations=SqlObservations(membership.fenced, hub.changed),
         turns=MeteredLeases(turns, meter),
         renewal_loops=renewal_loops

@@ -49,6 +49,7 @@ from gpuherd.client.models.account import (
     Template,
     WebhookEvent,
 )
+from gpuherd.client.models.costs import Balance, Bill, BillLine, CostGroup, Costs, Leftover, Leftovers
 from gpuherd.client.models.instance import (
     Accepted,
     Attempt,
@@ -88,11 +89,16 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "BadConfiguration",
+    "Balance",
+    "Bill",
+    "BillLine",
     "CloudTrust",
     "Comprehensive",
     "Conflict",
     "ConnectionFailed",
     "Considered",
+    "CostGroup",
+    "Costs",
     "Creates",
     "Delivery",
     "Event",
@@ -110,6 +116,8 @@ __all__ = [
     "Items",
     "Job",
     "JobStats",
+    "Leftover",
+    "Leftovers",
     "LiveEvent",
     "NewKey",
     "NewSecret",

@@ -24,6 +24,7 @@ from gpuherd.client.resources.access import (
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
+from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.async_transport import AiohttpTransport
@@ -59,6 +60,10 @@ class AsyncJobs(JobMethods, AsyncResource):
 
 class AsyncCloud(CloudMethods, AsyncResource):
     """`herd.cloud`."""
+
+
+class AsyncCostLedger(CostMethods, AsyncResource):
+    """`herd.costs`."""
 
 
 class AsyncOrphanLedger(OrphanMethods, AsyncResource):
@@ -120,6 +125,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.operations = AsyncOperations(caller, executor)
         self.jobs = AsyncJobs(caller, executor)
         self.cloud = AsyncCloud(caller, executor)
+        self.costs = AsyncCostLedger(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.audit = AsyncAuditLog(caller, executor)

@@ -23,6 +23,7 @@ from gpuherd.client.resources.access import (
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
+from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.sync_transport import HttpTransport
@@ -58,6 +59,10 @@ class Jobs(JobMethods, SyncResource):
 
 class Cloud(CloudMethods, SyncResource):
     """`herd.cloud`."""
+
+
+class CostLedger(CostMethods, SyncResource):
+    """`herd.costs`."""
 
 
 class OrphanLedger(OrphanMethods, SyncResource):
@@ -120,6 +125,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.operations = Operations(caller, executor)
         self.jobs = Jobs(caller, executor)
         self.cloud = Cloud(caller, executor)
+        self.costs = CostLedger(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.audit = AuditLog(caller, executor)

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
 from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.model import Model, hidden
 from gpuherd.contract.orphan import OrphanNotice, Verdict
@@ -19,8 +20,11 @@ INSTANCE_EVENT_TYPES = (
     *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
     *("instance.deleted", "instance.reclaim_notice", ORPHAN_DETECTED),
 )
+# About the account, and told to endpoints alone.
+COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE = "costs.drift", "costs.price_changed", "account.low_balance"
+MONEY_EVENT_TYPES = (COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE)
 TEST = "webhook.test"
-EventType = Annotated[str, OneOf((*INSTANCE_EVENT_TYPES, TEST))]
+EventType = Annotated[str, OneOf((*INSTANCE_EVENT_TYPES, *MONEY_EVENT_TYPES, TEST))]
 DeliveryState = Annotated[str, OneOf(("pending", "delivered", "dead"))]
 
 
@@ -153,6 +157,27 @@ class AccountEventData(Model):
     sequence: int  # counts the events of the account
 
 
+class DriftEventData(DriftNotice):
+    """A day of which the meter and the provider's bill say different things."""
+
+    reason: str
+    sequence: int  # counts the events of the account
+
+
+class PriceEventData(PriceNotice):
+    """A machine that is billed at another price than the one it was rented at."""
+
+    reason: str
+    sequence: int  # counts the events of the account
+
+
+class BalanceEventData(BalanceNotice):
+    """What is left does not last much longer."""
+
+    reason: str
+    sequence: int  # counts the events of the account
+
+
 class TestEventData(Model):
     """Nothing happened."""
 
@@ -174,6 +199,30 @@ class AccountEventBody(Model):
     type: Annotated[str, OneOf((ORPHAN_DETECTED,))]
     timestamp: datetime  # when it happened
     data: AccountEventData
+
+
+class DriftEventBody(Model):
+    """The body of a webhook about a day that was compared with the bill."""
+
+    type: Annotated[str, OneOf((COSTS_DRIFT,))]
+    timestamp: datetime  # when it happened
+    data: DriftEventData
+
+
+class PriceEventBody(Model):
+    """The body of a webhook about a price."""
+
+    type: Annotated[str, OneOf((PRICE_CHANGED,))]
+    timestamp: datetime  # when it happened
+    data: PriceEventData
+
+
+class BalanceEventBody(Model):
+    """The body of a webhook about the balance."""
+
+    type: Annotated[str, OneOf((LOW_BALANCE,))]
+    timestamp: datetime  # when it happened
+    data: BalanceEventData
 
 
 class TestEventBody(Model):

@@ -19,6 +19,10 @@ from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
+from gpuherd.usecases.costs.leftovers import ListLeftovers
+from gpuherd.usecases.costs.read_balance import ReadBalance
+from gpuherd.usecases.costs.reconcile import ReconcileDay
+from gpuherd.usecases.costs.report import ReportCosts
 from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
@@ -89,6 +93,16 @@ class EventServices:
 
 
 @dataclass(frozen=True)
+class CostServices:
+    """What the outside may ask about money."""
+
+    report: ReportCosts
+    leftovers: ListLeftovers
+    balance: ReadBalance
+    reconcile: ReconcileDay
+
+
+@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -122,6 +136,7 @@ class Plane:
     webhooks: WebhookServices
     orphans: OrphanServices
     events: EventServices
+    costs: CostServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

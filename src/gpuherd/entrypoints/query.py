@@ -183,6 +183,10 @@ class Query:
             words = f"is not known here; there are: {', '.join(names)}"
             self._add_problem(name[:50], "INVALID_PARAMETER", words)
 
+    def refuse(self, parameter: QueryParameter[Any], words: str) -> None:
+        """Note a problem that only shows beside other parameters; `words` go on after the name."""
+        self._add_problem(parameter.name, parameter.code, words)
+
     def done(self) -> None:
         """Raise if anything was wrong."""
         if self._problems:

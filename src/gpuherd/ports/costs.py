@@ -92,6 +92,9 @@ class MeteredMachine:
     kind: CostKind
     amount: int
     doubt: int
+    # The lowest and the highest of its spans.
+    rate_min: int
+    rate_max: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,10 @@ class Costs(Protocol):
 
     async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
         """Return every span that goes on, with whose it is (of an owner), in order of machine and kind."""
+        ...
+
+    async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
+        """Return what has ended of those who have a span that goes on, by instance, else by machine."""
         ...
 
     async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gpuherd.domain.instance.events import Event
+from gpuherd.ports.webhooks import OutboxEntries
+
+
+@dataclass(frozen=True)
+class AccountEvent:
+    """An event that belongs to no instance."""
+
+    # Numbered when it is written.
+    event: Event
+    # Returns the webhooks of the numbered event; called in its transaction.
+    outbox_entries_for: Callable[[Event], OutboxEntries]
 
 
 @dataclass(frozen=True)
@@ -75,4 +87,15 @@ class EventLog(Protocol):
 
     async def highest(self) -> int:
         """Return the highest position that any reader, of whichever process, can have been told."""
+        ...
+
+
+class AccountEventLog(Protocol):
+    """Where events of the account are written that go with nothing else."""
+
+    async def append_account(self, events: Sequence[AccountEvent]) -> None:
+        """Number events of the account and write them down with their webhooks, in one transaction.
+
+        `StaleWrite` if another process numbered one at the same moment: nothing was written.
+        """
         ...

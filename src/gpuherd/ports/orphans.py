@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -10,11 +10,10 @@ from typing import Protocol
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
-from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan
+from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.webhooks import OutboxEntries
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,6 @@ class LedgerEntry:
 
     orphan: Orphan | None
     sighting: ObservedMachine | None
-
-
-@dataclass(frozen=True)
-class AccountEvent:
-    """An event that belongs to no instance."""
-
-    # Numbered when it is written.
-    event: Event
-    # Returns the webhooks of the numbered event; called in its transaction.
-    outbox_entries_for: Callable[[Event], OutboxEntries]
 
 
 @dataclass(frozen=True)

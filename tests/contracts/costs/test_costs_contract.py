@@ -74,14 +74,14 @@ async def report(store, by=GroupBy.KEY, period=MONTH, now=NOON + 5 * HOUR, **mor
 async def test_nothing_costs_nothing(store):
     found = await report(store)
     assert (found.amount, found.doubt, found.hourly_now, found.groups) == (0, 0, 0, ())
-    assert found.by_kind == {CostKind.GPU: 0, CostKind.DISK: 0}
+    assert found.by_kind == {CostKind.GPU: 0, CostKind.DISK: 0, CostKind.VOLUME: 0}
 
 
 async def test_what_has_ended_and_what_goes_on_add_up(store):
     await store.write_spans([span(hours=2), span("m-bob"), span("m-bob", kind=CostKind.DISK)], SUBJECTS)
     found = await report(store)
     assert found.amount == (2 + 5 + 5) * USD
-    assert found.by_kind == {CostKind.GPU: 7 * USD, CostKind.DISK: 5 * USD}
+    assert found.by_kind == {CostKind.GPU: 7 * USD, CostKind.DISK: 5 * USD, CostKind.VOLUME: 0}
     assert found.hourly_now == 2 * USD
     assert found.groups == (
         CostGroup("key-bob", 10 * USD, 0, 2 * USD, 1),
@@ -96,7 +96,8 @@ async def test_what_has_ended_and_what_goes_on_add_up(store):
         (GroupBy.PRODUCT, "", {"RTX 4090", "H100", None}),
         (GroupBy.REGION, "", {"EU-1", "US-1", None}),
         (GroupBy.KEY, "", {"key-ada", "key-bob", None}),
-        (GroupBy.LINEAGE, "", {None}),
+        # Without an heir it is a line of one.
+        (GroupBy.LINEAGE, "", {"inst_ada", "inst_bob", None}),
         (GroupBy.LABEL, "team", {"red", "blue", None}),
         (GroupBy.LABEL, "tier", {"x", None}),
         (GroupBy.DAY, "", {"2026-11-16"}),
@@ -244,6 +245,37 @@ async def test_each_machine_is_metered_apart_to_be_compared_with_the_bill(store)
         ("m-ada", "inst_ada", "gpu", USD),
         ("m-other", None, "gpu", 2 * USD),
     ]
+
+
+async def test_a_metered_machine_tells_the_rates_that_it_had_in_the_period(store):
+    half = Rate(USD // 2, PriceSource.RENTAL)
+    before = span(begin=MONTH.begin - 9 * HOUR, hours=1, rate=Rate(9 * USD, PriceSource.RENTAL))
+    await store.write_spans([before, span(hours=1), span(begin=NOON + HOUR, rate=half)], SUBJECTS)
+    (found,) = await store.costs.metered(MONTH, NOON + 2 * HOUR)
+    assert (found.rate_min, found.rate_max) == (USD // 2, USD)
+
+
+async def test_what_has_ended_is_told_of_those_who_have_something_that_goes_on(store):
+    spans = [
+        span(hours=1),
+        span(begin=NOON + 2 * HOUR, hours=1),
+        span(begin=NOON + 4 * HOUR),
+        span("m-bob", hours=3),
+        span("m-other", hours=2),
+        span("m-other", NOON + 3 * HOUR, kind=CostKind.DISK),
+    ]
+    await store.write_spans(spans, SUBJECTS)
+    assert dict(await store.costs.earlier()) == {"inst_ada": 2 * USD, "m-other": 2 * USD}
+    assert dict(await store.costs.earlier("key-ada")) == {"inst_ada": 2 * USD}
+    assert dict(await store.costs.earlier("key-bob")) == {}
+
+
+async def test_a_volume_is_no_machine_of_nobody(store):
+    volume = replace(NOBODYS, cloud_id="vol-1", name="data")
+    await store.write_spans([span("vol-1", hours=2, kind=CostKind.VOLUME)], {"vol-1": volume})
+    for by in (GroupBy.KEY, GroupBy.INSTANCE, GroupBy.DAY):
+        found = await report(store, by)
+        assert (found.amount, found.by_kind[CostKind.VOLUME], found.waste.unbound) == (2 * USD, 2 * USD, 0)
 
 
 async def test_the_bill_of_a_day_takes_the_place_of_the_one_before(store):

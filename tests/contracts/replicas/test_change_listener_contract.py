@@ -21,9 +21,9 @@ from gpuherd.adapters.sql.postgres.notify import KEEPALIVE_S, ChangeListener
 from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
-from gpuherd.ports.events import EVERYTHING
+from gpuherd.ports.events import EVERYTHING, AccountEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.event_stream import EventFeed, Reader

@@ -58,7 +58,8 @@ class MemoryCosts:
                 share = self._share(row, part, now)
                 groups[value] += share
                 kinds[row.span.kind] += share.amount
-                unbound += share.amount if row.subject.owner is None else 0
+                is_machine = row.span.kind is not CostKind.VOLUME
+                unbound += share.amount if row.subject.owner is None and is_machine else 0
                 failed += share.amount if self._failed(row.subject) else 0
                 if row.subject.instance_id is not None and share != NO_SHARE:
                     instances[value].add(row.subject.instance_id)
@@ -87,6 +88,15 @@ class MemoryCosts:
         rows.sort(key=lambda it: (it.span.cloud_id, it.span.kind))
         return [OpenSpan(it.span, it.subject) for it in rows]
 
+    async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
+        rows = self._rows(owner)
+        going_on = {_subject_key(it.subject) for it in rows if it.span.ended is None}
+        ended: Counter[str] = Counter()
+        for it in rows:
+            if it.span.ended is not None and _subject_key(it.subject) in going_on:
+                ended[_subject_key(it.subject)] += it.span.cost(it.span.ended.hi)
+        return ended
+
     async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:
         rows = [it for it in self._tables.spans.values() if it.subject.instance_id == instance_id]
         return sorted((it.span for it in rows), key=lambda it: it.id)
@@ -94,12 +104,17 @@ class MemoryCosts:
     async def metered(self, period: Period, now: datetime) -> Sequence[MeteredMachine]:
         sums: dict[tuple[str, CostKind], Share] = defaultdict(lambda: NO_SHARE)
         owners: dict[str, str | None] = {}
+        rates: dict[tuple[str, CostKind], list[int]] = defaultdict(list)
         for row in self._rows(None):
+            end = now if row.span.ended is None else row.span.ended.hi
+            if end > period.begin and row.span.began.lo < period.end:
+                rates[row.span.cloud_id, row.span.kind].append(row.span.rate.nano_usd)
             sums[row.span.cloud_id, row.span.kind] += self._share(row, period, now)
             owners[row.span.cloud_id] = row.subject.instance_id
         return [
-            MeteredMachine(cloud_id, owners[cloud_id], kind, it.amount, it.doubt)
+            MeteredMachine(cloud_id, owners[cloud_id], kind, it.amount, it.doubt, min(its), max(its))
             for (cloud_id, kind), it in sorted(sums.items())
+            for its in (rates[cloud_id, kind],)
             if it.amount or it.doubt
         ]
 
@@ -147,6 +162,10 @@ class MemoryCosts:
             begin += DAY
 
 
+def _subject_key(subject: CostSubject) -> str:
+    return subject.instance_id or subject.cloud_id
+
+
 def _value(subject: CostSubject, query: CostQuery) -> str | None:
     if subject.owner is None:
         return None
@@ -160,6 +179,6 @@ def _value(subject: CostSubject, query: CostQuery) -> str | None:
         case GroupBy.INSTANCE:
             return subject.instance_id
         case GroupBy.LINEAGE:
-            return subject.lineage
+            return subject.lineage or subject.instance_id
         case _:
             return subject.owner

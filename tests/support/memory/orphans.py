@@ -20,8 +20,9 @@ from gpuherd.domain.orphans.orphan import (
     OrphanVerdict,
     machine_claimed_error,
 )
+from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import AccountEvent, LedgerEntry, LedgerWrite, OrphanCandidate
+from gpuherd.ports.orphans import LedgerEntry, LedgerWrite, OrphanCandidate
 from tests.support.memory import job_rows
 from tests.support.memory.instance_writes import add_instance, let_go, update_instance
 from tests.support.memory.observations import sighting_row

@@ -19,6 +19,7 @@ def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: A
         collector_orphans=orphans,
         endpoints=NoEndpoints(),
         events=Absent("event log"),
+        account_events=Absent("account events"),
         deliveries=Absent("delivery log"),
         keys=Absent("store of keys"),
         audit=Absent("audit log"),

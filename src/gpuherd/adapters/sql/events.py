@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,10 +16,10 @@ from gpuherd.adapters.sql.mapping.instances import event_of, event_row
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import delivery, event, instance
 from gpuherd.clock import Clock
+from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import ACCOUNT
-from gpuherd.ports.events import EVERYTHING, EventFilter, EventPage, LoggedEvent
-from gpuherd.ports.orphans import AccountEvent
+from gpuherd.ports.events import EVERYTHING, AccountEvent, EventFilter, EventPage, LoggedEvent
 
 
 def append_account_events(connection: sa.Connection, events: Sequence[AccountEvent], now: datetime) -> None:
@@ -47,8 +47,15 @@ _NEWEST = sa.select(sa.func.coalesce(sa.func.max(event.c.id), 0))
 class SqlEventLog:
     """The port `EventLog`. On PostgreSQL nothing is shown behind an event that may yet appear."""
 
-    def __init__(self, database: Database, clock: Clock):
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        announce: Callable[[Sequence[str]], None] = lambda _: None,
+    ):
         self._database = database
+        self._clock = clock
+        self._announce = announce
         self._watermark = None if database.is_sqlite else EventWatermark(database, clock)
 
     def forget(self) -> None:
@@ -72,6 +79,14 @@ class SqlEventLog:
         last = end if position is None else min(position - 1, end)
         rows = _ROWS.where(event.c.id <= last, *_conditions(wanted))
         return await self._read(rows.order_by(event.c.id.desc()).limit(limit))
+
+    async def append_account(self, events: Sequence[AccountEvent]) -> None:
+        now = self._clock.now()
+        try:
+            await self._database.write(lambda c: append_account_events(c, events, now), wakes_workers=True)
+        except sa.exc.IntegrityError as error:
+            raise StaleWrite("another event of the account was numbered at the same moment") from error
+        self._announce([ACCOUNT])
 
     async def newest(self) -> int:
         return (await self._end())[0]

@@ -18,6 +18,7 @@ class CostKind(StrEnum):
 
     GPU = "gpu"
     DISK = "disk"
+    VOLUME = "volume"
 
 
 class PriceSource(StrEnum):

@@ -28,6 +28,10 @@ START_REFUSED = "instance.start_refused"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
+# On the account, about money.
+COSTS_DRIFT = "costs.drift"
+PRICE_CHANGED = "costs.price_changed"
+LOW_BALANCE = "account.low_balance"
 # On the account: a second database uses our installation id.
 INSTALLATION_SHARED = "installation.shared"
 
@@ -73,6 +77,9 @@ WEBHOOK_TYPES = frozenset(
         ORPHAN_DETECTED,
     }
 )
+# Of these endpoints alone hear: they are about the account.
+ACCOUNT_WEBHOOK_TYPES = frozenset({COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE})
+ENDPOINT_WEBHOOK_TYPES = WEBHOOK_TYPES | ACCOUNT_WEBHOOK_TYPES
 
 
 class CauseCode(StrEnum):

@@ -89,6 +89,13 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/api/keys/{key_id}/webhook-secret"): WRITE,
     ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): WRITE,
     ("GET", "/api/audit"): ADMIN,
+    # Of a key that is not admin they tell what that key pays for.
+    ("GET", "/api/costs"): READ,
+    ("GET", "/api/leftovers"): READ,
+    # The bill and the balance are the whole account's.
+    ("GET", "/api/costs/bill"): ADMIN,
+    ("POST", "/api/costs/reconcile"): ADMIN,
+    ("GET", "/api/balance"): ADMIN,
 }
 
 # These keep the claim of an `Idempotency-Key` in the transaction that accepts them; for all others that write

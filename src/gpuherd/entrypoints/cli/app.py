@@ -11,7 +11,7 @@ import typer
 from gpuherd import __version__
 from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
-from gpuherd.entrypoints.cli.commands import catalogue, events
+from gpuherd.entrypoints.cli.commands import catalogue, costs, events
 from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
@@ -38,6 +38,9 @@ _COMMANDS: tuple[Command, ...] = (
     operations.stop,
     operations.rm,
     remote_access.ssh,
+    costs.costs,
+    costs.leftovers,
+    costs.balance,
     catalogue.offers,
     catalogue.templates,
     catalogue.regions,

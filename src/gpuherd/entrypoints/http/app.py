@@ -28,6 +28,7 @@ from gpuherd.entrypoints.http.routes import (
     caches,
     catalogue,
     cloud,
+    costs,
     creates,
     events,
     health,
@@ -63,6 +64,7 @@ ROUTE_MODULES = (
     orphans,
     keys,
     audit,
+    costs,
     events,
 )
 

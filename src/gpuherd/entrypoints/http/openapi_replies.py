@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuherd.contract import (
     access,
     catalogue,
+    costs,
     event,
     instance,
     job,
@@ -87,6 +88,11 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("GET", "/api/keys/{key_id}/webhook-secret"): webhook.KeyWebhookSecret,
     ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): webhook.KeyWebhookSecret,
     ("GET", "/api/audit"): access.AuditPage,
+    ("GET", "/api/costs"): costs.Costs,
+    ("GET", "/api/costs/bill"): costs.Bill,
+    ("POST", "/api/costs/reconcile"): costs.Bill,
+    ("GET", "/api/leftovers"): costs.Leftovers,
+    ("GET", "/api/balance"): costs.Balance,
 }
 # Adopted already.
 ALSO_200 = ("POST", "/api/orphans/{cloud_id}/adopt")
@@ -98,6 +104,9 @@ BODY_OF_503: dict[tuple[str, str], type[Model]] = {
 WEBHOOKS: dict[str, tuple[type[Model], ...]] = {
     **dict.fromkeys(webhook.INSTANCE_EVENT_TYPES, (webhook.InstanceEventBody,)),
     webhook.ORPHAN_DETECTED: (webhook.InstanceEventBody, webhook.AccountEventBody),
+    webhook.COSTS_DRIFT: (webhook.DriftEventBody,),
+    webhook.PRICE_CHANGED: (webhook.PriceEventBody,),
+    webhook.LOW_BALANCE: (webhook.BalanceEventBody,),
     webhook.TEST: (webhook.TestEventBody,),
 }
 

@@ -6,17 +6,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
-from gpuherd.domain.instance.events import WEBHOOK_TYPES
+from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, Text, WebhookUrl
 from gpuherd.ports.webhooks import DeliveryFilter
 
-_TYPES = sorted(WEBHOOK_TYPES)
+_TYPES = sorted(ENDPOINT_WEBHOOK_TYPES)
 _EVENTS = f"must be a list of some of these types: {', '.join(_TYPES)}"
 
 
 def _known_types(value: list[str]) -> list[str]:
-    if not WEBHOOK_TYPES.issuperset(value):
+    if not ENDPOINT_WEBHOOK_TYPES.issuperset(value):
         raise ValueError(_EVENTS)
     return sorted(set(value))
 

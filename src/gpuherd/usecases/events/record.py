@@ -12,15 +12,28 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
 from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.orphan import OrphanNotice
-from gpuherd.contract.webhook import AccountEventBody, AccountEventData, InstanceEventBody, InstanceEventData
+from gpuherd.contract.webhook import (
+    AccountEventBody,
+    AccountEventData,
+    BalanceEventBody,
+    BalanceEventData,
+    DriftEventBody,
+    DriftEventData,
+    InstanceEventBody,
+    InstanceEventData,
+    PriceEventBody,
+    PriceEventData,
+)
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events as event_types
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import (
     ACCOUNT,
+    ENDPOINT_WEBHOOK_TYPES,
     ORPHAN_DETECTED,
-    WEBHOOK_TYPES,
     Cause,
     Event,
     goes_to_instance_webhook,
@@ -110,10 +123,7 @@ class EventRecorder:
         Its details are the data. It must have its number already, so ask in the transaction that numbers it.
         """
         event = replace(event, instance_id=ACCOUNT)
-        data = AccountEventData.extending(
-            OrphanNotice.of(event.details), instance_id=None, reason=event.reason, sequence=event.sequence
-        )
-        body = compact(AccountEventBody(type=event.type, timestamp=event.at, data=data))
+        body = _account_body(event)
         return self._outbox_entries(
             [self._delivery(event, it.url, body, it.id) for it in self._subscribed_endpoints(event)]
         )
@@ -165,7 +175,7 @@ class EventRecorder:
         return deliveries
 
     def _subscribed_endpoints(self, event: Event) -> list[WebhookEndpoint]:
-        if event.type not in WEBHOOK_TYPES:
+        if event.type not in ENDPOINT_WEBHOOK_TYPES:
             return []
         return [it for it in self._endpoints() if it.wants(event.type)]
 
@@ -187,6 +197,23 @@ class EventRecorder:
 
 def _body(event: Event, data: InstanceEventData) -> bytes:
     return compact(InstanceEventBody(type=event.type, timestamp=event.at, data=data))
+
+
+def _account_body(event: Event) -> bytes:
+    more: Any = {"reason": event.reason, "sequence": event.sequence}
+    about: Any = {"type": event.type, "timestamp": event.at}
+    match event.type:
+        case event_types.COSTS_DRIFT:
+            drift = DriftEventData.extending(DriftNotice.of(event.details), **more)
+            return compact(DriftEventBody(data=drift, **about))
+        case event_types.PRICE_CHANGED:
+            price = PriceEventData.extending(PriceNotice.of(event.details), **more)
+            return compact(PriceEventBody(data=price, **about))
+        case event_types.LOW_BALANCE:
+            balance = BalanceEventData.extending(BalanceNotice.of(event.details), **more)
+            return compact(BalanceEventBody(data=balance, **about))
+    data = AccountEventData.extending(OrphanNotice.of(event.details), instance_id=None, **more)
+    return compact(AccountEventBody(data=data, **about))
 
 
 def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[Operation, ...]]:

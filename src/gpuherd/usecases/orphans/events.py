@@ -13,7 +13,8 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event
 from gpuherd.domain.orphans.orphan import MachineRecords, Orphan, OrphanVerdict
-from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.events import AccountEvent
+from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.describe.orphan import describe_notice
 from gpuherd.usecases.events.record import EventRecorder, NewEvent

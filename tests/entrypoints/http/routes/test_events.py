@@ -17,8 +17,9 @@ from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.instance.events import ACCOUNT, ORPHAN_DETECTED, Event
 from gpuherd.domain.orphans.orphan import Orphan, OrphanFinding, OrphanVerdict
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
-from gpuherd.ports.orphans import AccountEvent, LedgerWrite
+from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.events import event_stream
 from tests.entrypoints.http.conftest import KEY

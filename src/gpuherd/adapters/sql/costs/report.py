@@ -52,7 +52,8 @@ class Sums:
         share = Share(*map(int, share))
         self.groups[value] += share
         self.kinds[CostKind(kind)] += share.amount
-        if not bound:
+        # A volume has no instance, and is nobody's mistake for that.
+        if not bound and kind != CostKind.VOLUME:
             self.unbound += share.amount
 
 
@@ -145,7 +146,7 @@ def _value(query: CostQuery) -> sa.ColumnElement[Any]:
         case GroupBy.INSTANCE:
             return ledger_subject.c.instance_id
         case GroupBy.LINEAGE:
-            return ledger_subject.c.lineage
+            return sa.func.coalesce(ledger_subject.c.lineage, ledger_subject.c.instance_id)
         case _:
             return cost_centre.c.owner
     # What is nobody's has no value, whatever it is.
@@ -352,7 +353,7 @@ def _open_after_end(connection: sa.Connection, query: CostQuery, now: datetime) 
 
 def metered_sums(
     connection: sa.Connection, period: Period, now: datetime
-) -> Iterable[tuple[str, str | None, str, int, int]]:
+) -> Iterable[tuple[str, str | None, str, int, int, int, int]]:
     """Return what each machine has cost in a period, each kind apart."""
     seen_at = last_look(connection) or now
     goes_on = meter.c.ended_lo.is_(None)
@@ -365,6 +366,8 @@ def metered_sums(
             meter.c.kind,
             sa.func.sum(amount).label("amount"),
             sa.func.sum(doubt).label("doubt"),
+            sa.func.min(meter.c.rate_nusd_h).label("rate_min"),
+            sa.func.max(meter.c.rate_nusd_h).label("rate_max"),
         )
         .where(
             sa.or_(meter.c.ended_lo.is_(None), meter.c.ended_hi > period.begin),
@@ -374,4 +377,5 @@ def metered_sums(
         .order_by(meter.c.cloud_id, meter.c.kind)
     )
     for row in connection.execute(statement):
-        yield row.cloud_id, row.instance_id, row.kind, int(row.amount), int(row.doubt)
+        amounts = (int(row.amount), int(row.doubt), int(row.rate_min), int(row.rate_max))
+        yield row.cloud_id, row.instance_id, row.kind, *amounts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 
 import sqlalchemy as sa
@@ -24,6 +24,9 @@ from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.ports.costs import BilledDay, CostQuery, CostReport, MeteredMachine, OpenSpan
 
+_going_on = meter.alias("going_on")
+_WITH_OPEN = sa.select(_going_on.c.subject_id).where(_going_on.c.ended_lo.is_(None))
+
 
 class SqlCosts:
     """The port `Costs`."""
@@ -37,6 +40,25 @@ class SqlCosts:
     async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
         return await self._database.read(lambda c: _open_spans(c, owner))
 
+    async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
+        whose = [] if owner is None else [cost_centre.c.owner == owner]
+        key = sa.func.coalesce(ledger_subject.c.instance_id, ledger_subject.c.cloud_id)
+        query = (
+            sa.select(key.label("key"), sa.func.sum(meter.c.amount_nusd).label("amount"))
+            .select_from(
+                meter.join(ledger_subject, ledger_subject.c.id == meter.c.subject_id).join(
+                    cost_centre, cost_centre.c.id == meter.c.centre_id
+                )
+            )
+            .where(
+                meter.c.ended_lo.is_not(None),
+                meter.c.subject_id.in_(_WITH_OPEN),
+                *whose,
+            )
+            .group_by(key)
+        )
+        return await self._database.read(lambda c: {row.key: int(row.amount) for row in c.execute(query)})
+
     async def spans_of(self, instance_id: str) -> Sequence[CostSpan]:
         query = sa.select(meter).where(meter.c.instance_id == instance_id).order_by(meter.c.id)
         return await self._database.read(lambda c: [span_of(row) for row in c.execute(query)])
@@ -44,8 +66,10 @@ class SqlCosts:
     async def metered(self, period: Period, now: datetime) -> Sequence[MeteredMachine]:
         def work(connection: sa.Connection) -> Sequence[MeteredMachine]:
             return [
-                MeteredMachine(cloud_id, instance_id, CostKind(kind), amount, doubt)
-                for cloud_id, instance_id, kind, amount, doubt in metered_sums(connection, period, now)
+                MeteredMachine(cloud_id, instance_id, CostKind(kind), amount, doubt, *rates)
+                for cloud_id, instance_id, kind, amount, doubt, *rates in metered_sums(
+                    connection, period, now
+                )
                 if amount or doubt
             ]
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.errors import InvalidRequest
-from gpuherd.domain.instance.events import WEBHOOK_TYPES
+from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
 from gpuherd.entrypoints.auth.authorization import acting_caller
@@ -75,7 +75,7 @@ async def _list(
         "endpoints.html",
         status=status,
         endpoints=[(it, redact_query(it.url), manage.knows_secret(it)) for it in found],
-        types=sorted(WEBHOOK_TYPES),
+        types=sorted(ENDPOINT_WEBHOOK_TYPES),
         made=made,
         problems=problems or {},
         filled=form_of(request) if problems else None,

@@ -49,5 +49,5 @@ def _is_here(where: str, path: str) -> bool:
 def event_types() -> str:
     """Return the names of all events: a browser hears only of those that it asks for by name."""
     named = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
-    names = {it for it in named if "." in it} | events.WEBHOOK_TYPES
+    names = {it for it in named if "." in it} | events.ENDPOINT_WEBHOOK_TYPES
     return " ".join(sorted(names | set(events.STATUS_EVENTS.values())))

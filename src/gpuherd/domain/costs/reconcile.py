@@ -1,0 +1,134 @@
+"""The meter beside the bill: by how much they differ for each machine, and whether that is worth a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from gpuherd.domain.costs.amount import NANO
+
+DRIFT_MIN = NANO // 10
+DRIFT_SHARE = 50
+"""One part in so many of what is billed: two per cent."""
+
+# The rows of the last hours come late, those of storage once a day.
+SETTLED_AFTER = timedelta(hours=3)
+# Unit prices are sent with five digits; a price that differs by less is the same one.
+PRICE_SHARE = 1_000
+
+
+@dataclass(frozen=True)
+class Metered:
+    """What our meter says of one machine on one day, in nano-dollars."""
+
+    cloud_id: str
+    instance_id: str | None
+    amount: int
+    doubt: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One machine on one day: metered, and billed (None where the bill was not asked for)."""
+
+    cloud_id: str
+    instance_id: str | None
+    metered: int
+    doubt: int
+    billed: int | None
+
+    @property
+    def drift(self) -> int | None:
+        return None if self.billed is None else self.metered - self.billed
+
+    @property
+    def is_drifting(self) -> bool:
+        """Tell whether the two differ by more than rounding, lateness and our own doubt can explain."""
+        if self.billed is None:
+            return False
+        drift = abs(self.metered - self.billed)
+        return drift > max(DRIFT_MIN, abs(self.billed) // DRIFT_SHARE) and drift > self.doubt
+
+
+@dataclass(frozen=True)
+class ComparedDay:
+    """A day by the meter and by the bill; `fetched_at` is None as long as the bill was not asked for."""
+
+    day: date
+    lines: tuple[Comparison, ...]
+    fetched_at: datetime | None
+
+    @property
+    def metered(self) -> int:
+        return sum(it.metered for it in self.lines)
+
+    @property
+    def billed(self) -> int | None:
+        return None if self.fetched_at is None else sum(it.billed or 0 for it in self.lines)
+
+
+@dataclass(frozen=True)
+class BilledPeriod:
+    """The days of a period of which the bill is known: what they were billed at, and metered at."""
+
+    through: date
+    billed: int
+    metered: int
+
+
+def compare(metered: Iterable[Metered], billed: Mapping[str, int] | None) -> tuple[Comparison, ...]:
+    """Put both side by side, for every machine that either knows; the greatest difference first."""
+    ours: dict[str, Metered] = {}
+    for it in metered:
+        known = ours.get(it.cloud_id)
+        if known is not None:
+            it = Metered(
+                it.cloud_id,
+                known.instance_id or it.instance_id,
+                known.amount + it.amount,
+                known.doubt + it.doubt,
+            )
+        ours[it.cloud_id] = it
+    theirs = billed or {}
+    lines = [
+        Comparison(
+            cloud_id,
+            None if (mine := ours.get(cloud_id)) is None else mine.instance_id,
+            0 if mine is None else mine.amount,
+            0 if mine is None else mine.doubt,
+            None if billed is None else theirs.get(cloud_id, 0),
+        )
+        for cloud_id in {*ours, *theirs}
+    ]
+    return tuple(sorted(lines, key=lambda it: (-abs(it.drift or 0), -it.metered, it.cloud_id)))
+
+
+def is_settled(day: date, fetched_at: datetime) -> bool:
+    """Tell whether a bill that was read at that moment surely had all rows of the day."""
+    return fetched_at >= end_of(day) + SETTLED_AFTER
+
+
+def begin_of(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def end_of(day: date) -> datetime:
+    return begin_of(day) + timedelta(days=1)
+
+
+def cards_of(quantity_s: int, metered_s: int) -> int:
+    """Return how many cards a machine has, by the card-seconds of the bill and the seconds of the meter."""
+    return max(1, round(quantity_s / metered_s))
+
+
+def is_other_price(rate: int, unit: int, quantity_s: int, metered_s: int) -> bool:
+    """Tell whether a machine is billed at another price than our rate: `unit` is for one card and hour."""
+    if not rate or not unit or not metered_s:
+        return False
+    return abs(unit * cards_of(quantity_s, metered_s) - rate) * PRICE_SHARE > rate
+
+
+def worst(lines: Sequence[Comparison], most: int = 20) -> tuple[Comparison, ...]:
+    """Return those that drift, the worst first."""
+    return tuple(it for it in lines if it.is_drifting)[:most]

@@ -1,0 +1,33 @@
+"""The body of `POST /api/costs/reconcile`."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
+
+from gpuherd.entrypoints.costs_query import DAY_WORDS, read_day
+from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
+
+
+def _not_ahead(value: str, info: ValidationInfo) -> str:
+    assert isinstance(info.context, datetime)
+    if read_day(value) > info.context.astimezone(UTC).date():
+        raise ValueError(DAY_WORDS)
+    return value
+
+
+class ReconcileBody(RequestModel):
+    """Which day to compare with the bill. Needs the present time as the context."""
+
+    day: Annotated[
+        StrictStr,
+        Field(json_schema_extra={"format": "date"}),
+        AfterValidator(_not_ahead),
+        Code("INVALID_DAY"),
+        Words(DAY_WORDS),
+    ]
+
+    def to_day(self) -> date:
+        return read_day(self.day)

@@ -1,0 +1,129 @@
+"""List everything that still costs money: machines, stopped disks, volumes, what nobody has, what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.costs.bill import StorageVolume
+from gpuherd.domain.costs.leftover import Leftover, LeftoverKind
+from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.errors import CloudError
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
+from gpuherd.ports.billing import ProviderBilling
+from gpuherd.ports.costs import Costs, OpenSpan
+from gpuherd.ports.instances import Instances
+from gpuherd.resilience.cache import Cache
+
+log = structlog.get_logger()
+
+VOLUMES_TTL_S = 15.0
+ALL = "all"
+
+
+class ListLeftovers:
+    """For an admin all of the account, for others what their key pays for."""
+
+    def __init__(self, costs: Costs, instances: Instances, billing: ProviderBilling, clock: Clock):
+        self._costs = costs
+        self._instances = instances
+        self._billing = billing
+        self._clock = clock
+        self._volumes: Cache[str, tuple[StorageVolume, ...]] = Cache(clock, VOLUMES_TTL_S, 1, "volumes")
+
+    @property
+    def cache(self) -> Cache[str, tuple[StorageVolume, ...]]:
+        return self._volumes
+
+    async def __call__(self, caller: Caller) -> Sequence[Leftover]:
+        """Return them, the dearest first."""
+        now = self._clock.now()
+        spans = await self._costs.open_spans(caller.owner)
+        earlier = await self._costs.earlier(caller.owner)
+        live = [it.instance for it in await self._instances.all_live(caller.owner)]
+        found = [*_machines(spans, earlier, now), *_waiting(live)]
+        if caller.sees_all:
+            found += await self._volumes_left(spans, now)
+        return sorted(found, key=lambda it: (-it.hourly, it.kind, it.name, it.id))
+
+    async def _volumes_left(self, spans: Sequence[OpenSpan], now: datetime) -> list[Leftover]:
+        metered = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
+        try:
+            listed = await self._volumes.get_or_load(ALL, self._billing.list_volumes)
+        except CloudError as error:
+            # What was metered until now most likely goes on.
+            log.info("costs.volumes_unavailable", code=error.code)
+            return [_metered_volume(it, now) for it in metered.values()]
+        return [_volume(it, metered.get(it.volume_id), now) for it in listed]
+
+
+def _machines(spans: Iterable[OpenSpan], earlier: Mapping[str, int], now: datetime) -> list[Leftover]:
+    by_machine: dict[str, list[OpenSpan]] = {}
+    for it in spans:
+        if it.span.kind is not CostKind.VOLUME:
+            by_machine.setdefault(it.span.cloud_id, []).append(it)
+    return [_machine(its, earlier, now) for its in by_machine.values()]
+
+
+def _machine(spans: Sequence[OpenSpan], earlier: Mapping[str, int], now: datetime) -> Leftover:
+    subject = spans[0].subject
+    runs = any(it.span.kind is CostKind.GPU for it in spans)
+    kind = LeftoverKind.RUNNING if runs else LeftoverKind.STOPPED
+    key = subject.instance_id or subject.cloud_id
+    return Leftover(
+        kind=kind if subject.instance_id else LeftoverKind.ORPHAN,
+        id=key,
+        name=subject.name,
+        instance_id=subject.instance_id,
+        cloud_id=spans[0].span.cloud_id,
+        product_name=subject.product_name,
+        region=subject.region,
+        hourly=sum(it.span.rate.nano_usd for it in spans),
+        so_far=earlier.get(key, 0) + sum(it.span.cost(now) for it in spans),
+        since=max(it.span.began.mid for it in spans),
+    )
+
+
+def _waiting(live: Iterable[Instance]) -> list[Leftover]:
+    return [
+        Leftover(
+            LeftoverKind.WAITING,
+            it.id,
+            it.name,
+            it.id,
+            product_name=it.wish.product_name,
+            so_far=0,
+            since=it.created_at,
+        )
+        for it in live
+        if it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
+    ]
+
+
+def _volume(it: StorageVolume, metered: OpenSpan | None, now: datetime) -> Leftover:
+    return Leftover(
+        LeftoverKind.VOLUME,
+        it.volume_id,
+        it.name,
+        region=it.region,
+        hourly=nano_usd(it.hourly_usd),
+        so_far=None if metered is None else metered.span.cost(now),
+        since=None if metered is None else metered.span.began.mid,
+    )
+
+
+def _metered_volume(it: OpenSpan, now: datetime) -> Leftover:
+    return Leftover(
+        LeftoverKind.VOLUME,
+        it.span.cloud_id,
+        it.subject.name,
+        region=it.subject.region,
+        hourly=it.span.rate.nano_usd,
+        so_far=it.span.cost(now),
+        since=it.span.began.mid,
+    )

@@ -1,0 +1,85 @@
+"""Everything that still costs money, and who sees what of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import ADMIN, Caller
+from gpuherd.domain.costs.amount import NANO
+from gpuherd.domain.costs.bill import StorageVolume
+from gpuherd.domain.costs.leftover import SUGGESTIONS, LeftoverKind
+from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.errors import CloudUnavailable
+from tests.support.fake_billing import FakeBilling
+from tests.support.fake_clock import FakeClock
+from tests.support.herd import Herd
+from tests.support.metered import HOUR, meter
+
+ADA = Caller("key-ada", Scope.READ)
+VOLUME = StorageVolume("vol-1", "data", "US-CA-06", 100)
+
+
+@pytest.fixture
+def billing(herd: Herd) -> FakeBilling:
+    return FakeBilling.instead_of(herd)
+
+
+async def leave(herd: Herd, clock: FakeClock) -> None:
+    begin = clock.now() - 10 * HOUR
+    await meter(herd, "m1", begin, 4, instance_id="inst_1", owner="key-ada", name="trainer")
+    await meter(herd, "m1", begin + 8 * HOUR, instance_id="inst_1", owner="key-ada", name="trainer")
+    await meter(herd, "m2", begin, usd="0.1", kind=CostKind.DISK, instance_id="inst_2", owner="key-bob")
+    await meter(herd, "m3", begin, usd="3", name="stranger")
+
+
+async def test_all_that_costs_is_there_the_dearest_first(
+    herd: Herd, billing: FakeBilling, clock: FakeClock
+) -> None:
+    await leave(herd, clock)
+    billing.volumes = (VOLUME,)
+    found = await herd.plane.costs.leftovers(ADMIN)
+    assert [(it.kind.value, it.name) for it in found] == [
+        ("orphan", "stranger"),
+        ("running", "trainer"),
+        ("stopped", "m2"),
+        ("volume", "data"),
+    ]
+    trainer = found[1]
+    assert (trainer.id, trainer.instance_id, trainer.cloud_id) == ("inst_1", "inst_1", "m1")
+    # What it cost before it was stopped counts too; it costs what it costs now since two hours.
+    assert trainer.so_far == 6 * NANO
+    assert trainer.since == clock.now() - 2 * HOUR
+    assert found[3].hourly == int(Decimal("0.2") / 24 * NANO)
+
+
+async def test_any_other_key_sees_its_own_and_neither_strangers_nor_volumes(
+    herd: Herd, billing: FakeBilling, clock: FakeClock
+) -> None:
+    await leave(herd, clock)
+    billing.volumes = (VOLUME,)
+    found = await herd.plane.costs.leftovers(ADA)
+    assert [it.id for it in found] == ["inst_1"]
+    assert billing.calls == 0
+
+
+async def test_what_waits_for_capacity_is_named_before_it_costs(herd: Herd, clock: FakeClock) -> None:
+    for product in herd.world.catalogue.products:
+        for cluster_id in product.cluster_ids:
+            herd.world.stock(product.id, cluster_id, 0)
+    waiting = await herd.launch(capacity_wait_s=3600)
+    await herd.run_for(timedelta(minutes=2))
+    (found,) = await herd.plane.costs.leftovers(ADMIN)
+    assert (found.kind, found.id, found.hourly) == (LeftoverKind.WAITING, waiting.id, 0)
+
+
+async def test_volumes_are_left_out_only_while_nobody_knows_of_any(herd: Herd, billing: FakeBilling) -> None:
+    billing.error = CloudUnavailable("no answer")
+    assert await herd.plane.costs.leftovers(ADMIN) == []
+
+
+def test_each_kind_has_a_suggestion() -> None:
+    assert set(SUGGESTIONS) == set(LeftoverKind)
