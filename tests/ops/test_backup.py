@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -176,6 +177,15 @@ class TestBackup:
         assert "/nowhere/copy.db" in refusal.report.title
 
 
+def tell(database: Path) -> int:
+    """Write an event behind everybody's back, and return its number."""
+    words = (
+        "INSERT INTO event (instance_id, sequence, type, at, doc) VALUES (?, 1, 'x', 0, '{}') RETURNING id"
+    )
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        return int(connection.execute(words, (uuid.uuid4().hex,)).fetchone()[0])
+
+
 class TestRestore:
     @pytest.fixture
     def old(self, settings: Settings, database: Path, copy: Path) -> Path:
@@ -203,6 +213,18 @@ class TestRestore:
         assert noted(done.replaced) == {"monday", "tuesday"}
         with closing(Database(f"sqlite:///{database}")) as opened:
             migrate(opened)
+
+    @pytest.mark.parametrize("told_before", [0, 3])
+    def test_no_event_gets_the_number_of_one_from_after_the_copy(
+        self, settings: Settings, database: Path, copy: Path, told_before: int
+    ) -> None:
+        """A client that comes back with the number of a lost event must hear of all that comes now."""
+        for _ in range(told_before):
+            tell(database)
+        make_backup(settings, copy, force=False)
+        last_heard = max(tell(database) for _ in range(5))
+        restore_backup(settings, copy, NOW, force=False)
+        assert tell(database) > last_heard
 
     @pytest.fixture
     def with_log(self, settings: Settings, database: Path, old: Path) -> Path:

@@ -638,6 +638,16 @@ REPLICAS = (
         ("tests/adapters/sql/postgres/test_server_history.py::test_a_standby_is_not_used",),
     ),
     Safeguard(
+        "no event has the number of one that was lost",
+        "adapters/sql/postgres/server_history.py",
+        "                _skip_event_numbers(driver)\n",
+        "",
+        (
+            "tests/adapters/sql/postgres/test_server_history.py"
+            "::TestOnAServer::test_the_numbers_of_lost_events_are_not_given_out_a_second_time",
+        ),
+    ),
+    Safeguard(
         "an earlier process's list is no look of ours, whatever the clock says",
         "usecases/cloud/observe.py",
         "        if last is None or last.id <= self._first_list_id:\n",

@@ -39,6 +39,7 @@ from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.crash_count import count_crashes
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
+from gpuherd.adapters.sql.postgres.server_history import SKIP_EVENT_NUMBERS
 from gpuherd.adapters.sql.replicas.database_clock import DatabaseClock, database_time
 from gpuherd.adapters.sql.replicas.shared_limits import SqlSharedLimits
 from gpuherd.adapters.sql.retention import SqlRetention
@@ -178,7 +179,13 @@ async def _follow_history(database: Database, flags: SqlFlags, clock: Clock) -> 
     async def compare() -> None:
         await history.compare(flags, database.history.identity)
 
+    async def skip_event_numbers() -> None:
+        await database.write(lambda c: c.exec_driver_sql(SKIP_EVENT_NUMBERS))
+
     database.history.on_lost = on_lost
+    if not database.is_sqlite:
+        # Also where no new connection has noticed: at a start, and behind a pooler.
+        history.subscribe_reload(skip_event_numbers)
     history.subscribe_reload(compare)
     if isinstance(clock, DatabaseClock):
         history.subscribe_reload(clock.adjust)

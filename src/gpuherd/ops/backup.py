@@ -72,6 +72,7 @@ def _restore(database: Path, source: Path, now: datetime, *, force: bool) -> Res
         if not force:
             _refuse_another_installation(database, copy)
             _refuse_copied_away(database)
+        files.skip_event_numbers(copy.path)
         replaced = files.replace_database(copy.path, database, replaced_path)
     return Restored(database, source.absolute(), replaced, copy.schema, copy.installation)
 

@@ -17,6 +17,8 @@ from gpuherd.adapters.sql.schema.integrity_check import find_damage
 # A megabyte at a time, so that Ctrl-C is heard in between.
 PAGES_PER_STEP = 256
 BUSY_TIMEOUT_S = 5.0
+# More events than can have been told since a copy was made.
+EVENT_NUMBERS_SKIPPED = 1_000_000
 # What belongs to a database in WAL mode besides the file itself.
 WAL_SUFFIXES = ("-wal", "-shm")
 
@@ -84,6 +86,16 @@ def replace_database(copy: Path, database: Path, aside: Path) -> Path | None:
     _remove(wal_files(database))
     publish(copy, database, overwrite=True)
     return aside
+
+
+def skip_event_numbers(copy: Path) -> None:
+    """Let no event have the number of one from after the copy: who has heard of that one would miss it."""
+    with closing(_opened(copy)) as connection:
+        further = (EVENT_NUMBERS_SKIPPED,)
+        moved = connection.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'event'", further)
+        if not moved.rowcount:
+            connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('event', ?)", further)
+    _sync(copy)
 
 
 def installation_of(path: Path) -> str:

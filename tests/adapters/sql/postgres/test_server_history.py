@@ -9,7 +9,18 @@ import pytest
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.server_history import IN_RECOVERY, ServerHistory
-from tests.support.databases import sqlalchemy_url
+from gpuherd.ports.instances import Change
+from tests.support.builders import an_event, an_instance
+from tests.support.databases import Store, sqlalchemy_url
+from tests.support.fake_clock import FakeClock
+from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
+from tests.support.postgres import postgres_server  # noqa: F401
+
+# As a standby that lags behind by three events; the numbers go on where it was.
+LOSE_THREE = """
+    WITH lost AS (DELETE FROM event WHERE id > 2 RETURNING id)
+    SELECT setval(pg_get_serial_sequence('event', 'id'), 2), count(*) FROM lost
+"""
 
 
 class Driver:
@@ -18,7 +29,10 @@ class Driver:
     class OperationalError(Exception):
         """As of a driver."""
 
-    class ProgrammingError(Exception):
+    class Error(Exception):
+        """As of a driver."""
+
+    class ProgrammingError(Error):
         """As of a driver."""
 
     autocommit = False
@@ -150,3 +164,21 @@ class TestOnAServer:
         database.history.note_commit(2**62)
         await database.write(lambda c: order.append("work"))
         assert order == ["told", "work"]
+
+    async def test_the_numbers_of_lost_events_are_not_given_out_a_second_time(
+        self,
+        fresh_postgres: str,  # noqa: F811
+    ) -> None:
+        """A client that comes back with the number of a lost event must hear of all that came after."""
+        with closing(Database(sqlalchemy_url(fresh_postgres))) as database:
+            store = Store(database, FakeClock())
+            told = tuple(an_event(sequence=n) for n in range(1, 6))
+            await store.instances.add(Change(an_instance(), events=told))
+            last_heard = await store.events.highest()
+            # The standby has not got the last three.
+            await database.write(lambda c: c.exec_driver_sql(LOSE_THREE).all())
+            database.history._timeline = "an earlier one"
+            database._write_engine.dispose()
+            await store.instances.add(Change(an_instance(2), events=(an_event(2),)))
+            after = await store.events.after(last_heard, 10)
+            assert [it.event.instance_id for it in after.events] == [an_instance(2).id]

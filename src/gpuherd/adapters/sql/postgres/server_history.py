@@ -29,6 +29,12 @@ IN_RECOVERY = (
     "promoted under our connections without a word; waiting for a server that takes writes"
 )
 _HAS_TIMELINE = "gpuherd.has_timeline"
+# More than can have been lost.
+EVENT_NUMBERS_SKIPPED = 1_000_000
+SKIP_EVENT_NUMBERS = (
+    "SELECT setval(pg_get_serial_sequence('event', 'id'),"
+    f" nextval(pg_get_serial_sequence('event', 'id')) + {EVENT_NUMBERS_SKIPPED})"
+)
 
 
 class ServerHistory:
@@ -92,12 +98,24 @@ class ServerHistory:
             self._system, self._timeline = system, timeline
             if before is not None and self.identity != before:
                 self._lost(f"the server is {self.identity}, and was {before}")
+                _skip_event_numbers(driver)
 
     def _lost(self, reason: str) -> None:
         """Tell of a loss. With the lock held: whoever asks next must find it told."""
         self._generation += 1
         self._committed = 0
         self.on_lost(reason)
+
+
+def _skip_event_numbers(driver: Any) -> None:
+    """Let no event have the number of one that was lost: who has heard of that one would never hear of it.
+
+    Done before anybody can write here. Should it fail, it is done a moment later (`stores.py`).
+    """
+    try:
+        driver.execute(SKIP_EVENT_NUMBERS)
+    except driver.Error as error:
+        log.warning("database.event_numbers_not_skipped", error=type(error).__name__)
 
 
 def has_timeline(info: Any) -> bool:
