@@ -66,9 +66,10 @@ async def test_an_empty_name_is_refused_here(call: AnyClient, server: FakeServer
 
 
 async def test_an_instance_will_do_for_its_id(call: AnyClient, server: FakeServer) -> None:
-    server.script(accepted())
+    server.script(accepted(), accepted())
     await call(lambda herd: herd.instances.stop(Instance.of(details())))
-    assert server.asked == ["POST /api/instances/inst_1/stop"]
+    await call(lambda herd: herd.instances.restart(Instance.of(details())))
+    assert server.asked == ["POST /api/instances/inst_1/stop", "POST /api/instances/inst_1/restart"]
 
 
 async def test_only_what_is_wished_for_is_sent(call: AnyClient, server: FakeServer) -> None:

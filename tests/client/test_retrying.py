@@ -129,6 +129,7 @@ async def test_retry_after_in_a_header_counts_as_well(call: AnyClient, server: F
     [
         lambda herd: herd.instances.stop("train-1"),
         lambda herd: herd.instances.start("train-1"),
+        lambda herd: herd.instances.restart("train-1"),
         lambda herd: herd.instances.delete("train-1"),
         lambda herd: herd.sync(),
         lambda herd: herd.orphans.delete("m1"),

@@ -104,6 +104,21 @@ async def test_cli_operations(
     recording.compare()
 
 
+async def test_cli_restart(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await cli("up", *WISH, "--name", "one", "--quiet")
+    await cli("restart", "one")
+    await cli.both("restart", "one")
+    await cli("wait", "one", "--quiet")
+    await cli("restart", "one", "--wait")
+    await cli("restart", "one", "--wait", terminal=True)
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, endpoints=(ApiEndpoint.RESTART,))
+    herd.world.faults.add(lost)
+    await cli("restart", "one", "--wait")
+    await cli("restart", "one", "--wait", terminal=True)
+    await cli.both("why", "one")
+    recording.compare()
+
+
 async def test_cli_catalogue(cli: CommandLine, recording: Recording) -> None:
     await cli.both("offers", "--gpu", "4090")
     await cli("offers", terminal=True)

@@ -139,6 +139,30 @@ async def test_operations(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_restart(api: RecordedApi, herd: Herd) -> None:
+    made = await api("a create", "POST", "/api/instances", GOOD)
+    path = f"/api/instances/{made['id']}"
+    await api("a restart of what is not there yet", "POST", f"{path}/restart")
+    await herd.run_for(3 * MINUTE)
+    once = {"Idempotency-Key": "restart-once"}
+    restart = await api("a restart", "POST", f"{path}/restart", headers=once)
+    await api("the same restart", "POST", f"{path}/restart", headers=once)
+    await api("another restart", "POST", f"{path}/restart")
+    await herd.run_for(3 * MINUTE)
+    await api("the restart at its end", "GET", f"/api/operations/{restart['operationId']}")
+    await api("what runs again", "GET", path)
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(ApiEndpoint.RESTART,))
+    herd.world.faults.add(lost)
+    restart = await api("a restart whose answer is lost", "POST", f"{path}/restart")
+    await herd.run_for(3 * MINUTE)
+    await api("the restart of unknown outcome", "GET", f"/api/operations/{restart['operationId']}")
+    await api("its events", "GET", f"{path}/events")
+    await api("why it is as it is", "GET", f"{path}/attempts")
+    await api("a bad restart", "POST", f"{path}/restart", {"force": True})
+    await api("a restart of what nobody has", "POST", "/api/instances/nobody/restart")
+    api.recording.compare()
+
+
 async def test_why(api: RecordedApi, herd: Herd) -> None:
     made = await api("a create", "POST", "/api/instances", {**GOOD, "healthCheck": CHECK})
     await api("before anything was tried", "GET", f"/api/instances/{made['id']}/attempts")

@@ -120,7 +120,7 @@ def test_every_wrong_body_is_found_out() -> None:
     }
     assert wrong(good, schema) == []
     bodies: list[Json] = [
-        {"type": "restart"},
+        {"type": "replace"},
         {"endedAt": "soon"},
         {"phases": [{}]},
         {"requestedAt": None},

@@ -193,6 +193,16 @@ RENTING = (
         ("tests/domain/instance/test_lifecycle.py", "tests/domain/instance/test_lifecycle_model.py"),
     ),
     Safeguard(
+        "a restart without an answer is not repeated",
+        "domain/instance/lifecycle.py",
+        "    if not _overdue(instance, now, RESTART_SEEN_WITHIN):\n        return LookForRestart()\n",
+        "    if True:\n        return Restart()\n",
+        (
+            "tests/usecases/reconcile/test_restart.py"
+            "::test_one_without_answer_and_effect_ends_as_unknown_and_is_not_repeated",
+        ),
+    ),
+    Safeguard(
         "a few unknown outcomes are enough",
         "usecases/reconcile/rent.py",
         "UNKNOWN_OUTCOMES_MAX = 3\n",

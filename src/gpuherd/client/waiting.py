@@ -153,7 +153,8 @@ def _start_under_way(caller: RetryingCaller, instance: Instance, until: Until) -
     if until != "ready" or instance.status != "exited" or not instance.operation_id:
         return None
     operation = yield from _operation(caller, instance.operation_id)
-    return operation if (operation.type, operation.status) == ("start", "running") else None
+    is_start = operation.type in ("start", "restart") and operation.status == "running"
+    return operation if is_start else None
 
 
 def _operation(caller: RetryingCaller, operation_id: str) -> Effects[Operation]:

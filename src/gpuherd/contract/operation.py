@@ -1,4 +1,4 @@
-"""Starts, stops and deletes."""
+"""Starts, restarts, stops and deletes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from gpuherd.contract.instance import Failure, Goal, Status
 from gpuherd.contract.model import Model
 from gpuherd.contract.values import OneOf
 
-OperationKind = Annotated[str, OneOf(("start", "stop", "delete"))]
+OperationKind = Annotated[str, OneOf(("start", "restart", "stop", "delete"))]
 OperationState = Annotated[str, OneOf(("running", "succeeded", "failed", "superseded"))]
 PhaseName = Annotated[
     str,
     OneOf(
         (
-            *("requested", "starting", "running", "healthCheckStarted", "healthCheckCompleted", "ready"),
+            *("requested", "restarting", "starting", "running"),
+            *("healthCheckStarted", "healthCheckCompleted", "ready"),
             *("stopping", "exited", "deleting", "deleted", "failed", "superseded"),
         )
     ),
@@ -23,7 +24,7 @@ PhaseName = Annotated[
 
 
 class Accepted(Model, needs=("operation_id", "instance_id")):
-    """An order to start, stop or delete that is written down and will be carried out."""
+    """An order to start, restart, stop or delete that is written down and will be carried out."""
 
     operation_id: str
     instance_id: str
@@ -32,7 +33,7 @@ class Accepted(Model, needs=("operation_id", "instance_id")):
     status: Status
     goal: Goal
     message: str  # for people
-    estimated_ready_time: datetime | None  # of a start
+    estimated_ready_time: datetime | None  # of a start or restart
 
 
 class OperationPhase(Model, needs=("phase",)):
@@ -43,7 +44,7 @@ class OperationPhase(Model, needs=("phase",)):
 
 
 class Operation(Model, needs=("operation_id", "instance_id", "type", "status")):
-    """A start, stop or delete with its phases and times."""
+    """A start, restart, stop or delete with its phases and times."""
 
     operation_id: str
     instance_id: str

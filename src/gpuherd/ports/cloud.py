@@ -63,8 +63,8 @@ class Cloud(Protocol):
         """Ask for a stop."""
         ...
 
-    async def restart_machine(self, cloud_id: str) -> None:
-        """Ask for a restart."""
+    async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        """Ask for a restart; `CloudRefused`, `MachineGone` or `OutcomeUnknown` if need be."""
         ...
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:

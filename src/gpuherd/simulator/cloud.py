@@ -133,7 +133,7 @@ class SimulatedCloud:
     async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         await self._command(partial(self._operations.stop, cloud_id))
 
-    async def restart_machine(self, cloud_id: str) -> None:
+    async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         await self._command(partial(self._operations.restart, cloud_id))
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:

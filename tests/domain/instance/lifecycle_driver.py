@@ -17,16 +17,20 @@ from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status, Wish
 from gpuherd.domain.instance.lifecycle import must_release, next_step
-from gpuherd.domain.instance.operation import Operation, OperationKind, progress, requested
+from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, progress, requested
 from gpuherd.domain.instance.steps import (
+    AbandonRestart,
     Become,
+    ConfirmRestart,
     Delete,
     Fail,
+    LookForRestart,
     Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
+    Restart,
     RunHealthCheck,
     Settled,
     Start,
@@ -125,6 +129,8 @@ class Life:
             match kind:
                 case OperationKind.START:
                     after = goals.start(before, StartOrder(check), op_id, self.now)
+                case OperationKind.RESTART:
+                    after = goals.restart(before, StartOrder(), op_id, self.now)
                 case OperationKind.STOP:
                     after = goals.stop(before, op_id, self.now)
                 case OperationKind.DELETE:
@@ -173,6 +179,14 @@ class Life:
                 self._fail(code, reason)
             case Start() | Stop() | Delete():
                 return self._ask(step, world)
+            case Restart():
+                return self._ask_restart(step, world)
+            case LookForRestart():
+                return not world.runs_indeed() and self._confirm_restart()
+            case ConfirmRestart():
+                return self._confirm_restart()
+            case AbandonRestart(code, reason):
+                return self._abandon_restart(code, reason)
             case Released():
                 self._save(replace(self.instance, releasing=False))
         return True
@@ -224,6 +238,29 @@ class Life:
             return False
         error = Failure("RESOURCE_CONSTRAINTS", "sold out", self.now)
         self._save(replace(self.instance, goal=Goal.STOPPED, status=Status.EXITED, last_error=error))
+        return True
+
+    def _ask_restart(self, step: Step, world: World) -> bool:
+        self.asked.append((step, self.now))
+        self._save(replace(self.instance, asked_at=self.now))
+        if world.ask(step):
+            self._reach(OperationPhase.RESTARTING)
+        # Else there was no answer.
+        return False
+
+    def _confirm_restart(self) -> bool:
+        self._reach(OperationPhase.RESTARTING)
+        self._reach(OperationPhase.STARTING)
+        return True
+
+    def _reach(self, phase: OperationPhase) -> None:
+        assert self.instance.operation is not None
+        self._save(replace(self.instance, operation=self.instance.operation.reached(phase, self.now)))
+
+    def _abandon_restart(self, code: str, reason: str) -> bool:
+        assert self.instance.operation is not None
+        ended = self.instance.operation.failed(Failure(code, reason, self.now))
+        self._save(replace(self.instance, operation=ended, asked_at=None))
         return True
 
     def _save(self, instance: Instance) -> None:

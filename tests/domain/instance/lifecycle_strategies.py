@@ -81,7 +81,9 @@ looks = st.builds(
     accepted=mostly(True, False),
 )
 # A delete is the end of the story, so it comes less often.
-kinds = st.sampled_from([OperationKind.START, OperationKind.STOP] * 4 + [OperationKind.DELETE])
+kinds = st.sampled_from(
+    [OperationKind.START, OperationKind.STOP, OperationKind.RESTART] * 4 + [OperationKind.DELETE]
+)
 orders = st.builds(Order, kinds, st.sampled_from([None, CHECK]), seconds)
 events = st.sampled_from([looks, looks, looks, orders]).flatmap(lambda it: it)
 stories = st.lists(events, min_size=15, max_size=40)
@@ -105,6 +107,7 @@ OPENINGS: dict[str, Story] = {
     "in use": [STEADY],
     "stopped": [STEADY, Order(OperationKind.STOP), STEADY, STOPPED],
     "starting": [STEADY, Order(OperationKind.STOP), STEADY, STOPPED, Order(OperationKind.START), STOPPED],
+    "restarting": [STEADY, Order(OperationKind.RESTART), STEADY],
     "leaving": [STEADY, Order(OperationKind.DELETE), STEADY],
 }
 lives = st.builds(

@@ -37,6 +37,10 @@ def start(instance: Instance, order: StartOrder | None = None) -> Instance:
     return goals.start(instance, order or StartOrder(), "op_new", NOW)
 
 
+def restart(instance: Instance) -> Instance:
+    return goals.restart(instance, StartOrder(), "op_new", NOW)
+
+
 def stop(instance: Instance) -> Instance:
     return goals.stop(instance, "op_new", NOW)
 
@@ -82,6 +86,21 @@ def test_only_what_is_up_or_coming_up_can_be_stopped(status: Status) -> None:
     assert error.code == "INSTANCE_NOT_STOPPABLE"
     assert error.details == {"status": status.value}
     assert status.value in error.message
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("operation", [None, ON_START], ids=["none", "start"])
+def test_only_what_runs_can_be_restarted(status: Status, operation: Operation | None) -> None:
+    instance = an_instance(status, **BOUND, operation=operation)
+    if status in {Status.RUNNING, Status.HEALTH_CHECKING, Status.READY}:
+        restarted = restart(instance)
+        assert (restarted.goal, restarted.status) == (Goal.RUNNING, Status.STARTING)
+        assert restarted.operation is not None
+        assert restarted.operation.kind is OperationKind.RESTART
+        return
+    error = refusal(restart, instance)
+    under_way = {} if operation is None else {"operationId": operation.id}
+    assert (error.code, error.details) == ("INSTANCE_NOT_RESTARTABLE", {"status": status.value, **under_way})
 
 
 @pytest.mark.parametrize("status", Status)

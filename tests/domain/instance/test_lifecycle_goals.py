@@ -56,6 +56,7 @@ ON_START = an_operation(OperationKind.START)
 def on_the_way(kind: OperationKind, asked_at: datetime | None = None, **changes: Any) -> Instance:
     goal, status = {
         OperationKind.START: (Goal.RUNNING, Status.STARTING),
+        OperationKind.RESTART: (Goal.RUNNING, Status.STARTING),
         OperationKind.STOP: (Goal.STOPPED, Status.STOPPING),
         OperationKind.DELETE: (Goal.DELETED, Status.DELETING),
     }[kind]

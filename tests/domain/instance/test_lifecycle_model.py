@@ -16,7 +16,7 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.lifecycle import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationState
-from gpuherd.domain.instance.steps import Delete, Start, Stop
+from gpuherd.domain.instance.steps import Delete, Restart, Start, Stop
 from tests.domain.instance.lifecycle_driver import CHECK, DEADLINE, Life, an_instance
 from tests.domain.instance.lifecycle_strategies import STEADY, Look, Order, Story, lives, stories, tell
 
@@ -73,13 +73,27 @@ def test_after_a_stop_only_a_start_leads_up_again(life: Life, story: Story) -> N
 @given(lives, stories)
 def test_the_cloud_is_given_time_before_it_is_asked_again(life: Life, story: Story) -> None:
     tell(life, story)
-    patience = {Delete: REPEAT_DELETE_AFTER, Stop: REPEAT_REQUEST_AFTER, Start: REPEAT_REQUEST_AFTER}
+    # A restart is never asked for twice.
+    patience = {
+        Restart: timedelta.max,
+        Delete: REPEAT_DELETE_AFTER,
+        Stop: REPEAT_REQUEST_AFTER,
+        Start: REPEAT_REQUEST_AFTER,
+    }
     opened = [next(t.at for t in life.told if t.chapter == n) for n in range(1, len(life.chapters))]
     for (first, at), (second, later) in pairwise(life.asked):
         same_goal = not any(at <= moment <= later for moment in opened)
         failed_between = any(it.status is Status.FAILED and at <= it.at <= later for it in life.told)
         if type(first) is type(second) and same_goal and not failed_between:
             assert later - at >= patience[type(second)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(lives, stories)
+def test_a_restart_is_asked_for_once_whatever_is_seen_of_it(life: Life, story: Story) -> None:
+    tell(life, story)
+    asked = [step for step, _ in life.asked if isinstance(step, Restart)]
+    assert len(asked) <= life.chapters.count("restart")
 
 
 @settings(deadline=None, max_examples=60)
@@ -133,7 +147,20 @@ def test_the_stories_lead_everywhere() -> None:
     live()
     ends = {(kind, OperationState.SUCCEEDED) for kind in OperationKind}
     ends |= {(OperationKind.START, state) for state in (OperationState.FAILED, OperationState.SUPERSEDED)}
-    assert been >= {*ORDER, *ends, Start, Stop, Delete, "start", "stop", "delete", "past us", "moved"}
+    ends.add((OperationKind.RESTART, OperationState.FAILED))
+    assert been >= {
+        *ORDER,
+        *ends,
+        Start,
+        Restart,
+        Stop,
+        Delete,
+        "start",
+        "stop",
+        "delete",
+        "past us",
+        "moved",
+    }
 
 
 # --- short stories ---

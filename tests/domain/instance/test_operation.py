@@ -110,6 +110,9 @@ REACHED = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_each_status_adds(kind: OperationKind, status: Status) -> None:
     added = [REACHED[status]] if status in REACHED else []
+    if (kind, status) == (OperationKind.RESTART, Status.STARTING):
+        # Only what is seen of the machine proves that.
+        added = []
     assert phases(moved(kind, status)) == ["requested", *added]
 
 

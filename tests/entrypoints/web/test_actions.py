@@ -231,6 +231,13 @@ class TestTheRest:
         await admin.send("/creates/resume")
         assert await herd.flags.get(CREATES_BLOCKED) is None
 
+    async def test_what_runs_can_be_restarted(self, admin: Browser, herd: Herd) -> None:
+        it = await herd.settle(await herd.launch("alpha"))
+        assert f"/instances/{it.id}/restart" in await admin.text(f"/instances/{it.id}")
+        assert (await admin.send(f"/instances/{it.id}/restart")).status_code == 303
+        assert f"/instances/{it.id}/restart" not in await admin.text(f"/instances/{it.id}")
+        assert (await herd.settle(it)).ports != it.ports
+
     async def test_what_was_done_is_in_the_audit_log(self, admin: Browser, herd: Herd) -> None:
         it = await herd.settle(await herd.launch("alpha"))
         await admin.send(f"/instances/{it.id}/stop")

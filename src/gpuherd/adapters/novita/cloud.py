@@ -114,8 +114,8 @@ class NovitaCloud:
     async def stop_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         await self._command("stop", cloud_id, send_by_s)
 
-    async def restart_machine(self, cloud_id: str) -> None:
-        await self._command("restart", cloud_id)
+    async def restart_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        await self._command("restart", cloud_id, send_by_s)
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         try:

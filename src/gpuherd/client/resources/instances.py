@@ -1,4 +1,4 @@
-"""Rent, look, wait, start, stop, delete; and what goes on in the background."""
+"""Rent, look, wait, start, restart, stop, delete; and what goes on in the background."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def create_request(
     return Request("POST", "/api/instances", body=body, idempotency_key=idempotency_key)
 
 
-Order = Literal["start", "stop", "delete"]
+Order = Literal["start", "restart", "stop", "delete"]
 
 
 def order_request(
     caller: RetryingCaller, what: Order, word: str, key: str | None, body: Json | None = None
 ) -> Request:
-    """Return the request that starts, stops or deletes."""
+    """Return the request that starts, restarts, stops or deletes."""
     key = caller.new_key() if key is None else key
     if what == "delete":
         return Request("DELETE", path_of(word), idempotency_key=key)
@@ -110,6 +110,11 @@ class InstanceMethods(Resource):
         given = {"healthCheck": health_check and health_check.body, "webhookUrl": webhook_url}
         body = {name: value for name, value in given.items() if value is not None}
         return (yield from order(self._caller, "start", word_of(instance), idempotency_key, body))
+
+    @api_method
+    def restart(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
+        """Restart what runs: the same machine with the same data; its ports may change."""
+        return (yield from order(self._caller, "restart", word_of(instance), idempotency_key))
 
     @api_method
     def stop(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:

@@ -25,6 +25,7 @@ TIMEOUT = "instance.timeout"
 DELETING = "instance.deleting"
 DELETED = "instance.deleted"
 START_REFUSED = "instance.start_refused"
+RESTART_FAILED = "instance.restart_failed"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
@@ -86,6 +87,7 @@ class CauseCode(StrEnum):
     """Why an event happened, where code has to tell it from others of its type."""
 
     START_REQUESTED = "start_requested"
+    RESTART_REQUESTED = "restart_requested"
     STOP_REQUESTED = "stop_requested"
     DELETE_REQUESTED = "delete_requested"
     WAITING_FOR_CLOUD = "waiting_for_cloud"
@@ -103,6 +105,7 @@ class Cause:
 
 REQUEST_CAUSES = {
     OperationKind.START: CauseCode.START_REQUESTED,
+    OperationKind.RESTART: CauseCode.RESTART_REQUESTED,
     OperationKind.STOP: CauseCode.STOP_REQUESTED,
     OperationKind.DELETE: CauseCode.DELETE_REQUESTED,
 }

@@ -1,4 +1,7 @@
-"""Goals: what becomes of an instance that is to be started, stopped or deleted, or why it cannot be."""
+"""Goals.
+
+What becomes of an instance that is to be started, restarted, stopped or deleted, or why it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.operation import Operation, OperationKind, requested
+from gpuherd.domain.instance.operation import BRINGING_UP, Operation, OperationKind, requested
 
 STOPPABLE = frozenset(
     {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.MIGRATING}
 )
+RESTARTABLE = frozenset({Status.RUNNING, Status.HEALTH_CHECKING, Status.READY})
 
 
 @dataclass(frozen=True)
 class StartOrder:
-    """How a start shall be done: what to check, whom to tell; None keeps what the instance has."""
+    """How it shall be brought up: what to check, whom to tell; None keeps what the instance has."""
 
     health_check: HealthCheck | None = None
     webhook_url: str | None = None
@@ -41,15 +45,37 @@ def start(instance: Instance, order: StartOrder, operation_id: str, now: datetim
             code="INSTANCE_NOT_STARTABLE",
             details={"status": instance.status.value},
         )
-    check = order.health_check or instance.health_check
+    return _on_the_way_up(
+        instance, order, requested(operation_id, OperationKind.START, now), "asked to start", now
+    )
+
+
+def restart(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
+    """Return the instance on its way up again, from where it runs."""
+    if instance.status not in RESTARTABLE or instance.cloud_id is None:
+        current = instance.operation
+        under_way = {"operationId": current.id} if current is not None and current.is_running else {}
+        raise Conflict(
+            f"only what runs can be restarted; {instance.name!r} is {instance.status}",
+            code="INSTANCE_NOT_RESTARTABLE",
+            details={"status": instance.status.value, **under_way},
+        )
+    return _on_the_way_up(
+        instance, order, requested(operation_id, OperationKind.RESTART, now), "asked to restart", now
+    )
+
+
+def _on_the_way_up(
+    instance: Instance, order: StartOrder, operation: Operation, reason: str, now: datetime
+) -> Instance:
     return replace(
         instance,
         goal=Goal.RUNNING,
         status=Status.STARTING,
-        reason="asked to start",
+        reason=reason,
         waiting_for=None,
-        operation=requested(operation_id, OperationKind.START, now),
-        health_check=check,
+        operation=operation,
+        health_check=order.health_check or instance.health_check,
         health=None,
         webhook_url=order.webhook_url or instance.webhook_url,
         deadline=now + order.max_wait,
@@ -110,7 +136,7 @@ def _can_stop(instance: Instance) -> bool:
 
 
 def _after_a_start(instance: Instance) -> bool:
-    return instance.operation is not None and instance.operation.kind is OperationKind.START
+    return instance.operation is not None and instance.operation.kind in BRINGING_UP
 
 
 def _start_asked_at(instance: Instance, now: datetime) -> datetime | None:

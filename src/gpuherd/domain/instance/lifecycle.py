@@ -9,18 +9,22 @@ from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, was_reclaime
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
-from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind, OperationPhase
 from gpuherd.domain.instance.steps import (
     RESYNC_INTERVAL,
+    AbandonRestart,
     AnnounceReclaim,
     Become,
+    ConfirmRestart,
     Delete,
     Fail,
+    LookForRestart,
     Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
+    Restart,
     RunHealthCheck,
     Settled,
     Start,
@@ -37,6 +41,9 @@ REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 LISTED_DETAILS_FRESH = timedelta(seconds=60)
 # The cloud's clock and ours differ by no more than this.
 CLOCKS_APART_MAX = timedelta(minutes=5)
+# So long a restart is looked for. One without an answer is not repeated: it may have taken effect, and a
+# second one would interrupt the application once more.
+RESTART_SEEN_WITHIN = timedelta(seconds=60)
 VANISHED = "INSTANCE_VANISHED"
 
 
@@ -60,6 +67,8 @@ def next_step(instance: Instance, attempt: Attempt | None, observation: Observat
         return AnnounceReclaim()
     if instance.usable or instance.status in (Status.EXITED, Status.MIGRATING):
         return _follow(instance, observation)
+    if (restart := _restart(instance, observation, now)) is not None:
+        return restart
     if now >= instance.deadline and not was_started_externally(instance):
         return Fail(_timeout_code(instance), f"not usable in time: {_progress_words(instance, observation)}")
     if instance.cloud_id is None:
@@ -104,6 +113,39 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
             return Become(Status.STARTING)
         case _:
             return Wait(_recheck_delay(instance, now))
+
+
+def _restart(instance: Instance, observation: Observation, now: datetime) -> Step | None:
+    """Ask for a restart once, and look for its effect; None where there is none to be asked or looked for."""
+    operation = instance.operation
+    if operation is None or not is_restarting(instance) or operation.has_reached(OperationPhase.STARTING):
+        return None
+    if observation.phase in (Phase.STOPPED, Phase.REMOVING, Phase.ABSENT):
+        # What has stopped meanwhile is started; what has gone cannot be.
+        return None
+    if instance.asked_at is None:
+        if now >= instance.deadline:
+            return AbandonRestart("NETWORK_ERROR", "the cloud could not be asked for the restart in time")
+        return Restart() if observation.phase is Phase.RUNNING else None
+    is_newer = observation.changed_at is None or observation.changed_at > instance.asked_at
+    if observation.machine is not None and is_newer and shows_restart(instance, observation.machine):
+        return ConfirmRestart()
+    if not _overdue(instance, now, RESTART_SEEN_WITHIN):
+        return LookForRestart()
+    if operation.has_reached(OperationPhase.RESTARTING):
+        # The cloud has said yes; it was too quick to be seen.
+        return ConfirmRestart()
+    return AbandonRestart(
+        "OUTCOME_UNKNOWN",
+        "the restart got no answer, and the machine shows no sign of one; it was not asked for again",
+    )
+
+
+def shows_restart(instance: Instance, machine: Machine) -> bool:
+    """Tell whether a machine that ran, and was asked to restart, shows that it does or did."""
+    if machine.phase is Phase.RUNNING:
+        return _has_other_ports(instance, machine)
+    return machine.phase in BOOTING or machine.phase in (Phase.STOPPING, Phase.STOPPED)
 
 
 def _check_usable(instance: Instance, observation: Observation, now: datetime) -> Step:
@@ -159,13 +201,17 @@ def _follow(instance: Instance, observation: Observation) -> Step:
 
 def _was_moved(instance: Instance, observation: Observation) -> bool:
     """Tell whether the machine was moved between two looks: its ports have changed."""
-    shown = observation.machine.ports if observation.machine else ()
-    # Novita's documents show lists without endpoints; what is not there cannot differ.
-    if not shown or not all(port.endpoint for port in shown) or set(shown) == set(instance.ports):
+    if observation.machine is None or not _has_other_ports(instance, observation.machine):
         return False
     # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
     known_at = instance.started_at
     return observation.changed_at is not None and known_at is not None and observation.changed_at > known_at
+
+
+def _has_other_ports(instance: Instance, machine: Machine) -> bool:
+    shown = machine.ports
+    # Novita's documents show lists without endpoints; what is not there cannot differ.
+    return bool(shown) and all(port.endpoint for port in shown) and set(shown) != set(instance.ports)
 
 
 def _stopped(observation: Observation) -> Step:
@@ -241,9 +287,16 @@ def awaits_health(instance: Instance) -> bool:
 
 
 def is_starting_again(instance: Instance) -> bool:
-    """Tell whether this is a start of what was stopped, and not the first boot."""
+    """Tell whether this is a start or restart of what was up, and not the first boot."""
     operation = instance.operation
-    return operation is not None and operation.is_running and operation.kind is OperationKind.START
+    return operation is not None and operation.is_running and operation.kind in BRINGING_UP
+
+
+def is_restarting(instance: Instance) -> bool:
+    """Tell whether a restart is under way that has not led to a new run yet."""
+    operation = instance.operation
+    under_way = operation is not None and operation.is_running and operation.kind is OperationKind.RESTART
+    return under_way and instance.status is Status.STARTING
 
 
 def was_started_externally(instance: Instance) -> bool:

@@ -1,4 +1,4 @@
-"""An operation: one accepted start, stop or delete, with its phases and times."""
+"""An operation: one accepted start, restart, stop or delete, with its phases and times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ class OperationKind(StrEnum):
     """What was asked for."""
 
     START = "start"
+    RESTART = "restart"
     STOP = "stop"
     DELETE = "delete"
+
+
+# These end when the instance can be used.
+BRINGING_UP = frozenset({OperationKind.START, OperationKind.RESTART})
 
 
 class OperationState(StrEnum):
@@ -32,6 +37,8 @@ class OperationPhase(StrEnum):
     """A moment on the way that people want to know."""
 
     REQUESTED = "requested"
+    # Of a restart: the cloud has accepted it. `STARTING` then says that it was seen to take effect.
+    RESTARTING = "restarting"
     STARTING = "starting"
     RUNNING = "running"
     HEALTH_CHECK_STARTED = "healthCheckStarted"
@@ -61,9 +68,12 @@ class Operation:
     def is_running(self) -> bool:
         return self.state is OperationState.RUNNING
 
+    def has_reached(self, phase: OperationPhase) -> bool:
+        return any(known is phase for known, _ in self.phases)
+
     def reached(self, phase: OperationPhase, now: datetime) -> Operation:
         """Return the operation with this phase in its history; a phase is reached once."""
-        if any(known is phase for known, _ in self.phases):
+        if self.has_reached(phase):
             return self
         return replace(self, phases=(*self.phases, (phase, now)))
 
@@ -98,6 +108,7 @@ _END_OF = {OperationKind.STOP: "exited", OperationKind.DELETE: "deleted"}
 # A start that the cloud refuses leaves the instance as it was; a delete goes on until it is done.
 _FAILED_BY = {
     OperationKind.START: frozenset({"failed", "exited"}),
+    OperationKind.RESTART: frozenset({"failed", "exited"}),
     OperationKind.STOP: frozenset({"failed"}),
     OperationKind.DELETE: frozenset[str](),
 }
@@ -112,7 +123,9 @@ def progress(
     if error is not None and status in _FAILED_BY[operation.kind]:
         return operation.failed(error)
     for phase in _REACHED_BY_STATUS.get(status, ()):
-        operation = operation.reached(phase, now)
-    if operation.kind is OperationKind.START:
+        # That it is on its way up is no proof of a restart: it was up before.
+        if (operation.kind, phase) != (OperationKind.RESTART, OperationPhase.STARTING):
+            operation = operation.reached(phase, now)
+    if operation.kind in BRINGING_UP:
         return operation.reached(OperationPhase.READY, now).succeeded(now) if usable else operation
     return operation.succeeded(now) if status == _END_OF[operation.kind] else operation

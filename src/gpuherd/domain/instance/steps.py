@@ -67,6 +67,29 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """Ask the cloud to restart the machine; once, because a second time would interrupt it once more."""
+
+
+@dataclass(frozen=True)
+class LookForRestart:
+    """Ask the cloud for this one machine, to see whether the restart has taken effect."""
+
+
+@dataclass(frozen=True)
+class ConfirmRestart:
+    """The restart has taken effect; what the machine shows from here on is of the new run."""
+
+
+@dataclass(frozen=True)
+class AbandonRestart:
+    """End the restart without success, and go on with the machine as it is."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """Ask the cloud to stop the machine."""
 
@@ -107,6 +130,10 @@ Step = (
     | Become
     | Fail
     | Start
+    | Restart
+    | LookForRestart
+    | ConfirmRestart
+    | AbandonRestart
     | Stop
     | Delete
     | AnnounceReclaim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.operation import OperationKind
+from gpuherd.domain.instance.operation import BRINGING_UP
 
 
 class WaitFor(StrEnum):
@@ -48,4 +48,4 @@ def _stays_unusable(instance: Instance) -> bool:
 
 def _is_being_started(instance: Instance) -> bool:
     current = instance.operation
-    return current is not None and current.is_running and current.kind is OperationKind.START
+    return current is not None and current.is_running and current.kind in BRINGING_UP

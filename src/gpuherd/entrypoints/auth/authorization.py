@@ -39,6 +39,7 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/api/instances/stop"): WRITE,
     ("POST", "/api/instances/delete"): WRITE,
     ("POST", "/api/instances/{id_or_name}/start"): WRITE,
+    ("POST", "/api/instances/{id_or_name}/restart"): WRITE,
     ("POST", "/api/instances/{id_or_name}/stop"): WRITE,
     ("DELETE", "/api/instances/{id_or_name}"): WRITE,
     ("GET", "/api/events"): READ,
@@ -107,6 +108,7 @@ NATIVE_CLAIMS = frozenset(
         ("POST", "/api/instances/stop"),
         ("POST", "/api/instances/delete"),
         ("POST", "/api/instances/{id_or_name}/start"),
+        ("POST", "/api/instances/{id_or_name}/restart"),
         ("POST", "/api/instances/{id_or_name}/stop"),
         ("DELETE", "/api/instances/{id_or_name}"),
     }
@@ -126,6 +128,7 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/instances/plan"): WRITE,
     ("GET", "/instances/{instance_id}"): READ,
     ("POST", "/instances/{instance_id}/start"): WRITE,
+    ("POST", "/instances/{instance_id}/restart"): WRITE,
     ("POST", "/instances/{instance_id}/stop"): WRITE,
     ("POST", "/instances/{instance_id}/delete"): WRITE,
     ("GET", "/offers"): READ,

@@ -35,6 +35,7 @@ _COMMANDS: tuple[Command, ...] = (
     why.why,
     events.events,
     operations.start,
+    operations.restart,
     operations.stop,
     operations.rm,
     remote_access.ssh,

@@ -1,16 +1,15 @@
-"""Starts, stops and deletes as the world sees them."""
+"""Starts, restarts, stops and deletes as the world sees them."""
 
 from __future__ import annotations
 
 from gpuherd.contract import operation as shown
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.operation import Operation, OperationKind
+from gpuherd.domain.instance.operation import BRINGING_UP, Operation
 from gpuherd.usecases.describe.instance import describe_failure
 
 
 def describe_accepted(it: Operation, instance: Instance) -> shown.Accepted:
     """Return that an order is written down."""
-    is_start = it.kind is OperationKind.START
     return shown.Accepted(
         operation_id=it.id,
         instance_id=instance.id,
@@ -19,12 +18,12 @@ def describe_accepted(it: Operation, instance: Instance) -> shown.Accepted:
         status=instance.status.value,
         goal=instance.goal.value,
         message=instance.reason,
-        estimated_ready_time=instance.estimated_ready_at if is_start else None,
+        estimated_ready_time=instance.estimated_ready_at if it.kind in BRINGING_UP else None,
     )
 
 
 def describe_operation(it: Operation, instance_id: str) -> shown.Operation:
-    """Return a start, stop or delete with its phases and times."""
+    """Return a start, restart, stop or delete with its phases and times."""
     return shown.Operation(
         operation_id=it.id,
         instance_id=instance_id,

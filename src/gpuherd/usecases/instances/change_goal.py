@@ -1,10 +1,10 @@
-"""Change the goal: start, stop or delete. Writes down what is wanted, and leaves the doing to a job."""
+"""Change the goal: start, restart, stop, delete. Writes down what is wanted; a job does it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.api_key import Limits
@@ -66,16 +66,35 @@ class ChangeGoal:
         if (known := await self._claimed(claim)) is not None:
             return known
         instance = await self._found(word, by_name, caller)
-        history = await self.instances.ready_times_s(instance.wish.product_name)
-        order = StartOrder(health_check, webhook_url, self.max_wait, time_to_ready(history))
+        order = StartOrder(health_check, webhook_url, self.max_wait, await self._expected(instance))
 
         def wanted(it: Instance) -> Instance:
             started = goals.start(it, order, self.ids.new("op_"), self.clock.now())
-            if self.breaker_state() == "OPEN":
-                raise CircuitOpen("Novita has not answered lately; try the start again in a while")
+            self._refuse_in_vain("start")
             return started
 
         return await self._change(instance.id, wanted, caller, claim, limits=caller.limits)
+
+    async def restart(
+        self,
+        word: str,
+        *,
+        by_name: bool = False,
+        caller: Caller = SYSTEM_CALLER,
+        claim: IdempotencyClaim | None = None,
+    ) -> AcceptedGoal:
+        """Restart what runs; `Conflict` otherwise. Known at once to be in vain: `CircuitOpen`."""
+        if (known := await self._claimed(claim)) is not None:
+            return known
+        instance = await self._found(word, by_name, caller)
+        order = StartOrder(max_wait=self.max_wait, expected=await self._expected(instance))
+
+        def wanted(it: Instance) -> Instance:
+            restarted = goals.restart(it, order, self.ids.new("op_"), self.clock.now())
+            self._refuse_in_vain("restart")
+            return restarted
+
+        return await self._change(instance.id, wanted, caller, claim)
 
     async def stop(
         self,
@@ -86,12 +105,7 @@ class ChangeGoal:
         claim: IdempotencyClaim | None = None,
     ) -> AcceptedGoal:
         """Stop what runs."""
-        if (known := await self._claimed(claim)) is not None:
-            return known
-        instance = await self._found(word, by_name, caller)
-        return await self._change(
-            instance.id, lambda it: goals.stop(it, self.ids.new("op_"), self.clock.now()), caller, claim
-        )
+        return await self._end(word, goals.stop, by_name, caller, claim)
 
     async def delete(
         self,
@@ -102,12 +116,29 @@ class ChangeGoal:
         claim: IdempotencyClaim | None = None,
     ) -> AcceptedGoal:
         """Delete, whatever the state: a create under way is resolved first, then its machine removed."""
+        return await self._end(word, goals.delete, by_name, caller, claim)
+
+    async def _end(
+        self,
+        word: str,
+        goal: Callable[[Instance, str, datetime], Instance],
+        by_name: bool,
+        caller: Caller,
+        claim: IdempotencyClaim | None,
+    ) -> AcceptedGoal:
         if (known := await self._claimed(claim)) is not None:
             return known
         instance = await self._found(word, by_name, caller)
         return await self._change(
-            instance.id, lambda it: goals.delete(it, self.ids.new("op_"), self.clock.now()), caller, claim
+            instance.id, lambda it: goal(it, self.ids.new("op_"), self.clock.now()), caller, claim
         )
+
+    async def _expected(self, instance: Instance) -> timedelta:
+        return time_to_ready(await self.instances.ready_times_s(instance.wish.product_name))
+
+    def _refuse_in_vain(self, what: str) -> None:
+        if self.breaker_state() == "OPEN":
+            raise CircuitOpen(f"Novita has not answered lately; try the {what} again in a while")
 
     async def _found(self, word: str, by_name: bool, caller: Caller) -> Instance:
         return await (self.find.named(word, caller) if by_name else self.find(word, caller))

@@ -16,6 +16,7 @@ from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
     CloudUnavailable,
+    KeyRefused,
     MachineGone,
     OutcomeUnknown,
     OutOfStock,
@@ -25,7 +26,8 @@ from gpuherd.domain.instance import events, steps
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle import is_starting_again, must_release
+from gpuherd.domain.instance.lifecycle import is_restarting, is_starting_again, must_release, shows_restart
+from gpuherd.domain.instance.operation import OperationPhase
 from gpuherd.domain.instance.steps import Step
 from gpuherd.domain.instance.waiting import Waiting
 from gpuherd.ports.cloud import Cloud
@@ -42,6 +44,8 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 log = structlog.get_logger()
 
 RECHECK_SOON = timedelta(seconds=1)
+# A restart takes ten seconds or so: this often is enough to see it.
+RESTART_RECHECK = timedelta(seconds=3)
 # A health check has a job of its own; so often we see to it that it is there.
 HEALTH_JOB_CHECK = timedelta(seconds=30)
 HELD_RELEASE_RECHECK = timedelta(seconds=30)
@@ -101,6 +105,14 @@ class ApplyStep:
                 return await self._fail(turn, code, reason), None
             case steps.Start():
                 return await self._start(turn)
+            case steps.Restart():
+                return await self._restart(turn)
+            case steps.LookForRestart():
+                return await self._look_for_restart(turn)
+            case steps.ConfirmRestart():
+                return await self._confirm_restart(turn), None
+            case steps.AbandonRestart(code, reason):
+                return await self._abandon_restart(turn, code, reason), None
             case steps.Stop():
                 return await self._request(turn, self.cloud.stop_machine)
             case steps.Delete():
@@ -135,7 +147,7 @@ class ApplyStep:
             # One "not found" proves nothing; the lists decide whether it vanished.
             return turn, RequeueAfter(RECHECK_SOON)
         if machine.phase is not Phase.RUNNING:
-            return turn, RequeueAfter(RECHECK_SOON)
+            return turn, RequeueAfter(RESTART_RECHECK if is_restarting(turn.instance) else RECHECK_SOON)
         turn = await self.verify_tag(turn, machine)
         return await self._begin_run(turn, machine, self.clock.now()), None
 
@@ -217,6 +229,50 @@ class ApplyStep:
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(await self.turns.refresh(turn), error), None
 
+    async def _restart(self, turn: LeasedInstance) -> StepResult:
+        try:
+            turn, error = await self._send(turn, self.cloud.restart_machine)
+        except KeyRefused:
+            turn = await self.turns.refresh(turn)
+            await self._save(turn, replace(turn.instance, asked_at=None))
+            raise
+        except OutOfStock as refused:
+            turn, error = await self.turns.refresh(turn), refused
+        if isinstance(error, OutOfStock | CloudRefused):
+            reason = f"the cloud refused the restart: {error.message}"
+            return await self._abandon_restart(turn, error.code, reason), None
+        operation = turn.instance.operation
+        if error is None and operation is not None:
+            accepted = operation.reached(OperationPhase.RESTARTING, self.clock.now())
+            turn = await self._save(turn, replace(turn.instance, operation=accepted))
+        return turn, RequeueAfter(RECHECK_SOON)
+
+    async def _look_for_restart(self, turn: LeasedInstance) -> StepResult:
+        try:
+            machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
+        except MachineGone:
+            return turn, RequeueAfter(RESTART_RECHECK)
+        if shows_restart(turn.instance, machine):
+            return await self._confirm_restart(turn), None
+        return turn, RequeueAfter(RESTART_RECHECK)
+
+    async def _confirm_restart(self, turn: LeasedInstance) -> LeasedInstance:
+        it, now = turn.instance, self.clock.now()
+        assert it.operation is not None, "every restart is an operation"
+        seen = it.operation.reached(OperationPhase.RESTARTING, now).reached(OperationPhase.STARTING, now)
+        return await self._save(turn, replace(it, operation=seen, reason="the machine restarts"))
+
+    async def _abandon_restart(self, turn: LeasedInstance, code: str, reason: str) -> LeasedInstance:
+        """Say that the restart has failed, or may have; the machine is looked at anew as it is."""
+        it = turn.instance
+        assert it.operation is not None, "every restart is an operation"
+        ended = it.operation.failed(Failure(code, reason, self.clock.now()))
+        as_it_is = replace(it, operation=ended, reason=reason, waiting_for=None, asked_at=None)
+        news = NewEvent(events.RESTART_FAILED, reason, {"code": code})
+        log.warning("instance.restart_failed", instance_id=it.id, code=code, reason=reason)
+        change = self.event_recorder.change(as_it_is, news)
+        return await self.turns.save(turn, replace(change, operations=(ended,)))
+
     async def _delete(self, turn: LeasedInstance) -> StepResult:
         wanted = turn.instance.goal is Goal.DELETED
         if not wanted and (reason := await self.alarm.reason()):
@@ -228,6 +284,21 @@ class ApplyStep:
         self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
     ) -> StepResult:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
+        turn, error = await self._send(turn, call)
+        if error is not None:
+            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
+            log.info(
+                "machine.request_not_confirmed",
+                instance_id=turn.instance.id,
+                code=error.code,
+                reason=error.message,
+            )
+        return turn, RequeueAfter(RECHECK_SOON)
+
+    async def _send(
+        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+    ) -> tuple[LeasedInstance, CloudError | None]:
+        """Write down that the cloud is asked, ask it, and return what it said that is not a yes."""
         it, decided_s = turn.instance, self.clock.boottime()
         turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
         try:
@@ -239,11 +310,8 @@ class ApplyStep:
             await self._save(turn, replace(turn.instance, asked_at=None))
             raise
         except (OutcomeUnknown, MachineGone, CloudRefused) as error:
-            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
-            log.info(
-                "machine.request_not_confirmed", instance_id=it.id, code=error.code, reason=error.message
-            )
-        return turn, RequeueAfter(RECHECK_SOON)
+            return turn, error
+        return turn, None
 
     async def _refused(self, turn: LeasedInstance, error: CloudError) -> LeasedInstance:
         it = turn.instance

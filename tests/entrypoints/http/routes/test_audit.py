@@ -83,6 +83,7 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
         lambda it: it.instance(exited=True),
         {},
     ),
+    ("POST", "/api/instances/{id_or_name}/restart"): ("instance.restart", Setting.instance, {}),
     ("POST", "/api/instances/{id_or_name}/stop"): ("instance.stop", Setting.instance, {}),
     ("DELETE", "/api/instances/{id_or_name}"): ("instance.delete", Setting.instance, {}),
     ("POST", "/api/jobs/{job_id}/retry"): ("job.retry", Setting.failed_job, {}),

@@ -19,10 +19,11 @@ async def running(api: httpx.AsyncClient, herd: Herd) -> AsyncIterator[Instance]
     yield await herd.settle(await herd.instances.get(made["id"]))
 
 
-async def test_stop_start_and_delete_are_accepted_and_can_be_followed(
+async def test_restart_stop_start_and_delete_are_accepted_and_can_be_followed(
     api: httpx.AsyncClient, herd: Herd, running: Instance
 ) -> None:
     for method, path, ends in [
+        ("POST", f"/api/instances/{running.id}/restart", "running"),
         ("POST", f"/api/instances/{running.id}/stop", "exited"),
         ("POST", f"/api/instances/{running.id}/start", "running"),
         ("DELETE", f"/api/instances/{running.id}", "deleted"),

@@ -87,6 +87,7 @@ _SUGGESTIONS = {
     "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
     "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
     "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
+    "INSTANCE_NOT_RESTARTABLE": "what has exited is started with: gpuherd start NAME",
     "INSTANCE_NOT_STOPPABLE": "what is wanted no more can be deleted in any state: gpuherd rm NAME",
     "AMBIGUOUS_NAME": "several have this name: use the id instead (gpuherd ls --name NAME --quiet)",
     "AMBIGUOUS_ID": "several ids begin so: give more of it",
@@ -235,7 +236,7 @@ def _of_ended(instance: Instance, operation: Operation | None) -> ErrorReport:
 
 def _advice(instance: Instance, operation: Operation | None, code: str) -> str:
     if code in NO_CAPACITY_CODES:
-        started = operation is not None and operation.type == "start"
+        started = operation is not None and operation.type in ("start", "restart")
         return "try again later, or rent another one with: gpuherd up" if started else _RELAX_WISH_ADVICE
     if _rests(instance, operation):
         return f"start it with: {command('start', instance)}"

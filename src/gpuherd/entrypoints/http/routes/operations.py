@@ -1,4 +1,4 @@
-"""Start, stop and delete, by id and by name, and the operations that they are."""
+"""Start, restart, stop and delete, by id and by name, and the operations that they are."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ async def delete_by_name(request: Request) -> Response:
 async def start(id_or_name: str, request: Request) -> Response:
     """Start an exited instance; follow the operation, or give a `webhookUrl`."""
     return await _start(request, id_or_name)
+
+
+@router.post(
+    "/api/instances/{id_or_name}/restart", status_code=202, openapi_extra=takes(GoalBody, required=False)
+)
+async def restart(id_or_name: str, request: Request) -> Response:
+    """Restart a running instance, on the same machine with the same data; its ports may change."""
+    body = await read_optional_object(request)
+    GoalBody.parse(body)
+    return accepted(await plane_of(request).change_goal.restart(id_or_name, **_request_origin(request, body)))
 
 
 @router.post(

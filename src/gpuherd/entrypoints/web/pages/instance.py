@@ -44,6 +44,7 @@ async def show(request: Request) -> Response:
         ports=[(port, link(port.endpoint)) for port in it.ports],
         webhook_url=redact_query(it.webhook_url) if it.webhook_url else "",
         can_start=instance_rows.can_start(it),
+        can_restart=instance_rows.can_restart(it),
         can_stop=instance_rows.can_stop(it),
         can_delete=instance_rows.can_delete(it),
     )
@@ -54,6 +55,13 @@ async def start(request: Request) -> Response:
     word = request.path_params["instance_id"]
     it = await plane_of(request).change_goal.start(word, caller=acting_caller(request))
     return done(f"/instances/{it.instance.id}", "start")
+
+
+async def restart(request: Request) -> Response:
+    """Restart it."""
+    word = request.path_params["instance_id"]
+    it = await plane_of(request).change_goal.restart(word, caller=acting_caller(request))
+    return done(f"/instances/{it.instance.id}", "restart")
 
 
 async def stop(request: Request) -> Response:
@@ -73,6 +81,7 @@ async def delete(request: Request) -> Response:
 ROUTES: Routes = {
     ("GET", "/instances/{instance_id}"): show,
     ("POST", "/instances/{instance_id}/start"): start,
+    ("POST", "/instances/{instance_id}/restart"): restart,
     ("POST", "/instances/{instance_id}/stop"): stop,
     ("POST", "/instances/{instance_id}/delete"): delete,
 }

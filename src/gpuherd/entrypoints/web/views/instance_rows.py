@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.domain.instance.goals import STOPPABLE
+from gpuherd.domain.instance.goals import RESTARTABLE, STOPPABLE
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.quota import hourly_usd_now
 from gpuherd.entrypoints.web.views.formatting import MOVING, look_of
@@ -102,6 +102,11 @@ def cost_of(instances: Iterable[Instance]) -> Cost:
 def can_start(it: Instance) -> bool:
     """Tell whether a start would be accepted."""
     return it.status is Status.EXITED and it.cloud_id is not None
+
+
+def can_restart(it: Instance) -> bool:
+    """Tell whether a restart would be accepted."""
+    return it.status in RESTARTABLE
 
 
 def can_stop(it: Instance) -> bool:

@@ -20,8 +20,8 @@ from tests.entrypoints.cli.support import (
 
 EXITED = details("exited", goal="stopped")
 READY = details("ready", cloudInstanceId="c1")
-OF_VERB = {"start": "starting", "stop": "stopping", "rm": "deleting"}
-YES = {"start": (), "stop": (), "rm": ("--yes",)}
+OF_VERB = {"start": "starting", "restart": "starting", "stop": "stopping", "rm": "deleting"}
+YES = {"start": (), "restart": (), "stop": (), "rm": ("--yes",)}
 
 
 def accepted(status: str, goal: str = "running") -> Answer:
@@ -44,6 +44,7 @@ def of(seen: list[SeenRequest]) -> list[tuple[str, str]]:
     ("verb", "order"),
     [
         ("start", ("POST", "/api/instances/inst_1/start")),
+        ("restart", ("POST", "/api/instances/inst_1/restart")),
         ("stop", ("POST", "/api/instances/inst_1/stop")),
         ("rm", ("DELETE", "/api/instances/inst_1")),
     ],
@@ -74,7 +75,7 @@ def test_a_start_takes_a_health_check_and_a_webhook(cli: Cli, api: FakeApi) -> N
     }
 
 
-@pytest.mark.parametrize("verb", ["start", "stop", "rm"])
+@pytest.mark.parametrize("verb", ["start", "restart", "stop", "rm"])
 def test_quiet_says_only_the_id(cli: Cli, api: FakeApi, verb: str) -> None:
     api.script(EXITED, accepted(OF_VERB[verb]))
     assert cli(verb, "train-1", "--quiet", *YES[verb]).stdout == "inst_1\n"
@@ -202,7 +203,11 @@ def test_an_order_without_an_answer_may_have_been_obeyed_and_is_not_repeated(
 
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [("STARTUP_OPERATION_IN_PROGRESS", "gpuherd wait"), ("INSTANCE_NOT_STOPPABLE", "gpuherd rm")],
+    [
+        ("STARTUP_OPERATION_IN_PROGRESS", "gpuherd wait"),
+        ("INSTANCE_NOT_STOPPABLE", "gpuherd rm"),
+        ("INSTANCE_NOT_RESTARTABLE", "gpuherd start"),
+    ],
 )
 def test_a_refused_order_is_a_conflict_with_advice(cli: Cli, api: FakeApi, code: str, advice: str) -> None:
     api.script(READY, problem(409, code))

@@ -1,4 +1,4 @@
-"""The commands that change an instance's goal: start, stop, rm."""
+"""The commands that change an instance's goal: start, restart, stop, rm."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to the end. 
 # Finds the instance, and asks the server for the change.
 Seek = Callable[[Gpuherd], Instance]
 Order = Callable[[Gpuherd, Instance], Accepted]
-Verb = Literal["start", "stop", "delete"]
-UNTIL: dict[Verb, Until] = {"start": "ready", "stop": "exited", "delete": "deleted"}
+Verb = Literal["start", "restart", "stop", "delete"]
+UNTIL: dict[Verb, Until] = {"start": "ready", "restart": "ready", "stop": "exited", "delete": "deleted"}
 
 
 def start(
@@ -61,6 +61,27 @@ def start(
         lambda herd: find(herd, name_or_id),
         lambda herd, it: herd.instances.start(it, health_check=check, webhook_url=webhook_url),
         _waiter(cli, output, timeout, "start", name_or_id),
+        wait=wait,
+    )
+
+
+def restart(
+    context: typer.Context,
+    name_or_id: NameOrId,
+    wait: WaitOption = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Restart an instance that runs. Its machine and data stay, its ports may change."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    _carry_out(
+        cli,
+        output,
+        "restart",
+        lambda herd: find(herd, name_or_id),
+        lambda herd, it: herd.instances.restart(it),
+        _waiter(cli, output, timeout, "restart", name_or_id),
         wait=wait,
     )
 
