@@ -177,7 +177,7 @@ class InstanceFailed(GpuherdError):
         )
         self.instance = instance
         self.until = until
-        # The start, stop or delete that was followed, if one was.
+        # The start, restart, stop or delete that was followed, if one was.
         self.operation = operation
 
 

@@ -140,7 +140,7 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     labels: Mapping[str, str]
     webhook_url: Url | None = hidden()
     health_check: HealthReport | None
-    operation_id: str | None  # the start, stop or delete that was accepted last
+    operation_id: str | None  # the start, restart, stop or delete that was accepted last
     created_at: datetime
     started_at: datetime | None
     ready_at: datetime | None

@@ -183,7 +183,7 @@ class OperationMethods(Resource):
 
     @api_method
     def get(self, operation: str | Accepted) -> Effects[Operation]:
-        """Return a start, stop or delete with its phases."""
+        """Return a start, restart, stop or delete with its phases."""
         word = operation if isinstance(operation, str) else operation.operation_id
         return Operation.of((yield from self._caller.call(get(f"/api/operations/{path_segment(word)}"))))
 

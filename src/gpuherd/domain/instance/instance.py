@@ -130,7 +130,7 @@ class Instance:
     # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps
     # in mind when the start was asked for that it puts aside.
     asked_at: datetime | None = None
-    # The start, stop or delete that was accepted last.
+    # The start, restart, stop or delete that was accepted last.
     operation: Operation | None = None
     # How to find out whether the application is up, and what was found; None where no check was asked for.
     health_check: HealthCheck | None = None
