@@ -54,6 +54,14 @@ async def test_an_answer_is_good_for_a_minute(clock: FakeClock) -> None:
     assert dns.lookups == 2
 
 
+async def test_an_answer_from_before_the_host_slept_is_looked_up_anew(clock: FakeClock) -> None:
+    dns = NameServer(["192.0.2.1"], ["192.0.2.2"])
+    resolver = NovitaResolver(clock, dns)
+    await ask(resolver)
+    clock.suspend(FRESH_S)
+    assert await ask(resolver) == ["192.0.2.2"]
+
+
 async def test_a_lookup_that_fails_leaves_the_last_good_addresses_and_is_repeated_soon(
     clock: FakeClock,
 ) -> None:
