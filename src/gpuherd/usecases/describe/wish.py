@@ -18,6 +18,10 @@ CONTRACT_NAMES = {
     "capacity_wait_s": "wait_for_capacity",
 }
 _NAMES = tuple((it.name, CONTRACT_NAMES.get(it.name, it.name)) for it in fields(Wish))
+# A create writes them all down with its job, and the names are always the same.
+_WIRE_NAMES = tuple((name, camel(name)) for _, name in _NAMES)
+# What JSON has as it is.
+_PLAIN = (str, int, bool, type(None))
 
 
 def describe_wish(wish: Wish) -> dict[str, Any]:
@@ -31,7 +35,8 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
 
 def wish_json(wish: Wish) -> dict[str, Any]:
     """Return all fields of a wish as JSON has them, for what shows them in no model of the contract."""
-    return {camel(name): _json(value) for name, value in describe_wish(wish).items()}
+    shown = describe_wish(wish)
+    return {key: value if type(value := shown[name]) in _PLAIN else _json(value) for name, key in _WIRE_NAMES}
 
 
 def _json(value: Any) -> Any:

@@ -88,9 +88,9 @@ class EventRecorder:
         """Return the change that makes `instance` true and tells `news` of it."""
         now = self._clock.now()
         instance, operations = _with_progress(instance, now)
-        instance, ended_status = _with_status_since(instance, news, now)
-        instance = replace(instance, sequence=instance.sequence + len(news))
-        first = instance.sequence - len(news) + 1
+        status_since, ended_status = _status_times(instance, news, now)
+        first = instance.sequence + 1
+        instance = replace(instance, status_since=status_since, sequence=instance.sequence + len(news))
         events = tuple(
             Event(
                 instance_id=instance.id,
@@ -225,14 +225,14 @@ def _with_progress(instance: Instance, now: datetime) -> tuple[Instance, tuple[O
     return replace(instance, operation=moved), (moved,)
 
 
-def _with_status_since(
+def _status_times(
     instance: Instance, new_events: Sequence[NewEvent], now: datetime
-) -> tuple[Instance, EndedStatus | None]:
-    """Return the instance with the time of its status, and the status that ends if one does."""
+) -> tuple[datetime | None, EndedStatus | None]:
+    """Return since when the instance has its status, and the status that ends if one does."""
+    since = instance.status_since
     moved = next((it for it in new_events if it.after and it.after != it.before), None)
     if moved is None:
-        return instance, None
-    since = instance.status_since
+        return since, None
     # The wall clock may have been set back meanwhile.
     ended = EndedStatus(moved.before, max(now - since, timedelta(0))) if moved.before and since else None
-    return replace(instance, status_since=now), ended
+    return now, ended
