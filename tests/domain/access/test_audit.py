@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
-from datetime import timedelta, timezone
+from datetime import UTC, timedelta, timezone
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +93,16 @@ def test_the_same_moment_in_another_zone_is_the_same_entry() -> None:
         chain([AuditRecord(START, "a", "b", "c")])[0].hash
         == chain([AuditRecord(there, "a", "b", "c")])[0].hash
     )
+
+
+@given(DEEDS)
+def test_a_hash_is_over_the_compact_json_of_what_an_entry_says(audit_records: list[AuditRecord]) -> None:
+    """Logs of earlier versions were hashed like this, and must verify for ever."""
+    last_hash = NO_HASH
+    for entry in chain(audit_records):
+        it = entry.audit_record
+        moment = it.at.astimezone(UTC).isoformat(timespec="microseconds")
+        words = [it.actor, it.action, it.target, it.before, it.after, it.request_id]
+        text = json.dumps([last_hash, entry.n, moment, *words], separators=(",", ":"))
+        assert entry.hash == hashlib.sha256(text.encode()).hexdigest()
+        last_hash = entry.hash

@@ -62,22 +62,17 @@ def chained(audit_record: AuditRecord, last_n: int, last_hash: str) -> AuditEntr
 
 def entry_hash(n: int, audit_record: AuditRecord, last_hash: str) -> str:
     """Return the hash of an entry: over the hash before it and everything that it says."""
-    said = [
-        last_hash,
-        n,
-        audit_record.at.astimezone(UTC).isoformat(timespec="microseconds"),
-        audit_record.actor,
-        audit_record.action,
-        audit_record.target,
-        audit_record.before,
-        audit_record.after,
-        audit_record.request_id,
-    ]
-    # JSON keeps the fields apart: no two entries can be written as the same text.
-    return hashlib.sha256(_encode(said).encode()).hexdigest()
+    it, moment = audit_record, audit_record.at.astimezone(UTC).isoformat(timespec="microseconds")
+    # JSON keeps the fields apart: no two entries can be written as the same text. Each create writes one, and
+    # an encoder for a list takes several times longer than its texts.
+    said = (
+        f"[{_quote(last_hash)},{n},{_quote(moment)},{_quote(it.actor)},{_quote(it.action)},"
+        f"{_quote(it.target)},{_quote(it.before)},{_quote(it.after)},{_quote(it.request_id)}]"
+    )
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_quote = json.encoder.encode_basestring_ascii
 
 
 def first_broken_entry(
