@@ -93,6 +93,7 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/cloud/confirm-loss"): ("cloud.confirm_loss", None, {}),
     ("POST", "/api/creates/resume"): ("creates.resume", None, {}),
     ("POST", "/api/sync"): ("cloud.sync", None, {}),
+    ("POST", "/api/costs/reconcile"): ("costs.reconcile", None, {"day": "2026-01-01"}),
     ("POST", "/api/orphans/resume"): ("orphan.resume", None, {}),
     ("POST", "/api/orphans/{cloud_id}/adopt"): ("orphan.adopt", Setting.stranger, {}),
     ("POST", "/api/orphans/{cloud_id}/stop"): ("orphan.stop", Setting.stranger, {}),
