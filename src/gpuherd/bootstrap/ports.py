@@ -11,6 +11,7 @@ from gpuherd.clock import Clock, Ids, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
@@ -119,6 +120,7 @@ class Values:
     poll_interval: timedelta
     instance_max_wait: timedelta
     disk: DiskTariff = NOVITA_DISK
+    reclaim_notice: timedelta = RECLAIM_NOTICE
     max_retry_attempts: int = 3
     # So many create calls without an answer before an instance is given up.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX

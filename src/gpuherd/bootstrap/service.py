@@ -195,6 +195,7 @@ def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
         settling=SettlingPolicy(timedelta(seconds=settings.create_settle_s)),
         poll_interval=timedelta(seconds=settings.instance_poll_interval_s),
         instance_max_wait=settings.instance_max_wait,
+        reclaim_notice=timedelta(seconds=settings.reclaim_notice_s),
         disk=DiskTariff(settings.disk_price_usd, settings.free_disk_gb),
         max_retry_attempts=settings.max_retry_attempts,
         unknown_outcomes_max=UNKNOWN_OUTCOMES_MAX if settings.on_unknown == "retry" else 1,

@@ -146,6 +146,7 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     ready_at: datetime | None
     stopped_at: datetime | None
     spot_reclaim_at: datetime | None  # when the cloud takes a spot machine back, if it has said so
+    loss_expected_at: datetime | None  # after a notice, also if it has not; None without one
     estimated_ready_time: datetime | None
     last_error: Failure | None
     source: Annotated[str, OneOf(("local",))]

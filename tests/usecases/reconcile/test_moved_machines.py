@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 
+from gpuherd.contract.values import iso
 from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.describe.instance import describe
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -20,6 +23,7 @@ def herd_kind() -> type[Herd]:
     return MemoryHerd
 
 
+HOUR = timedelta(hours=1)
 HOOK = "http://example.com/hook"
 CHECK = HealthCheck()
 
@@ -37,6 +41,57 @@ async def test_f41_a_reclaim_is_told_before_the_loss_and_explained_after_it(herd
     lost = await herd.instances.get(instance.id)
     assert (lost.status, lost.reason) == (Status.EXITED, "the cloud took the spot machine back")
     assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.exited"], "each of them once"
+
+
+async def test_f41_the_loss_is_expected_after_the_promised_notice_until_the_cloud_says_when(
+    herd: Herd, world: World
+) -> None:
+    """Novita shows no time before the reclaim has begun."""
+    instance = await herd.settle(await herd.launch(webhook_url=HOOK))
+    announced_at = herd.clock.now()
+    world.reclaim(instance.cloud_id or "", 3600)
+    await herd.run_for(timedelta(minutes=50))
+    shown = describe(await herd.instances.get(instance.id))
+    assert shown.spot_reclaim_at is None
+    assert shown.loss_expected_at is not None
+    assert timedelta(0) <= shown.loss_expected_at - announced_at - HOUR <= timedelta(seconds=30)
+    # It has begun, and is not over.
+    await herd.run_for(timedelta(minutes=10, seconds=15))
+    shown = describe(await herd.instances.get(instance.id))
+    assert shown.status == "running"
+    assert shown.spot_reclaim_at is not None
+    assert shown.loss_expected_at == shown.spot_reclaim_at
+    assert shown.status_reason.endswith(f"back at {iso(shown.spot_reclaim_at)}")
+    assert herd.webhooks().count("instance.reclaim_notice") == 1
+    await herd.run_for(timedelta(minutes=2))
+    lost = describe(await herd.instances.get(instance.id))
+    assert (lost.status, lost.loss_expected_at) == ("exited", None)
+
+
+async def test_f41_a_notice_says_when_the_loss_is_expected(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch(webhook_url=HOOK))
+    world.reclaim(instance.cloud_id or "", 3600)
+    await herd.run_for(timedelta(minutes=2))
+    (told,) = [json.loads(body) for _, body in herd.receiver.got if b"reclaim_notice" in body]
+    expected = (await herd.instances.get(instance.id)).loss_expected_at
+    assert told["data"]["lossExpectedAt"] == iso(expected)
+    assert told["data"]["spotReclaimAt"] is None
+    assert told["data"]["statusReason"].endswith(f"probably at {iso(expected)}")
+
+
+async def test_f41_a_notice_that_is_withdrawn_is_told_and_forgotten(herd: Herd, world: World) -> None:
+    instance = await herd.settle(await herd.launch(webhook_url=HOOK))
+    world.reclaim(instance.cloud_id or "", 3600)
+    await herd.run_for(timedelta(minutes=2))
+    assert (await herd.instances.get(instance.id)).loss_expected_at is not None
+    world.machines[instance.cloud_id or ""].reclaim = None
+    await herd.run_for(timedelta(minutes=2))
+    shown = describe(await herd.instances.get(instance.id))
+    assert (shown.usable, shown.spot_reclaim_at, shown.loss_expected_at) == (True, None, None)
+    assert herd.webhooks()[-2:] == ["instance.reclaim_notice", "instance.reclaim_withdrawn"]
+    world.reclaim(instance.cloud_id or "", 3600)
+    await herd.run_for(timedelta(minutes=2))
+    assert herd.webhooks()[-1] == "instance.reclaim_notice", "another notice"
 
 
 async def test_f41_a_reclaim_before_it_was_usable_fails_and_gives_the_machine_back(

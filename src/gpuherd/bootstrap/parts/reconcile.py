@@ -60,6 +60,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
         clock=clock,
+        reclaim_notice=values.reclaim_notice,
     )
     return AdvanceInstance(
         turns=turns,

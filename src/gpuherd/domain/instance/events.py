@@ -27,6 +27,7 @@ DELETED = "instance.deleted"
 START_REFUSED = "instance.start_refused"
 RESTART_FAILED = "instance.restart_failed"
 RECLAIM_NOTICE = "instance.reclaim_notice"
+RECLAIM_WITHDRAWN = "instance.reclaim_withdrawn"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
 # On the account, about money.
@@ -75,6 +76,7 @@ WEBHOOK_TYPES = frozenset(
         "instance.exited",
         DELETED,
         RECLAIM_NOTICE,
+        RECLAIM_WITHDRAWN,
         ORPHAN_DETECTED,
     }
 )

@@ -10,6 +10,7 @@ from enum import StrEnum
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -122,9 +123,8 @@ class Instance:
     started_at: datetime | None = None
     ready_at: datetime | None = None
     stopped_at: datetime | None = None
-    # The cloud has announced that it will take the spot machine back, and when, if it says so.
-    reclaim_told: bool = False
-    reclaim_at: datetime | None = None
+    # The cloud has announced that it will take the spot machine back. It stays when that has happened.
+    reclaim: ReclaimNotice | None = None
     # The machine must be given back, and is not yet proven to be gone.
     releasing: bool = False
     # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps
@@ -153,6 +153,12 @@ class Instance:
         if self.rental is None:
             return None
         return self.rental.gpu_hourly_usd * self.wish.gpu_num + self.disk_hourly_usd
+
+    @property
+    def loss_expected_at(self) -> datetime | None:
+        """When its machine will be taken back, while there is one to lose."""
+        is_over = self.status in TERMINAL_STATUSES or self.status is Status.EXITED
+        return None if self.reclaim is None or is_over else self.reclaim.loss_expected_at
 
     @property
     def last_cloud_id(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Machine, Phase
-from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, was_reclaimed
+from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, is_reclaim_withdrawn, was_reclaimed
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
@@ -18,6 +18,7 @@ from gpuherd.domain.instance.steps import (
     ConfirmRestart,
     Delete,
     Fail,
+    FollowReclaim,
     LookForRestart,
     Observation,
     ReadDetails,
@@ -32,6 +33,7 @@ from gpuherd.domain.instance.steps import (
     Stop,
     UseListedDetails,
     Wait,
+    WithdrawReclaim,
 )
 
 # The cloud was asked and nothing moved for so long: ask again.
@@ -59,12 +61,8 @@ def next_step(instance: Instance, attempt: Attempt | None, observation: Observat
         return _recover_vanished(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
         return _stop_machine(instance, observation, now)
-    if (
-        is_reclaim_announced(observation.machine)
-        and not instance.reclaim_told
-        and instance.status is not Status.EXITED
-    ):
-        return AnnounceReclaim()
+    if step := _follow_reclaim(instance, observation):
+        return step
     if instance.usable or instance.status in (Status.EXITED, Status.MIGRATING):
         return _follow(instance, observation)
     if (restart := _restart(instance, observation, now)) is not None:
@@ -74,6 +72,22 @@ def next_step(instance: Instance, attempt: Attempt | None, observation: Observat
     if instance.cloud_id is None:
         return Rent()
     return _boot(instance, observation, now)
+
+
+def _follow_reclaim(instance: Instance, observation: Observation) -> Step | None:
+    """Follow what the lists say about a reclaim for as long as they do; None: nothing new."""
+    machine, known = observation.machine, instance.reclaim
+    if machine is None or instance.status is Status.EXITED:
+        return None
+    if known is not None and is_reclaim_withdrawn(machine):
+        return WithdrawReclaim()
+    if not is_reclaim_announced(machine):
+        return None
+    if known is None:
+        return AnnounceReclaim()
+    # The time need not come with the notice, and may change.
+    at = machine.spot_reclaim_at
+    return None if known.reclaim_at == at else FollowReclaim(at)
 
 
 def _resolve(instance: Instance, now: datetime) -> Step:

@@ -105,6 +105,18 @@ class AnnounceReclaim:
 
 
 @dataclass(frozen=True)
+class FollowReclaim:
+    """Take over what the cloud says by now about when it takes the machine back, or that it does not say."""
+
+    reclaim_at: datetime | None
+
+
+@dataclass(frozen=True)
+class WithdrawReclaim:
+    """Tell that the cloud will not take the machine back after all."""
+
+
+@dataclass(frozen=True)
 class Released:
     """The machine is proven to be gone; nothing costs money any more."""
 
@@ -137,6 +149,8 @@ Step = (
     | Stop
     | Delete
     | AnnounceReclaim
+    | FollowReclaim
+    | WithdrawReclaim
     | Released
     | Wait
     | Settled

@@ -12,6 +12,7 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -79,6 +80,8 @@ class ApplyStep:
     job_factory: JobFactory
     verify_tag: VerifyTag
     clock: Clock
+    # So long after its notice a spot machine is taken back, where the cloud does not say when.
+    reclaim_notice: timedelta = RECLAIM_NOTICE
 
     async def __call__(self, step: Step, turn: LeasedInstance) -> StepResult:
         """Take one step; return the turn after it, and a pause if the next look must wait.
@@ -101,6 +104,10 @@ class ApplyStep:
                 return await self._become(turn, status, reason), None
             case steps.AnnounceReclaim():
                 return await self._announce_reclaim(turn), None
+            case steps.FollowReclaim(reclaim_at):
+                return await self._follow_reclaim(turn, reclaim_at), None
+            case steps.WithdrawReclaim():
+                return await self._withdraw_reclaim(turn), None
             case steps.Fail(code, reason):
                 return await self._fail(turn, code, reason), None
             case steps.Start():
@@ -166,8 +173,7 @@ class ApplyStep:
             started_at=seen_at,
             # What was known of an earlier run says nothing about this one.
             health=None,
-            reclaim_told=False,
-            reclaim_at=None,
+            reclaim=None,
         )
         news = [NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
         if it.health_check is None:
@@ -213,14 +219,26 @@ class ApplyStep:
         return await self._save(turn, changed, news)
 
     async def _announce_reclaim(self, turn: LeasedInstance) -> LeasedInstance:
-        machine = next(
-            it.machine for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id
-        )
-        at = machine.spot_reclaim_at
-        words = "the cloud will take this spot machine back" + (f" at {iso(at)}" if at else "")
-        warned = replace(turn.instance, reason=words, waiting_for=None, reclaim_told=True, reclaim_at=at)
-        details = {"spotStatus": machine.spot_status, "reclaimAt": iso(at)}
-        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, words, details))
+        seen = next(it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id)
+        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.reclaim_notice)
+        warned = _warned(turn.instance, notice)
+        details = {
+            "spotStatus": seen.machine.spot_status,
+            "reclaimAt": iso(seen.machine.spot_reclaim_at),
+            "lossExpectedAt": iso(warned.loss_expected_at),
+        }
+        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
+
+    async def _follow_reclaim(self, turn: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
+        known = turn.instance.reclaim
+        assert known is not None, "only what was announced is followed"
+        notice = read_notice(reclaim_at, known.seen_at, self.reclaim_notice)
+        return await self._save(turn, _warned(turn.instance, notice))
+
+    async def _withdraw_reclaim(self, turn: LeasedInstance) -> LeasedInstance:
+        reason = "the cloud does not take this spot machine back after all"
+        kept = replace(turn.instance, reason=reason, waiting_for=None, reclaim=None)
+        return await self._save(turn, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
 
     async def _start(self, turn: LeasedInstance) -> StepResult:
         try:
@@ -353,6 +371,15 @@ class ApplyStep:
 
     async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
         return await self.turns.save(turn, self.event_recorder.change(instance, *news))
+
+
+def _warned(it: Instance, notice: ReclaimNotice) -> Instance:
+    """Return the instance with a notice, and with the time that is known, or to be expected."""
+    at = notice.reclaim_at
+    when = f"at {iso(at)}" if at else f"probably at {iso(notice.loss_expected_at)}"
+    return replace(
+        it, reason=f"the cloud will take this spot machine back {when}", waiting_for=None, reclaim=notice
+    )
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

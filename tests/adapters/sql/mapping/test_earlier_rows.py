@@ -18,6 +18,7 @@ from gpuherd.adapters.sql.mapping.instances import event_row, instance_row
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.adapters.sql.schema.tables import event, instance
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
+from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import Cause, CauseCode
 from gpuherd.domain.instance.instance import Wish
@@ -83,6 +84,17 @@ async def test_a_machine_that_was_rented_before_disks_were_counted_shows_its_who
     await RepriceDisks(instances=instances, flags=SqlFlags(database), disk=NOVITA_DISK)()
     spent = await database.read(lambda c: c.execute(sa.select(instance.c.micro_usd)).scalar_one())
     assert spent == int(Decimal(usd) * 1_000_000)
+
+
+async def test_a_reclaim_that_was_told_with_its_time_is_still_known(database: Database) -> None:
+    at = FakeClock().now()
+    it, untimed = (a_running_instance(n, reclaim=ReclaimNotice(at, t, at)) for n, t in ((1, at), (2, None)))
+    rows = [{**without(instance_row(one), *NEW_FIELDS, "reclaim"), "version": 0} for one in (it, untimed)]
+    database.write_now(lambda c: c.execute(sa.insert(instance), rows).rowcount)
+    migrate(database)
+    instances = SqlInstances(database, FakeClock())
+    assert (await instances.get(it.id)).loss_expected_at == at
+    assert (await instances.get(untimed.id)).reclaim is None, "nothing is known of it: it is told anew"
 
 
 @pytest.mark.parametrize(

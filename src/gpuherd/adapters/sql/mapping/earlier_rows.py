@@ -1,5 +1,5 @@
 """Rows that a version wrote which knew neither `waiting_for` nor `cause`, which their sentences told, nor
-what a disk costs.
+what a disk costs, nor when a reclaim was announced.
 
 Such a version may write on beside this one while replicas are upgraded one after the other, so this is done
 when a row is read. It can go one release later.
@@ -7,9 +7,11 @@ when a row is read. It can go one release later.
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
+from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice
 from gpuherd.domain.instance.events import GOAL_EVENTS, WAITING, Cause, CauseCode, cause_of_wait
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
@@ -37,6 +39,11 @@ def waiting_in(reason: str) -> Waiting | None:
 def disk_usd_of(wish: Wish) -> Decimal:
     """Return what a disk costs that was rented when nobody counted it."""
     return NOVITA_DISK.hourly_usd(wish.disk_gb)
+
+
+def reclaim_of(reclaim_at: datetime | None) -> ReclaimNotice | None:
+    """Return the notice of a reclaim that was told; one without a time is read, and told, anew."""
+    return None if reclaim_at is None else ReclaimNotice(reclaim_at - RECLAIM_NOTICE, reclaim_at, reclaim_at)
 
 
 def cause_in(type_: str, reason: str) -> Cause | None:

@@ -22,6 +22,7 @@ from gpuherd.adapters.sql.engine.columns import (
 from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
@@ -72,7 +73,7 @@ def wish_of(doc: Doc, product_name: str) -> Wish:
 
 def instance_row(it: Instance) -> Doc:
     """Return the columns of an instance, without the lease and the version."""
-    wish, rental, error, used = it.wish, it.rental, it.last_error, usage_of(it)
+    wish, rental, error, used, reclaim = it.wish, it.rental, it.last_error, usage_of(it), it.reclaim
     doc: Doc = {
         "wish": wish_doc(wish),
         "deadline": at(it.deadline),
@@ -103,8 +104,10 @@ def instance_row(it: Instance) -> Doc:
         "started_at": at(it.started_at),
         "stopped_at": at(it.stopped_at),
         "releasing": it.releasing,
-        "reclaim_told": it.reclaim_told,
-        "reclaim_at": at(it.reclaim_at),
+        # These two for the version before, which may read this.
+        "reclaim_told": reclaim is not None,
+        "reclaim_at": None if reclaim is None else at(reclaim.reclaim_at),
+        "reclaim": None if reclaim is None else [at(reclaim.seen_at), at(reclaim.loss_expected_at)],
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -166,9 +169,7 @@ def instance_of(row: Row[Any]) -> Instance:
         ready_at=row.ready_at,
         stopped_at=moment(doc["stopped_at"]),
         releasing=doc["releasing"],
-        # Rows of the first version have no word about it.
-        reclaim_told=doc.get("reclaim_told", False),
-        reclaim_at=moment(doc.get("reclaim_at")),
+        reclaim=_reclaim_of(doc),
         asked_at=moment(doc["asked_at"]),
         operation=None if doc["operation"] is None else operation_of(doc["operation"]),
         health_check=None if doc["health_check"] is None else HealthCheck.from_doc(doc["health_check"]),
@@ -178,6 +179,14 @@ def instance_of(row: Row[Any]) -> Instance:
         sequence=doc["sequence"],
         version=row.version,
     )
+
+
+def _reclaim_of(doc: Doc) -> ReclaimNotice | None:
+    reclaim_at = moment(doc.get("reclaim_at"))
+    if not doc.get("reclaim"):
+        return earlier_rows.reclaim_of(reclaim_at) if doc.get("reclaim_told") else None
+    seen_at, loss_expected_at = map(from_micros, doc["reclaim"])
+    return ReclaimNotice(seen_at, reclaim_at, loss_expected_at)
 
 
 def _waiting_doc(it: Waiting) -> Doc:

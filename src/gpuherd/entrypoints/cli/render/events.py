@@ -12,9 +12,10 @@ STYLES = {
     "instance.failed": "red",
     "instance.timeout": "red",
     "instance.reclaim_notice": "yellow",
+    "instance.waiting": "yellow",
     "instance.orphan_detected": "yellow",
 }
-NAME_MAX, WHAT_WIDTH = 24, 16
+NAME_MAX, WHAT_WIDTH = 24, 17
 
 
 def event_line(event: LiveEvent) -> Text:

@@ -68,6 +68,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("started", when(it.started_at, now)),
         ("ready", when(it.ready_at, now)),
         ("stopped", when(it.stopped_at, now)),
+        ("taken back", when(it.loss_expected_at, now)),
         ("health", it.health_check.status if it.health_check else ""),
         *endpoint_lines(it),
         ("labels", ", ".join(f"{key}={value}" for key, value in it.labels.items())),

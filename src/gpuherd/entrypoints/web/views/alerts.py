@@ -85,7 +85,7 @@ def _instances(instances: Sequence[Instance]) -> Iterator[Alert]:
         title = f"{len(failed) - FAILED_SHOWN} more failed"
         yield Alert(BAD, title, "", "/instances?status=failed", "Show them")
     for it in instances:
-        if it.reclaim_told and it.status not in (Status.EXITED, Status.DELETED, Status.FAILED):
+        if it.loss_expected_at is not None:
             detail = "The cloud has announced that it takes this spot machine back."
             yield Alert(MOVING, f"{it.name} will be reclaimed", detail, f"/instances/{it.id}", "Look")
 

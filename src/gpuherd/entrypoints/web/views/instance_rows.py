@@ -36,7 +36,7 @@ class Row:
     moving_since: datetime
     ready_at: datetime | None
     expected_at: datetime | None
-    reclaim_at: datetime | None
+    loss_expected_at: datetime | None
     owner: str
 
 
@@ -67,7 +67,7 @@ def row_of(it: Instance) -> Row:
         moving_since=moving_since(it),
         ready_at=it.ready_at,
         expected_at=it.estimated_ready_at if look == MOVING and it.goal == "running" else None,
-        reclaim_at=it.reclaim_at,
+        loss_expected_at=it.loss_expected_at,
         owner=it.owner,
     )
 
