@@ -75,6 +75,11 @@ async def test_deliveries_of_a_reclaim(
     await herd.run_for(3 * MINUTE)
     (machine,) = herd.world.alive()
     herd.world.reclaim(machine.id, 300)
+    await herd.run_for(MINUTE)
+    # Withdrawn, and announced once more.
+    machine.reclaim = None
+    await herd.run_for(MINUTE)
+    herd.world.reclaim(machine.id, 300)
     await herd.run_for(10 * MINUTE)
     recording.compare()
 

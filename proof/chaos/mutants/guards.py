@@ -35,6 +35,7 @@ LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
 TRUST = "tests/usecases/cloud/test_trust.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
+CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
@@ -42,8 +43,9 @@ RENTING = (
     Safeguard(
         "intent before the call",
         "usecases/reconcile/rent.py",
-        "        turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)\n",
+        "        turn, attempt, plan = await self._record_intent("
+        "turn, ranking.accepted[0], template, ranking)\n"
+        "        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s, plan)\n",
         "        before = turn\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
@@ -51,8 +53,8 @@ RENTING = (
         "                saved.append(change)\n"
         "                return turn\n"
         "        lazy = replace(self, turns=Later())\n"
-        "        _, attempt = await lazy._record_intent(turn, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s)\n",
+        "        _, attempt, plan = await lazy._record_intent(turn, ranking.accepted[0], template, ranking)\n"
+        "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s, plan)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
     ),
     Safeguard(
@@ -215,6 +217,20 @@ RENTING = (
         "            wish = replace(wish, hourly_usd_max=hourly_usd)\n",
         "            pass\n",
         ("tests/entrypoints/http/routes/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
+    ),
+    Safeguard(
+        "a clock that is set ahead ends no wait for capacity",
+        "usecases/reconcile/rent.py",
+        "        return until + self.clock_steps.ahead_since(it.created_at)\n",
+        "        return until\n",
+        (f"{CAPACITY}::test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does",),
+    ),
+    Safeguard(
+        "a wait does not write for ever",
+        "usecases/reconcile/rent.py",
+        "        told = () if is_told else (*plan, news)\n",
+        "        told = (*plan, news)\n",
+        (f"{CAPACITY}::test_f40_the_same_refusal_is_told_once_an_hour",),
     ),
     Safeguard(
         "the disk counts in the price cap",

@@ -70,9 +70,9 @@ def forget_the_call(patch: Patch) -> None:
 def call_before_the_intent(patch: Patch) -> None:
     real = RentMachine._record_intent
 
-    async def intend(self: RentMachine, *args: Any) -> tuple[LeasedInstance, Attempt]:
-        _, attempt = await real(replace(self, turns=_UnsavedLeases(self.turns)), *args)
-        return args[0], attempt
+    async def intend(self: RentMachine, *args: Any) -> tuple[LeasedInstance, Attempt, Any]:
+        _, attempt, plan = await real(replace(self, turns=_UnsavedLeases(self.turns)), *args)
+        return args[0], attempt, plan
 
     patch.setattr(RentMachine, "_record_intent", intend)
 

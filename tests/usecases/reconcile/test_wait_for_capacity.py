@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -30,6 +31,7 @@ def herd_kind() -> type[Herd]:
 
 
 WAIT_S = 3600
+HOOK = "http://example.com/hook"
 
 
 def sell_out(world: World, units: int = 0) -> None:
@@ -102,12 +104,69 @@ async def test_f40_an_offer_that_is_refused_again_and_again_is_tried_more_and_mo
     offers = {it.offer_key for it in attempts}
     tries = [it.sent_at for it in attempts if it.offer_key == attempts[0].offer_key]
     gaps = [(later - sooner).total_seconds() for sooner, later in pairwise(tries)]
-    assert 60 <= gaps[0] <= 120
+    assert 30 <= gaps[0] <= 60
     assert gaps == sorted(gaps)
-    assert 900 <= gaps[-1] <= 960
-    assert len(attempts) <= 20 * len(offers)
+    assert 600 <= gaps[-1] <= 660
+    assert len(attempts) <= 25 * len(offers)
     world.faults.replace([])
     assert (await herd.settle(instance)).status is Status.RUNNING
+
+
+async def test_f40_the_same_refusal_is_told_once_an_hour(herd: Herd, world: World) -> None:
+    world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
+    instance = await herd.launch(capacity_wait_s=4 * WAIT_S, webhook_url=HOOK)
+    await herd.run_for(timedelta(hours=3))
+    attempts = await herd.instances.attempts(instance.id)
+    offers = {it.offer_key for it in attempts}
+    told = Counter(it.type for it in await herd.instances.events(instance.id))
+    # In each of three hours, and perhaps just after them.
+    assert 3 * len(offers) <= told["instance.attempt_rejected"] <= 4 * len(offers)
+    assert told["instance.planned"] == told["instance.attempt_rejected"] < len(attempts) / 2
+    assert told["instance.waiting"] == 1, "it is one wait, however often something is tried"
+    assert herd.webhooks().count("instance.waiting") == 1
+    world.faults.replace([])
+    rented = await herd.settle(instance)
+    assert rented.status is Status.RUNNING
+    last = [it for it in await herd.instances.events(instance.id) if it.type == "instance.planned"][-1]
+    bound = max(it.n for it in await herd.instances.attempts(instance.id))
+    assert last.details["attempt"] == bound, "what was taken in the end is told"
+
+
+async def test_f40_another_reason_is_told_at_once(herd: Herd, world: World) -> None:
+    world.faults.add(Fault(FaultKind.SOLD_OUT, count=10_000))
+    instance = await herd.launch(capacity_wait_s=WAIT_S)
+    await herd.run_for(timedelta(minutes=20))
+    world.faults.replace([Fault(FaultKind.REFUSE, endpoints=(ApiEndpoint.CREATE,), status=400, reason="NO")])
+    failed = await herd.settle(instance)
+    assert failed.status is Status.FAILED
+    kinds = [it.type for it in await herd.instances.events(instance.id)]
+    assert kinds[-3:] == ["instance.planned", "instance.attempt_rejected", "instance.failed"]
+
+
+@pytest.mark.parametrize(("jump_s", "late_max_s"), [(3600.0, 60), (-3600.0, 3660)], ids=["ahead", "back"])
+async def test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does(
+    herd: Herd, world: World, jump_s: float, late_max_s: float
+) -> None:
+    sell_out(world)
+    instance = await herd.launch(capacity_wait_s=1800)
+    begun_s = herd.clock.monotonic()
+    await herd.run_for(timedelta(minutes=10))
+    herd.clock.jump_wall(jump_s)
+    await herd.run_for(timedelta(minutes=15))
+    waiting = await herd.instances.get(instance.id)
+    assert (waiting.status, waiting.waiting_for is not None) == (Status.CREATING, True)
+    # A clock that was set back lets it wait that much longer, as every deadline.
+    assert (await herd.settle(instance, timedelta(hours=2))).status is Status.FAILED
+    assert 1800 <= herd.clock.monotonic() - begun_s <= 1800 + late_max_s
+
+
+def test_what_was_refused_is_tried_again_after_the_clock_was_set_back() -> None:
+    wish = replace(an_instance().wish, capacity_wait_s=WAIT_S)
+    refused = an_attempt(
+        state=AttemptState.REJECTED, error_code=OutOfStock.code, sent_at=START, closed_at=START
+    )
+    assert sold_out_offers([refused], wish, START + timedelta(seconds=29)) == {refused.offer_key}
+    assert sold_out_offers([refused], wish, START - timedelta(hours=1)) == set()
 
 
 def test_a_week_of_refusals_makes_no_ten_thousand_calls() -> None:
@@ -133,7 +192,7 @@ def test_a_week_of_refusals_makes_no_ten_thousand_calls() -> None:
             # As the store forgets.
             kept = [it for it in kept if it.n > n - ATTEMPTS_KEPT] + [refused]
         now += CAPACITY_RECHECK
-    assert 5_000 < n < 6_000
+    assert 7_500 < n < 8_500
     assert len(kept) <= ATTEMPTS_KEPT
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from gpuherd import __version__
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.lost_creates import LostCreates
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
@@ -22,7 +23,7 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
     """Return what brings an instance nearer to its goal."""
     turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
-    bind = BindMachine(turns, event_recorder, clock)
+    bind, clock_steps = BindMachine(turns, event_recorder, clock), ClockStepDetector(clock)
     rent = RentMachine(
         turns=turns,
         cloud=cloud,
@@ -30,6 +31,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         event_recorder=event_recorder,
         flags=ports.stores.flags,
         clock=clock,
+        clock_steps=clock_steps,
         installation=ports.stores.installation,
         boot_id=values.boot_id,
         bind=bind,
@@ -71,6 +73,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         clock=clock,
         settling=values.settling,
         account=shared.account,
+        clock_steps=clock_steps,
     )
 
 

@@ -66,6 +66,7 @@ GOAL_EVENTS = {
 WEBHOOK_TYPES = frozenset(
     {
         CREATED,
+        WAITING,
         "instance.starting",
         "instance.running",
         "instance.health_checking",

@@ -5,7 +5,7 @@ Observe, decide, act, record, until there is nothing to do but wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuherd.clock import Clock
@@ -39,7 +39,7 @@ ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
 
@@ -51,10 +51,7 @@ class AdvanceInstance:
     clock: Clock
     settling: SettlingPolicy
     account: AccountGuard
-    _clock_steps: ClockStepDetector = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._clock_steps = ClockStepDetector(self.clock)
+    clock_steps: ClockStepDetector
 
     async def __call__(self, job: Job) -> Outcome:
         turn = await self.turns.acquire(job.instance_id or "", job.id)
@@ -111,7 +108,7 @@ class AdvanceInstance:
 
     def _with_adjusted_deadline(self, it: Instance) -> Instance:
         """A wall clock that was set ahead makes nobody late."""
-        deadline = self._clock_steps.deadline_of(it)
+        deadline = self.clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
     async def _observe(self, turn: LeasedInstance) -> Observation:

@@ -9,15 +9,17 @@ from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import NotFound, OutOfStock
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
-from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
 
 # Who waits for stock tries an offer again so long after it was refused, twice as long each time.
-SOLD_OUT_BACKOFF_FIRST = timedelta(seconds=60)
-SOLD_OUT_BACKOFF_CAP = timedelta(minutes=15)
+SOLD_OUT_BACKOFF_FIRST = timedelta(seconds=30)
+SOLD_OUT_BACKOFF_CAP = timedelta(minutes=10)
+# A wait tells of the same refusal again only so often.
+REFUSAL_TOLD_AGAIN = timedelta(hours=1)
 
 
 async def choose_offer(
@@ -56,7 +58,30 @@ def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> s
     if wish.capacity_wait_s <= 0:
         return set(refusals)
     calls = max((it.n for it in attempts), default=0)
-    return {key for key, known in refusals.items() if now - _refused_at(known) < _backoff(len(known), calls)}
+    return {
+        key
+        for key, known in refusals.items()
+        # Both ways: after a wall clock that stepped back, the last refusal seems to lie in the future.
+        if abs(now - _refused_at(known)) < _backoff(len(known), calls)
+    }
+
+
+def is_refusal_told(
+    instance: Instance,
+    attempts: Sequence[Attempt],
+    offer_key: tuple[str, str],
+    error_code: str,
+    now: datetime,
+) -> bool:
+    """Tell whether this hour of the wait has told already that this offer was refused for this reason."""
+    if instance.wish.capacity_wait_s <= 0:
+        return False
+    alike = [it for it in attempts if it.offer_key == offer_key and it.error_code == error_code]
+    return bool(alike) and _hour_of_wait(instance, _refused_at(alike)) == _hour_of_wait(instance, now)
+
+
+def _hour_of_wait(instance: Instance, moment: datetime) -> int:
+    return (moment - instance.created_at) // REFUSAL_TOLD_AGAIN
 
 
 def _refused_at(refusals: Sequence[Attempt]) -> datetime:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
@@ -34,6 +34,7 @@ from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
@@ -41,7 +42,7 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails, plan_record, wait_record
 from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
 from gpuherd.usecases.reconcile.bind_machine import BindMachine
-from gpuherd.usecases.reconcile.choose_offer import choose_offer, was_sold_out
+from gpuherd.usecases.reconcile.choose_offer import choose_offer, is_refusal_told, was_sold_out
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
 
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
@@ -104,6 +105,7 @@ class RentMachine:
     event_recorder: EventRecorder
     flags: Flags
     clock: Clock
+    clock_steps: ClockStepDetector
     installation: str
     boot_id: str
     bind: BindMachine
@@ -145,7 +147,7 @@ class RentMachine:
         try:
             template, ranking = await choose_offer(turn, self.catalogue, self.cloud, self.clock.now())
         except NoCapacity as error:
-            until = turn.instance.created_at + timedelta(seconds=turn.instance.wish.capacity_wait_s)
+            until = self._waits_until(turn.instance)
             left = until - self.clock.now()
             if left <= timedelta(0):
                 return CannotRent(turn, error.code, error.message, error.details)
@@ -159,8 +161,13 @@ class RentMachine:
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return CannotRent(turn, error.code, error.message, error.details)
         decided_s = self.clock.boottime()
-        turn, attempt = await self._record_intent(turn, ranking.accepted[0], template, ranking)
-        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s)
+        turn, attempt, plan = await self._record_intent(turn, ranking.accepted[0], template, ranking)
+        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s, plan)
+
+    def _waits_until(self, it: Instance) -> datetime:
+        """Return when a wait for capacity ends: what was promised is a span of time, not a date."""
+        until = it.created_at + timedelta(seconds=it.wish.capacity_wait_s)
+        return until + self.clock_steps.ahead_since(it.created_at)
 
     def _until_listed(self, turn: LeasedInstance, why: str) -> RentLater:
         return RentLater(
@@ -173,8 +180,12 @@ class RentMachine:
 
     async def _record_intent(
         self, turn: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
-    ) -> tuple[LeasedInstance, Attempt]:
-        """Commit the intent. Only after this may a byte of the create call go out."""
+    ) -> tuple[LeasedInstance, Attempt, tuple[NewEvent, ...]]:
+        """Commit the intent. Only after this may a byte of the create call go out.
+
+        What is tried again and again in a wait is not told again and again: then the event comes back, for
+        whoever learns that it went otherwise this time.
+        """
         instance = turn.instance
         n = max((it.n for it in turn.attempts), default=0) + 1
         price = offer.gpu_hourly_usd(instance.wish.billing_mode)
@@ -193,19 +204,30 @@ class RentMachine:
             boot_id=self.boot_id,
             image_url=template.image,
         )
-        instance = replace(
-            instance, reason=f"renting {offer.product_name} in {offer.region}", waiting_for=None
+        reason = f"renting {offer.product_name} in {offer.region}"
+        # A wait for capacity goes on until something is rented.
+        waits = instance.waiting_for if _waits_for_capacity(instance) else None
+        is_told = is_refusal_told(
+            instance, turn.attempts, attempt.offer_key, OutOfStock.code, attempt.sent_at
         )
+        instance = replace(instance, reason=reason, waiting_for=waits)
         plan = NewEvent(
             events.PLANNED,
             f"trying {offer.product_id} in {offer.region}",
             plan_record(ranking, instance.wish, n),
         )
-        turn = await self.turns.save(turn, self.event_recorder.change(instance, plan, attempt=attempt))
-        return turn, attempt
+        told, untold = ((), (plan,)) if is_told else ((plan,), ())
+        turn = await self.turns.save(turn, self.event_recorder.change(instance, *told, attempt=attempt))
+        return turn, attempt, untold
 
     async def _call(
-        self, turn: LeasedInstance, attempt: Attempt, offer: Offer, template: Template, decided_s: float
+        self,
+        turn: LeasedInstance,
+        attempt: Attempt,
+        offer: Offer,
+        template: Template,
+        decided_s: float,
+        plan: tuple[NewEvent, ...],
     ) -> RentOutcome:
         instance = turn.instance
         order = CreateCall(
@@ -222,12 +244,12 @@ class RentMachine:
             check_send_deadline(self.clock, decided_s)
             cloud_id = await self.cloud.create_machine(order)
         except OutcomeUnknown as error:
-            return CreateAttempted(await self._unknown(turn, attempt, error))
+            return CreateAttempted(await self._unknown(turn, attempt, error, plan))
         except OutOfStock as error:
             self.catalogue.invalidate_offers()
-            return CreateAttempted(await self._rejected(turn, attempt, error))
+            return CreateAttempted(await self._rejected(turn, attempt, error, plan))
         except (CloudUnavailable, KeyRefused) as error:
-            turn = await self._rejected(turn, attempt, error)
+            turn = await self._rejected(turn, attempt, error, plan)
             return RentLater(
                 turn,
                 _backoff(turn, error),
@@ -235,18 +257,24 @@ class RentMachine:
                 Waiting(WaitingFor.CLOUD, error.message, self.clock.now()),
             )
         except CloudError as error:
-            return CannotRent(await self._rejected(turn, attempt, error), error.code, error.message)
-        return CreateAttempted(await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start"))
+            return CannotRent(await self._rejected(turn, attempt, error, plan), error.code, error.message)
+        return CreateAttempted(
+            await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start", *plan)
+        )
 
-    async def _unknown(self, turn: LeasedInstance, attempt: Attempt, error: OutcomeUnknown) -> LeasedInstance:
+    async def _unknown(
+        self, turn: LeasedInstance, attempt: Attempt, error: OutcomeUnknown, plan: tuple[NewEvent, ...]
+    ) -> LeasedInstance:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
         news = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
         reason = "the create call got no answer; looking for its machine"
         return await self.bind.save_outcome(
-            turn, lambda it: replace(it, reason=reason, waiting_for=None), news, attempt=unsure
+            turn, lambda it: replace(it, reason=reason, waiting_for=None), *plan, news, attempt=unsure
         )
 
-    async def _rejected(self, turn: LeasedInstance, attempt: Attempt, error: CloudError) -> LeasedInstance:
+    async def _rejected(
+        self, turn: LeasedInstance, attempt: Attempt, error: CloudError, plan: tuple[NewEvent, ...]
+    ) -> LeasedInstance:
         refused = replace(
             attempt,
             state=AttemptState.REJECTED,
@@ -256,7 +284,14 @@ class RentMachine:
         )
         details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
         news = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
-        return await self.bind.save_outcome(turn, lambda it: it, news, attempt=refused)
+        earlier = [it for it in turn.attempts if it.n != attempt.n]
+        is_told = is_refusal_told(turn.instance, earlier, attempt.offer_key, error.code, attempt.sent_at)
+        told = () if is_told else (*plan, news)
+        return await self.bind.save_outcome(turn, lambda it: it, *told, attempt=refused)
+
+
+def _waits_for_capacity(it: Instance) -> bool:
+    return it.waiting_for is not None and it.waiting_for.what is WaitingFor.CAPACITY
 
 
 def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:
