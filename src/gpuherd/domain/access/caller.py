@@ -18,6 +18,8 @@ class Caller:
     limits: Limits = NO_LIMITS
     # Of the request that is being answered; empty where there is none.
     request_id: str = ""
+    # The caller's own id of what it is doing, for the log of whoever carries it out; empty as above.
+    correlation_id: str = ""
 
     @property
     def sees_all(self) -> bool:

@@ -138,6 +138,8 @@ class Instance:
     last_error: Failure | None = None
     # Nothing is left to do until the cloud or the user changes something.
     settled: bool = False
+    # Of the request that asked for its present goal, as its caller calls it: for the log, nothing else.
+    correlation_id: str = ""
     # The number of the last event, so that receivers can drop stale ones.
     sequence: int = 0
     version: int = 0

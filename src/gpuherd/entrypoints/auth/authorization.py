@@ -246,9 +246,9 @@ def caller_of(request: Request) -> Caller:
 
 
 def acting_caller(request: Request) -> Caller:
-    """Return the caller together with the id of the request, for audit records."""
-    it = caller_of(request)
-    return Caller(it.key_id, it.scope, it.limits, current_request.get().request_id)
+    """Return the caller together with the ids of the request, for audit records and logs."""
+    it, ids = caller_of(request), current_request.get()
+    return Caller(it.key_id, it.scope, it.limits, ids.request_id, ids.correlation_id)
 
 
 def with_security(document: dict[str, Any]) -> dict[str, Any]:

@@ -169,6 +169,7 @@ class ChangeGoal:
                 if claim is not None:
                     await self.instances.claim_operation(claim, before)
                 return await self._claimed(claim) or _accepted(before)
+            after = replace(after, correlation_id=caller.correlation_id)
             put_aside = goals.superseded(before, self.clock.now())
             type_ = events.GOAL_EVENTS[after.status]
             cause = events.Cause(events.REQUEST_CAUSES[_accepted(after).operation.kind])

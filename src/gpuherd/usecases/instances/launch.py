@@ -108,6 +108,7 @@ class LaunchInstance:
             deadline=now + timedelta(seconds=wish.capacity_wait_s) + self.max_wait,
             estimated_ready_at=now + time_to_ready(history),
             owner=caller.key_id,
+            correlation_id=caller.correlation_id,
             expected_hourly_usd=hourly_usd,
             disk_hourly_usd=self.catalogue.disk.hourly_usd(wish.disk_gb),
             reason="accepted, looking for an offer",

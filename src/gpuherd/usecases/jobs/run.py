@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
-from structlog.contextvars import bound_contextvars
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import GpuherdError, StaleWrite, StoreUnavailable
@@ -16,6 +15,7 @@ from gpuherd.jobs.job import Job, JobStatus
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, NullMeter
+from gpuherd.usecases.jobs.log_context import log_context
 
 log = structlog.get_logger()
 
@@ -44,8 +44,7 @@ class RunJob:
             job = await self.book.mark_started(job_id)
             if job is None:
                 return Done()
-            # Whatever is logged on the way says whom it is about.
-            with bound_contextvars(job_id=job.id, instance_id=job.instance_id):
+            with log_context(job):
                 return await self._run(job)
         except StoreUnavailable as error:
             log.error("job.store_unavailable", job_id=job_id, reason=error.message)

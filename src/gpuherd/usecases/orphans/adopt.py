@@ -87,6 +87,7 @@ class AdoptOrphan:
             instance = new_instance(self._instance_id(machine, found.records), machine, terms)
         else:
             instance = with_machine(before, machine, terms)
+        instance = replace(instance, correlation_id=caller.correlation_id)
         if before is None:
             instance = replace(instance, owner=caller.key_id)
         change = self.event_recorder.change(instance, *_news(orphan, before, instance), actor=caller.key_id)

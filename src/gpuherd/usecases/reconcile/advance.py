@@ -29,6 +29,7 @@ from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.events.record import NewEvent
 from gpuherd.usecases.explain.record import wait_record
 from gpuherd.usecases.jobs.kinds import JobFactory, reconcile_job_kind
+from gpuherd.usecases.jobs.log_context import bind_correlation_id
 from gpuherd.usecases.reconcile.apply_step import ApplyStep, RequeueAfter
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
@@ -57,6 +58,7 @@ class AdvanceInstance:
         turn = await self.turns.acquire(job.instance_id or "", job.id)
         if turn is None:
             return Snooze(LEASE_BUSY_RETRY, "another turn is under way")
+        bind_correlation_id(turn.instance)
         try:
             return await self._advance(turn, job)
         finally:

@@ -20,6 +20,7 @@ from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.instances import InstanceLeases, Instances, LeasedInstance
 from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.jobs.log_context import bind_correlation_id
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.check_health import CheckHealth
 
@@ -42,6 +43,7 @@ class RunHealthRound:
             asked = await self.instances.get(job.instance_id or "")
         except NotFound:
             return Done()
+        bind_correlation_id(asked)
         if not awaits_health(asked) or asked.health_check is None:
             return Done()
         health, wait_s = await self.check_health(asked.health_check, asked.health, asked.ports)

@@ -40,6 +40,18 @@ async def test_restart_stop_start_and_delete_are_accepted_and_can_be_followed(
         assert (await api.get(f"/api/instances/{running.id}")).json()["status"] == ends
 
 
+async def test_the_callers_correlation_id_goes_with_the_goal(api: httpx.AsyncClient, herd: Herd) -> None:
+    made = (await api.post("/api/instances", json=GOOD, headers={"X-Correlation-ID": "order-1"})).json()
+    assert (await herd.instances.get(made["id"])).correlation_id == "order-1"
+    instance = await herd.settle(await herd.instances.get(made["id"]))
+    for n, (method, path) in enumerate([("POST", "/stop"), ("POST", "/start"), ("DELETE", "")]):
+        ids = {"X-Correlation-ID": f"order-{n + 2}"}
+        assert (await api.request(method, f"/api/instances/{made['id']}{path}", headers=ids)).is_success
+        assert (await herd.instances.get(made["id"])).correlation_id == ids["X-Correlation-ID"]
+        await herd.settle(instance)
+    assert "order-" not in (await api.get(f"/api/instances/{made['id']}")).text
+
+
 async def test_the_same_by_name(api: httpx.AsyncClient, herd: Herd, running: Instance) -> None:
     for verb in ("stop", "start", "delete"):
         reply = await api.post(f"/api/instances/{verb}", json={"instanceName": "job"})

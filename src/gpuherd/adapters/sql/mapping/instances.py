@@ -114,6 +114,7 @@ def instance_row(it: Instance) -> Doc:
         "health": None if it.health is None else it.health.as_doc(),
         "last_error": _failure_doc(error),
         "sequence": it.sequence,
+        "correlation_id": it.correlation_id,
     }
     return {
         "id": it.id,
@@ -177,6 +178,7 @@ def instance_of(row: Row[Any]) -> Instance:
         last_error=_failure_of(error),
         settled=row.settled,
         sequence=doc["sequence"],
+        correlation_id=doc.get("correlation_id", ""),
         version=row.version,
     )
 
