@@ -132,6 +132,7 @@ class Process(Herd):
             outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
             costs=MemoryCosts(tables),
+            metered_costs=MemoryCosts(tables),
         )
 
     def _crashable(self, port: Any, name: str) -> Any:

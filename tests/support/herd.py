@@ -199,7 +199,7 @@ class Herd:
         self.endpoint_cache, self.gate = parts.endpoint_cache, parts.gate
         self.catalogue, self.observer = parts.catalogue, parts.observer
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
-        self.watch_balance = parts.watch_balance
+        self.watch_balance, self.meter_volumes = parts.watch_balance, parts.meter_volumes
         self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
         self.find_instance, self.reader = plane.find_instance, plane.read_instance
         self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
@@ -242,6 +242,7 @@ class Herd:
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
             costs=SqlCosts(database),
+            metered_costs=SqlCosts(database),
         )
 
     def _installation(self, flags: Any) -> str:

@@ -21,6 +21,7 @@ from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
+from gpuherd.usecases.costs.meter_volumes import MeterVolumes
 from gpuherd.usecases.costs.watch_balance import WatchBalance
 from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
@@ -48,6 +49,7 @@ class Parts(Shared):
     prune_deliveries: PruneDeliveries
     reprice_disks: RepriceDisks
     watch_balance: WatchBalance
+    meter_volumes: MeterVolumes
     plane: Plane
 
 
@@ -73,6 +75,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         prune_deliveries=PruneDeliveries(stores.deliveries, clock),
         reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
         watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
+        meter_volumes=MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock),
         plane=_plane(ports, values, shared, costs),
     )
 

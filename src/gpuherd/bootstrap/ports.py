@@ -69,6 +69,8 @@ class StorePorts:
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
     costs: Costs
+    # The same ledger, for the leader: fenced like the observations.
+    metered_costs: Costs
     # Counts the requests of a key for all replicas; None of one who is alone.
     shared_limits: SharedLimits | None = None
 

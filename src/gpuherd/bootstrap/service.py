@@ -56,6 +56,7 @@ HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
 RECONCILE_INTERVAL_S = 3600.0
 BALANCE_INTERVAL_S = 300.0
+VOLUMES_INTERVAL_S = 300.0
 # Receivers may be slow; they must not take the places of turns.
 WEBHOOK_CONCURRENCY = 16
 # So may applications; many of them, because a round that hangs costs next to nothing.
@@ -256,6 +257,7 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         Loop("prune-records", PRUNE_INTERVAL_S, leader_only(prune_records), clock),
         Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
         Loop("balance", BALANCE_INTERVAL_S, leader_only(parts.watch_balance), clock),
+        Loop("volumes", VOLUMES_INTERVAL_S, leader_only(parts.meter_volumes), clock),
         *(
             []
             if settings.reconcile == "off"

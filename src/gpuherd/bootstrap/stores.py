@@ -154,6 +154,7 @@ async def open_stores(
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
         costs=SqlCosts(database),
+        metered_costs=SqlCosts(membership.fenced),
         shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),
         prune_queue_log=prune_queue_log,

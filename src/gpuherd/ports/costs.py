@@ -135,6 +135,12 @@ class Costs(Protocol):
         """Return what each machine has cost in a period, each kind apart, to compare it with the bill."""
         ...
 
+    async def write(
+        self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject], now: datetime
+    ) -> None:
+        """Write spans that were opened, changed or ended, in this order, with whose each is."""
+        ...
+
     async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
         """Write down what the provider charges for a day, in place of what was written down before."""
         ...

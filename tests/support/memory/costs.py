@@ -118,6 +118,12 @@ class MemoryCosts:
             if it.amount or it.doubt
         ]
 
+    async def write(
+        self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject], now: datetime
+    ) -> None:
+        with self._tables as tables:
+            write_spans(tables, spans, subjects, now)
+
     async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
         with self._tables as tables:
             for key in [it for it in tables.bill if it[0] == day]:

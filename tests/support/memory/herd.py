@@ -48,6 +48,7 @@ class MemoryHerd(Herd):
             outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),
             costs=MemoryCosts(tables),
+            metered_costs=MemoryCosts(tables),
         )
 
     def _recover(self) -> None:

@@ -10,7 +10,9 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.report import make_report, metered_sums
 from gpuherd.adapters.sql.costs.rows import span_of, subject_of
+from gpuherd.adapters.sql.costs.write import write_spans
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
 from gpuherd.adapters.sql.schema.cost_tables import (
     IS_OPEN,
     bill,
@@ -22,6 +24,7 @@ from gpuherd.adapters.sql.schema.cost_tables import (
 from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan
+from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.ports.costs import BilledDay, CostQuery, CostReport, MeteredMachine, OpenSpan
 
 _going_on = meter.alias("going_on")
@@ -31,7 +34,7 @@ _WITH_OPEN = sa.select(_going_on.c.subject_id).where(_going_on.c.ended_lo.is_(No
 class SqlCosts:
     """The port `Costs`."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database | FencedDatabase):
         self._database = database
 
     async def report(self, query: CostQuery, now: datetime) -> CostReport:
@@ -74,6 +77,11 @@ class SqlCosts:
             ]
 
         return await self._database.read(work)
+
+    async def write(
+        self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject], now: datetime
+    ) -> None:
+        await self._database.write(lambda c: write_spans(c, spans, subjects, now))
 
     async def save_bill(self, day: date, rows: Sequence[BilledDay]) -> None:
         def work(connection: sa.Connection) -> None:

@@ -1,0 +1,54 @@
+"""Meter network volumes: they cost money by themselves, whether a machine has them or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.costs.volumes import VolumeLook, read_volumes, subject_of_volume
+from gpuherd.domain.errors import CloudError
+from gpuherd.ports.billing import ProviderBilling
+from gpuherd.ports.costs import Costs
+from gpuherd.ports.flags import Flags
+
+log = structlog.get_logger()
+
+VOLUMES_LOOKED_AT = "volumes_looked_at"
+
+
+@dataclass(frozen=True)
+class MeterVolumes:
+    """Runs every few minutes, at the leader; `costs` refuses what another one writes."""
+
+    billing: ProviderBilling
+    costs: Costs
+    flags: Flags
+    clock: Clock
+
+    async def __call__(self) -> None:
+        started_at = self.clock.now()
+        try:
+            listed = await self.billing.list_volumes()
+        except CloudError as error:
+            log.info("costs.volumes_unavailable", code=error.code)
+            return
+        finished_at = self.clock.now()
+        spans = await self.costs.open_spans()
+        going_on = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
+        said = await self.flags.get(VOLUMES_LOOKED_AT)
+        look = VolumeLook(datetime.fromisoformat(said) if said else None, started_at, finished_at)
+        changed = read_volumes({key: it.span for key, it in going_on.items()}, listed, look)
+        volumes = {it.volume_id: it for it in listed}
+        subjects = {
+            it.cloud_id: going_on[it.cloud_id].subject
+            if it.cloud_id in going_on
+            else subject_of_volume(it.cloud_id, volumes.get(it.cloud_id), finished_at)
+            for it in changed
+        }
+        await self.costs.write(changed, subjects, finished_at)
+        # Last: should this be lost, the next edges are wider, and still true.
+        await self.flags.put(VOLUMES_LOOKED_AT, started_at.isoformat())
