@@ -16,6 +16,7 @@ PAGES = (
     "/instances",
     "/instances/new",
     "/offers",
+    "/money",
     "/jobs",
     "/webhooks",
     "/endpoints",
@@ -136,6 +137,22 @@ async def test_a_webhook_is_sent_again(visitor: Visitor, site: Site) -> None:
     bodies = [body for id_, _, body in site.hook.got if id_ == delivery_id]
     assert len(bodies) == 2
     assert bodies[0] == bodies[1]
+
+
+async def test_money_is_shown_without_any_script(chromium: Browser, site: Site, admin_state: Any) -> None:
+    instance_id = await site.rent("a-cost", labels={"team": "nlp"})
+    await site.server.until_settled(instance_id)
+    context, visitor = await visit(chromium, site, java_script_enabled=False)
+    await context.add_cookies(admin_state["cookies"])
+    await visitor.go("/money")
+    page = visitor.page
+    await expect(page.get_by_role("heading", name="Money", exact=True)).to_be_visible()
+    await expect(page.locator("#numbers")).to_contain_text("This month")
+    await expect(page.get_by_role("navigation").get_by_role("link", name="Money")).to_be_visible()
+    for section in ("days", "labels", "keys", "waste", "drift", "leftovers"):
+        await expect(page.locator(f"#{section} h2")).to_be_visible()
+    await context.close()
+    assert (visitor.errors, visitor.foreign) == ([], [])
 
 
 async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:

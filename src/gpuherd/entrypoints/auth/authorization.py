@@ -132,6 +132,7 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/instances/{instance_id}/stop"): WRITE,
     ("POST", "/instances/{instance_id}/delete"): WRITE,
     ("GET", "/offers"): READ,
+    ("GET", "/money"): READ,
     ("GET", "/jobs"): READ,
     ("POST", "/jobs/{job_id}/retry"): WRITE,
     ("GET", "/webhooks"): READ,

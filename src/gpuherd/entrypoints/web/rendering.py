@@ -27,6 +27,7 @@ from gpuherd.entrypoints.web.views.formatting import (
     iso_time,
     money,
     plain,
+    signed,
     stamp,
 )
 from gpuherd.entrypoints.web.views.navigation import event_types, navigation
@@ -81,6 +82,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters.update(
         money=money,
+        signed=signed,
         hourly=hourly,
         ago=ago,
         elapsed=elapsed,

@@ -32,6 +32,13 @@ def money(amount: Decimal | None) -> str:
     return f"${whole}.{cents.ljust(2, '0')}"
 
 
+def signed(amount: Decimal) -> str:
+    """Return a difference, with its sign."""
+    shown = money(abs(amount))
+    sign = "" if shown == money(Decimal(0)) else "+" if amount > 0 else "−"
+    return f"{sign}{shown}"
+
+
 def hourly(amount: Decimal | None) -> str:
     """Return a price for an hour."""
     return NOTHING if amount is None else f"{money(amount)}/h"

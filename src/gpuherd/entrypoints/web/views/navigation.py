@@ -12,6 +12,7 @@ NAV_ENTRIES = (
     ("/", "Overview"),
     ("/instances", "Instances"),
     ("/offers", "Offers"),
+    ("/money", "Money"),
     ("/jobs", "Jobs"),
     ("/webhooks", "Webhooks"),
     ("/endpoints", "Endpoints"),
