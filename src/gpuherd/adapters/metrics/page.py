@@ -17,8 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from gpuherd import __version__
+from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.domain.orphans.orphan import Orphan, OrphanVerdict
+from gpuherd.ports.costs import CostReport
 from gpuherd.ports.jobs import JobStats
 from gpuherd.ports.replicas import Replica
 from gpuherd.resilience.cache import CacheStats
@@ -49,6 +51,8 @@ class MetricSources:
     orphans: Callable[[], Awaitable[Sequence[Orphan]]] | None = None
     # Why the installation alarm is up, if it is.
     installation_shared: Callable[[], Awaitable[str | None]] = _nobody
+    # What everything has cost since the ledger began.
+    costs: Callable[[], Awaitable[CostReport]] | None = None
     # Whether something is not done until it is cleared up, by what.
     holds: Callable[[], Awaitable[Mapping[str, bool]]] | None = None
     replicas: Callable[[], Sequence[Replica]] = tuple
@@ -67,6 +71,7 @@ class _Stored:
     orphans: Sequence[Orphan]
     is_shared: bool
     holds: Mapping[str, bool]
+    costs: CostReport | None
 
 
 class StateCollector(Collector):
@@ -75,6 +80,9 @@ class StateCollector(Collector):
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
         self._stored: _Stored | None = None
+        # The highest that each total has been: an end that is learnt late takes a little back, and a counter
+        # that falls would look like one that began anew.
+        self._spent: dict[tuple[str, str], float] = {}
 
     async def refresh(self) -> None:
         """Ask the database. When it does not answer, its last answer is forgotten: old news would mislead."""
@@ -93,6 +101,7 @@ class StateCollector(Collector):
                     () if orphans is None else await orphans(),
                     bool(shared),
                     {} if holds is None else await holds(),
+                    None if self._sources.costs is None else await self._sources.costs(),
                 )
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("metrics.store_unavailable", error=type(error).__name__)
@@ -109,6 +118,8 @@ class StateCollector(Collector):
         )
         if self._stored is not None:
             yield from _stored(self._stored)
+            if self._stored.costs is not None:
+                yield from self._costs(self._stored.costs)
         about = "Transactions that wait for the database's writer."
         yield _gauge("gpuherd_database_waiting_writes", about, self._sources.waiting_writes())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)
@@ -116,6 +127,24 @@ class StateCollector(Collector):
         about = "Streams of events that are open in this process."
         yield _gauge("gpuherd_event_streams", about, self._sources.event_streams())
         yield from _replicas(self._sources)
+
+    def _costs(self, costs: CostReport) -> Iterator[Metric]:
+        kinds = {it.value: self._highest("kind", it.value, amount) for it, amount in costs.by_kind.items()}
+        about = "What all machines and volumes of the account have cost since the ledger began."
+        yield _counters("gpuherd_usd_total", about, "kind", kinds)
+        yield _gauge("gpuherd_usd_per_hour", "What goes on costs an hour.", float(usd_of(costs.hourly_now)))
+        waste = {
+            "unbound": costs.waste.unbound,
+            "failed_boots": costs.waste.failed_boots,
+            "after_end": costs.waste.after_end,
+        }
+        causes = {it: self._highest("cause", it, amount) for it, amount in waste.items()}
+        about = "What of it was paid for nothing; a dollar may have two causes."
+        yield _counters("gpuherd_waste_usd_total", about, "cause", causes)
+
+    def _highest(self, of: str, word: str, nano: int) -> float:
+        self._spent[of, word] = max(self._spent.get((of, word), 0.0), float(usd_of(nano)))
+        return self._spent[of, word]
 
 
 def _stored(stored: _Stored) -> Iterator[Metric]:
