@@ -37,6 +37,7 @@ TRUST = "tests/usecases/cloud/test_trust.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
+COST_REPORT = "tests/usecases/costs/test_report.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -915,4 +916,42 @@ IDENTITY = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY)
+MONEY = (
+    Safeguard(
+        "a key sees its own money",
+        "usecases/costs/report.py",
+        "query = CostQuery(period, by, label, owner=caller.owner)",
+        "query = CostQuery(period, by, label)",
+        (f"{COST_REPORT}::test_any_other_key_sees_its_own_money_and_no_more",),
+    ),
+    Safeguard(
+        "the bill is for admins",
+        "usecases/costs/report.py",
+        "await self._billed(period, now) if caller.sees_all else None",
+        "await self._billed(period, now)",
+        (f"{COST_REPORT}::test_any_other_key_sees_its_own_money_and_no_more",),
+    ),
+    Safeguard(
+        "a key sees its own leftovers",
+        "usecases/costs/leftovers.py",
+        "spans = await self._costs.open_spans(caller.owner)",
+        "spans = await self._costs.open_spans()",
+        ("tests/usecases/costs/test_leftovers.py",),
+    ),
+    Safeguard(
+        "a list of volumes with a gap ends none of them",
+        "adapters/novita/billing.py",
+        "        if not found.complete:\n",
+        "        if False:\n",
+        ("tests/adapters/novita/test_billing.py",),
+    ),
+    Safeguard(
+        "a bill that is not whole yet is no drift",
+        "usecases/costs/reconcile.py",
+        "            if is_settled(day, fetched_at):\n",
+        "            if True:\n",
+        ("tests/usecases/costs/test_reconcile.py",),
+    ),
+)
+
+GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY)
