@@ -35,6 +35,7 @@ RENTERS = [
     pytest.param(("bash", "curl/rent.sh", "job"), id="curl", marks=needs_curl),
     pytest.param(("node", "javascript/rent.mjs", "job"), id="javascript", marks=needs_node),
 ]
+SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 RECEIVERS = [
     pytest.param((sys.executable, "python/webhook_receiver.py", "--port", "0"), id="python"),
     pytest.param(("node", "javascript/verify_webhook.mjs", "0"), id="javascript", marks=needs_node),
@@ -138,6 +139,20 @@ async def test_a_refusal_is_shown_and_fails_it(words: tuple[str, ...], server: S
     assert "Traceback" not in it.said
 
 
+@pytest.mark.parametrize("words", [SPENDING])
+async def test_it_says_what_was_spent_and_what_still_costs(words: tuple[str, ...], server: Server) -> None:
+    wish = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101", "labels": {"team": "nlp"}}
+    _, made = await server.call("POST", "/api/instances", wish)
+    await server.until_settled(made["id"])
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert re.search(r"^since 20\d\d-\d\d-01: \$0\.\d{4}, give or take \$0\.\d{4}$", it.said, re.MULTILINE), (
+        it.said
+    )
+    assert re.search(r"^goes on: \$0\.\d{4}/h$", it.said, re.MULTILINE), it.said
+    assert re.search(r"^balance: \$\d+\.\d\d, which lasts ", it.said, re.MULTILINE), it.said
+
+
 @pytest.mark.parametrize("words", RECEIVERS)
 async def test_webhooks_of_a_rental_are_verified(words: tuple[str, ...], server: Server) -> None:
     async with example(words) as it:
@@ -184,7 +199,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    assert files == {param.values[0][1] for param in (*RENTERS, *RECEIVERS)}  # type: ignore[index]
+    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, *RECEIVERS)}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)
 
