@@ -50,6 +50,7 @@ class Scale:
     wishes: int = 300
     replica_rounds: int = 3
     rows: tuple[int, ...] = (10_000, 100_000)
+    spans: int = 1_000_000
 
 
 TINY = Scale(
@@ -72,6 +73,7 @@ TINY = Scale(
     wishes=20,
     replica_rounds=1,
     rows=(100, 300),
+    spans=2_000,
 )
 
 

@@ -9,6 +9,7 @@ from bench.report import Line
 from bench.rows import (
     burst,
     comprehensive,
+    costs,
     create,
     fleet,
     get,
@@ -44,4 +45,5 @@ ROWS: Mapping[str, Row] = {
     "streams": streams.measure,
     "replicas": replicas.measure,
     "growth": growth.measure,
+    "costs": costs.measure,
 }

@@ -1,0 +1,187 @@
+"""A month of money by label, out of a ledger of a million spans, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from bench.environment import LIMITS_OFF, BenchEnvironment, ready
+from bench.load import Orders, load
+from bench.postgres import Postgres, running_postgres
+from bench.processes import AUTH, Server
+from bench.report import Line
+from gpuherd.adapters.queue.postgres_repository import PostgresRepository
+from gpuherd.adapters.sql.costs.rows import centre_row, span_row, subject_row
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.schema.cost_tables import (
+    cost_centre,
+    ledger_day,
+    ledger_label,
+    ledger_subject,
+    meter,
+)
+from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.clock import SystemClock
+from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
+from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
+from gpuherd.domain.costs.subject import CostSubject
+
+MS_MAX = 200
+DAYS = 400
+TEAMS = 20
+PRODUCTS = ("RTX 4090 24GB", "RTX 5090 32GB", "H100 SXM 80GB")
+REGIONS = ("US-CA-06", "AS-SGP-02", "EU-GB-01")
+SPANS_PER_SUBJECT = 4
+CHUNK = 20_000
+# No list shall fall into the measurements, and no machine of the cloud into the ledger.
+QUIET_SETTINGS = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600", "GPUHERD_RECONCILE": "off"}
+QUESTIONS = {
+    "by label": "groupBy=label:team",
+    "by day": "groupBy=day",
+    "by key": "groupBy=key",
+    "by instance": "groupBy=instance",
+}
+
+
+async def measure(bench_env: BenchEnvironment) -> list[Line]:
+    spans, lines = bench_env.scale.spans, []
+    async with running_postgres() as postgres, bench_env.cloud() as cloud:
+        file = bench_env.place("costs") / "gpuherd.db"
+        urls = {"SQLite": f"sqlite:///{file}", "PostgreSQL": await _new_database(postgres)}
+        for database, url in urls.items():
+            await _seed(_in_sqlalchemys_words(url), spans)
+            async with bench_env.ours(cloud, {**QUIET_SETTINGS, "GPUHERD_DATABASE_URL": url}) as server:
+                await ready(server)
+                lines += [await _line(bench_env, server, database, it) for it in QUESTIONS]
+    return lines
+
+
+async def _line(bench_env: BenchEnvironment, server: Server, database: str, question: str) -> Line:
+    now = datetime.now(UTC)
+    begin, end = (now - timedelta(days=60)).date(), (now - timedelta(days=30)).date()
+    path = f"/api/costs?from={begin}&to={end}&{QUESTIONS[question]}"
+    orders = Orders(port=server.port, path=path, headers=AUTH, seconds=bench_env.scale.round_s)
+    seen = await load(orders)
+    promised = question == "by label"
+    return Line(
+        f"costs of a month {question}, {bench_env.scale.spans:,} spans on {database}, p50",
+        f"{seen.p50_ms:.0f} ms",
+        "",
+        None,
+        f"< {MS_MAX} ms" if promised else "",
+        seen.p50_ms < MS_MAX if promised else None,
+        f"one caller, {seen.count} requests, p99 {seen.p99_ms:.0f} ms; a month in the middle of {DAYS} days",
+    )
+
+
+async def _new_database(postgres: Postgres) -> str:
+    url = postgres.new_database()
+    repository = await PostgresRepository.open(url, SystemClock())
+    try:
+        await repository.ensure_schema()
+    finally:
+        await repository.close()
+    return url
+
+
+def _in_sqlalchemys_words(url: str) -> str:
+    return url if url.startswith("sqlite") else f"postgresql+psycopg://{url.partition('://')[2]}"
+
+
+async def _seed(url: str, count: int) -> None:
+    """Write a ledger with so many spans that have ended, spread over its days."""
+    database = Database(url)
+    try:
+        await asyncio.to_thread(migrate, database)
+        await database.write(lambda c: _write(c, count))
+        if not database.is_sqlite:
+            # As a server does by itself after a while.
+            await database.write(lambda c: c.execute(sa.text("ANALYZE")).close())
+    finally:
+        database.close()
+
+
+def _write(connection: sa.Connection, count: int) -> None:
+    subjects = list(_subjects())
+    for n, it in enumerate(subjects, 1):
+        connection.execute(sa.insert(cost_centre), [{"id": n, **centre_row(it)}])
+        labels = [{"centre_id": n, "key": key, "value": value} for key, value in it.labels.items()]
+        connection.execute(sa.insert(ledger_label), labels)
+    days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+    chance = random.Random(5)
+    for begin in range(0, count, CHUNK):
+        spans, owners = [], []
+        for n in range(begin, min(count, begin + CHUNK)):
+            centre_id = n // SPANS_PER_SUBJECT % len(subjects) + 1
+            span = _span(chance, n, count)
+            row = span_row(span, subjects[centre_id - 1])
+            key = n // SPANS_PER_SUBJECT
+            more = {"subject_id": key + 1, "centre_id": centre_id, "instance_id": f"inst_{key:026d}"}
+            spans.append({**row, **more})
+            for day, share in days_of(span):
+                days[day, centre_id, span.kind.value] += share
+            if n % SPANS_PER_SUBJECT == 0:
+                owners.append(_subject_row(subjects[centre_id - 1], key, centre_id, span))
+        connection.execute(sa.insert(meter), spans)
+        connection.execute(sa.insert(ledger_subject), owners)
+    connection.execute(
+        sa.insert(ledger_day),
+        [
+            {
+                "day": day,
+                "centre_id": centre_id,
+                "kind": kind,
+                "amount_nusd": share.amount,
+                "doubt_nusd": share.doubt,
+                "after_end_nusd": share.after_end,
+            }
+            for (day, centre_id, kind), share in days.items()
+        ],
+    )
+
+
+def _subjects() -> Iterator[CostSubject]:
+    for team in range(TEAMS):
+        for product in PRODUCTS:
+            for region in REGIONS:
+                yield CostSubject(
+                    "m",
+                    "i",
+                    f"key-{team % 7}",
+                    datetime.now(UTC),
+                    product_name=product,
+                    region=region,
+                    billing_mode="spot",
+                    labels={"team": f"team-{team}", "stage": "dev" if team % 2 else "prod"},
+                )
+
+
+def _subject_row(it: CostSubject, key: int, centre_id: int, span: CostSpan) -> dict[str, Any]:
+    assert span.ended is not None
+    named = {"key": f"inst_{key:026d}", "instance_id": f"inst_{key:026d}", "name": f"job-{key}"}
+    return {
+        "id": key + 1,
+        **subject_row(it, centre_id),
+        **named,
+        "usable_at": span.began.hi,
+        "first_at": span.began.lo,
+        "last_at": span.ended.hi,
+    }
+
+
+def _span(chance: random.Random, n: int, count: int) -> CostSpan:
+    """Return the n-th: the older the lower its number, minutes to hours long, its edges known to seconds."""
+    oldest = datetime.now(UTC) - timedelta(days=DAYS)
+    began = oldest + timedelta(days=(DAYS - 1) * n / count)
+    ended = began + timedelta(seconds=chance.randint(300, 20_000))
+    doubt = timedelta(seconds=chance.randint(1, 15))
+    rate = Rate(chance.choice((175_000_000, 350_000_000, 1_450_000_000)), PriceSource.RENTAL)
+    began_edge, ended_edge = Edge(began - doubt, began + doubt), Edge(ended - doubt, ended + doubt)
+    kind = CostKind.DISK if n % 5 == 0 else CostKind.GPU
+    return CostSpan(f"m-{n:08d}", kind, rate, began_edge, "pulling", ended_edge, "stopped")
