@@ -161,6 +161,19 @@ class TestVanishing:
         await herd.run_for(A_WHILE)
         assert [it.status for it in await now(herd, instances)] == [Status.RUNNING] * 5
 
+    async def test_those_that_are_proven_absent_first_are_held_with_the_others(
+        self, herd: Herd, cloud: SwitchedCloud, clock: FakeClock, strangers: World
+    ) -> None:
+        """A wall clock that was set back makes what was seen lately seem newer than the list."""
+        instances = await running(herd, 2)
+        await herd.run_for(A_WHILE)
+        later = await running(herd, 3)
+        clock.jump_wall(-120)
+        cloud.account = SimulatedCloud(strangers)
+        await herd.run_for(A_WHILE)
+        everybody = await now(herd, [*instances, *later])
+        assert [it.status for it in everybody] == [Status.RUNNING] * 5
+
     async def test_the_loss_of_a_few_is_believed_as_ever(self, herd: Herd, world: World) -> None:
         instances = await running(herd, 5)
         for it in instances[:2]:

@@ -6,7 +6,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,11 +36,28 @@ def newly_lost(changed: Iterable[ObservedMachine], confirmed_at: datetime | None
     ]
 
 
+def unlisted(
+    known: Mapping[str, ObservedMachine], listed: Collection[str], confirmed_at: datetime | None
+) -> list[str]:
+    """Return the machines that a list lacks and that are not believed lost yet.
+
+    One may be proven absent sooner than the others that the same list lacks: because it was seen last at
+    another time, or because the wall clock jumped. They are judged together.
+    """
+    return [
+        cloud_id
+        for cloud_id, it in known.items()
+        if cloud_id not in listed
+        and it.missing_lists < 2
+        and (confirmed_at is None or it.missing_since is None or it.missing_since > confirmed_at)
+    ]
+
+
 def vanishing_brake(lost: int, lately: int, instances: int) -> str | None:
     """Say why the loss of machines is not believed now; None: it is.
 
-    `lost` would be believed lost by this look, `lately` were within the last cycle, of so many instances that
-    have machines.
+    `lost` are missing from this list, `lately` were believed lost within the last cycle, of so many instances
+    that have machines.
     """
     allowed = blast_limit(instances)
     if lost + lately <= allowed:

@@ -307,7 +307,7 @@ class ObserveCloud:
         )
         # What is on the account of somebody else is not written down: it would be known the next time.
         changed = diff_listing(known, listing, record, self.settling) if is_ours else []
-        if record.believable and await self.vanishing.holds(changed):
+        if record.believable and await self.vanishing.holds(changed, known, listing):
             record = replace(record, witness=Witness.MISSING)
             changed = diff_listing(known, listing, record, self.settling)
         forgotten = self._forgettable(known, record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,8 +11,9 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
-from gpuherd.domain.cloud.vanishing import newly_lost, vanishing_brake
+from gpuherd.domain.cloud.vanishing import newly_lost, unlisted, vanishing_brake
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.observations import Observations
 
@@ -35,9 +36,11 @@ class VanishingBrake:
     clock: Clock
     settling: SettlingPolicy
 
-    async def holds(self, changed: Sequence[ObservedMachine]) -> bool:
-        """Tell whether a list with these changes lacks too many machines to be believed."""
-        reason = await self._reason(changed)
+    async def holds(
+        self, changed: Sequence[ObservedMachine], known: Mapping[str, ObservedMachine], listing: Listing
+    ) -> bool:
+        """Tell whether a list with these changes to what is known lacks too many machines to be believed."""
+        reason = await self._reason(changed, known, listing)
         # Asked each time: another replica may have looked since, or an older database been put back.
         was_held = await self.held() is not None
         if reason is not None and not was_held:
@@ -58,18 +61,22 @@ class VanishingBrake:
         audit_record = caller.audit_record("cloud.confirm_loss", "cloud", now, await self.held() or "")
         await self.flags.put(LOSS_CONFIRMED_AT, now.isoformat(), audit_record)
 
-    async def _reason(self, changed: Sequence[ObservedMachine]) -> str | None:
-        if not (lost := newly_lost(changed, None)):
+    async def _reason(
+        self, changed: Sequence[ObservedMachine], known: Mapping[str, ObservedMachine], listing: Listing
+    ) -> str | None:
+        if not newly_lost(changed, None):
             return None
-        confirmed = await self.flags.get(LOSS_CONFIRMED_AT)
-        lost = newly_lost(changed, None if confirmed is None else datetime.fromisoformat(confirmed))
-        bound, now = await self.observations.bound_to(lost), self.clock.now()
-        if not bound.lost:
+        text = await self.flags.get(LOSS_CONFIRMED_AT)
+        confirmed_at = None if text is None else datetime.fromisoformat(text)
+        lost, now = await self.observations.bound_to(newly_lost(changed, confirmed_at)), self.clock.now()
+        if not lost.lost:
             return None
+        listed = {it.cloud_id for it in listing.machines}
+        missing = await self.observations.bound_to(unlisted(known, listed, confirmed_at))
         lately = await self._believed_lately(now)
-        reason = vanishing_brake(bound.lost, sum(n for _, n in lately), bound.instances)
+        reason = vanishing_brake(missing.lost, sum(n for _, n in lately), missing.instances)
         if reason is None:
-            believed = [*lately, (now.timestamp(), bound.lost)]
+            believed = [*lately, (now.timestamp(), lost.lost)]
             await self.flags.put(LOSSES_BELIEVED, json.dumps(believed))
         return reason
 
