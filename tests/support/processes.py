@@ -20,7 +20,7 @@ from aiohttp import web
 from tests.support.fork_server import CAN_FORK, FORK_SERVER, ForkedProcess
 
 KEY = "ghk_test_admin_key_0123456789"
-BOOT_LIMIT_S = 60.0
+BOOT_LIMIT_S = 120.0
 PR_SET_PDEATHSIG = 1
 
 

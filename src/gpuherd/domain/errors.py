@@ -7,6 +7,7 @@ GpuherdError
 ├── NoCapacity                               no offer is left: wait, or wish for something else
 ├── StoreUnavailable                         our own memory cannot be written now: try again
 │   └── StoreOutcomeUnknown                  it may have been written: look before trying again
+├── MachineHeld                              another instance still counts on that machine: look again soon
 ├── StaleWrite                               a concurrent write came first: read again
 │   └── LeadershipLost                       another replica is the leader now
 └── CloudError
@@ -99,6 +100,12 @@ class StoreOutcomeUnknown(StoreUnavailable):
     """The database was lost at the commit: all of it was written, or nothing. Look before repeating it."""
 
     code = "STORE_OUTCOME_UNKNOWN"
+
+
+class MachineHeld(GpuherdError):
+    """A machine was to be bound under an id that another instance has, whose own is not proven to be gone."""
+
+    code = "MACHINE_HELD"
 
 
 class StaleWrite(GpuherdError):

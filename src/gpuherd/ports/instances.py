@@ -70,6 +70,12 @@ class LeasedInstance:
     token: str
 
     @property
+    def bound_attempt(self) -> Attempt | None:
+        """The create call that made the instance's own machine, if it is on record."""
+        cloud_id = self.instance.cloud_id
+        return next((it for it in self.attempts if cloud_id is not None and it.cloud_id == cloud_id), None)
+
+    @property
     def open_attempt(self) -> Attempt | None:
         return next((a for a in self.attempts if a.is_open), None)
 
@@ -175,7 +181,10 @@ class InstanceLeases(Protocol):
     """Exclusive leases on instances, which every save checks."""
 
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
-        """Acquire the lease and read the instance; None while another holder has it."""
+        """Acquire the lease and read the instance; None while another holder has it.
+
+        `NotFound` if there is no such instance: the store may have lost it.
+        """
         ...
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.sql.instances.leases import LEASE_TERM
 from gpuherd.adapters.sql.mapping.instances import attempt_row
 from gpuherd.adapters.sql.schema import tables
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, OPEN_STATES, AttemptState
 from gpuherd.domain.instance.instance import Status
 from gpuherd.jobs.job import JobStatus
@@ -81,6 +81,11 @@ class TestLease:
         turn = await acquire(store)
         assert turn.instance == an_instance()
         assert await store.turns.acquire(instance_id(1), None) is None
+
+    async def test_of_an_instance_that_is_not_there_the_caller_is_told(self, store: Store) -> None:
+        """The store may have lost it, and nobody else has its turn."""
+        with pytest.raises(NotFound):
+            await store.turns.acquire(instance_id(9), None)
 
     async def test_of_fifty_that_begin_at_once_exactly_one_gets_the_turn(
         self, store: Store, other_store: Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy.exc import IntegrityError
 
+from gpuherd.domain.errors import MachineHeld
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
@@ -58,7 +58,7 @@ async def test_an_id_goes_over_from_an_instance_whose_machine_is_gone(store: Sto
 
 @pytest.mark.parametrize("holder", COUNTED_ON.values(), ids=COUNTED_ON.keys())
 async def test_a_machine_that_may_exist_stays_with_its_instance(store: Store, holder: Instance) -> None:
-    with pytest.raises(IntegrityError):
+    with pytest.raises(MachineHeld):
         await bind_again(store, holder)
     assert await store.instances.get(instance_id(1)) == holder
     assert (await store.instances.get(instance_id(2))).cloud_id is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import MachineHeld, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
@@ -48,8 +48,9 @@ def take_over_cloud_id(tables: Tables, it: Instance) -> None:
     holder_id = tables.bound.get(it.cloud_id or "")
     if holder_id is None or holder_id == it.id:
         return
-    if was_machine_proven_gone(holder := tables.instances[holder_id].instance):
-        let_go(tables, holder)
+    if not was_machine_proven_gone(holder := tables.instances[holder_id].instance):
+        raise MachineHeld(f"instance {holder.id} has machine {it.cloud_id}, which is not proven to be gone")
+    let_go(tables, holder)
 
 
 def let_go(tables: Tables, holder: Instance) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from gpuherd.adapters.sql.instances.leases import LEASE_TERM
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
@@ -37,7 +37,9 @@ class MemoryInstanceLeases:
         now, token = self._clock.now(), self._ids.new()
         with self._tables as tables:
             row = tables.instances.get(instance_id)
-            if row is None or (row.lease_until is not None and row.lease_until > now):
+            if row is None:
+                raise NotFound(f"there is no instance {instance_id!r}", code="INSTANCE_NOT_FOUND")
+            if row.lease_until is not None and row.lease_until > now:
                 return None
             tables.put(tables.instances, instance_id, InstanceRow(row.instance, token, now + LEASE_TERM))
             job = tables.jobs.get(job_id or "")

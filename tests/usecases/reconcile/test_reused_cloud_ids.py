@@ -11,7 +11,9 @@ import pytest
 
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world import world as simulated
 from gpuherd.simulator.world.placement import new_id
@@ -165,3 +167,38 @@ async def test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_
     await herd.run_for(timedelta(minutes=5))
     assert (await herd.instances.get(first.id)).status is Status.RUNNING
     assert alive(herd) == {first.cloud_id, second.cloud_id}
+
+
+async def test_the_id_of_a_machine_whose_loss_is_not_proven_yet_goes_over_as_soon_as_a_list_shows_it(
+    herd: Herd, world: World
+) -> None:
+    before = await herd.settle(await herd.launch("first"))
+    world.delete("again")
+    await herd.clock.sleep(60)
+    world.tick()
+    world.machines.pop("again")
+    # No look was made in between, so nothing has missed the first machine.
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.status, after.cloud_id) == (Status.RUNNING, "again")
+    lost = await herd.instances.get(before.id)
+    assert (lost.status, lost.cloud_id) == (Status.FAILED, None)
+    assert lost.last_error is not None
+    assert lost.last_error.code == VANISHED
+    assert alive(herd) == {"again"}
+
+
+async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(herd: Herd, world: World) -> None:
+    before = await herd.settle(await herd.launch("first"))
+    # No list comes any more, so the delete is asked for again and again.
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
+    await herd.change_goal.delete(before.id)
+    await herd.run_for(timedelta(seconds=20))
+    world.tick()
+    world.machines.pop("again")
+    stranger = rent_tagged(herd, 7)
+    assert stranger == "again"
+    await herd.run_for(timedelta(minutes=5))
+    assert alive(herd) == {"again"}
+    await herd.run_for(timedelta(minutes=10))
+    assert (await herd.instances.get(before.id)).status is Status.DELETED
+    assert alive(herd) == {"again"}

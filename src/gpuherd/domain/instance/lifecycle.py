@@ -346,15 +346,15 @@ def was_machine_proven_gone(it: Instance) -> bool:
 def is_machine_of_other_call(machine: Machine, bound: Attempt) -> bool:
     """Tell whether the cloud has given the id of our machine to one of another create call of ours.
 
-    Its tag is of this installation and not of our call, and it was made well after ours. One that somebody
-    has only renamed keeps its age.
+    Its tag is of this installation and not of our call, and it was made after ours was bound. One that
+    somebody has only renamed keeps its age. As the tag has to be another, too, clocks get no allowance.
     """
     ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
     if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
         return False
     if shown.installation != ours.installation or bound.closed_at is None or machine.created_at is None:
         return False
-    return machine.created_at > bound.closed_at + CLOCKS_APART_MAX
+    return machine.created_at > bound.closed_at
 
 
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:

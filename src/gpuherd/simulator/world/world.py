@@ -59,7 +59,7 @@ class World(WorldState):
         self._check_references(request)
         self.check_balance()
         where = place(request, self.catalogue, self.free_units, self.chance)
-        machine_id = new_id(self.machines, self.chance)
+        machine_id = self.draw_id(request)
         call = Call(ApiEndpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
         machine = SimulatedMachine(
             id=machine_id,
@@ -81,6 +81,10 @@ class World(WorldState):
         self._boot(machine, call)
         self.machines[machine_id] = self.listed[machine_id] = machine
         return machine_id
+
+    def draw_id(self, _request: CreateRequest) -> str:
+        """Return the id of the next machine: one that no machine has or had."""
+        return new_id(self.machines, self.chance)
 
     def start(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "start", "exited")

@@ -12,10 +12,16 @@ from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.errors import CloudUnavailable, GpuherdError, KeyRefused, MachineGone
+from gpuherd.domain.errors import (
+    CloudUnavailable,
+    GpuherdError,
+    KeyRefused,
+    MachineGone,
+    MachineHeld,
+    NotFound,
+)
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle import is_machine_of_other_call, next_step, was_machine_proven_gone
 from gpuherd.domain.instance.steps import Observation, Settled, Wait
@@ -38,6 +44,7 @@ STEPS_MAX = 50
 LEASE_BUSY_RETRY = timedelta(seconds=1)
 ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
+MACHINE_HELD_RETRY = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +62,19 @@ class AdvanceInstance:
     clock_steps: ClockStepDetector
 
     async def __call__(self, job: Job) -> Outcome:
-        turn = await self.turns.acquire(job.instance_id or "", job.id)
+        try:
+            turn = await self.turns.acquire(job.instance_id or "", job.id)
+        except NotFound:
+            # The store has lost it after the job was taken; else the job would look for it for ever.
+            return Done()
         if turn is None:
             return Snooze(LEASE_BUSY_RETRY, "another turn is under way")
         bind_correlation_id(turn.instance)
         try:
             return await self._advance(turn, job)
+        except MachineHeld as held:
+            # Whoever has the id finds out by the same list that its machine is gone.
+            return Snooze(MACHINE_HELD_RETRY, held.message)
         finally:
             await self.turns.release(turn)
 
@@ -167,10 +181,6 @@ def _listed_under_our_id(turn: LeasedInstance) -> ObservedMachine | None:
     return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
 
 
-def _bound_attempt(turn: LeasedInstance) -> Attempt | None:
-    return next((known for known in turn.attempts if known.cloud_id == turn.instance.cloud_id), None)
-
-
 def _is_id_passed_on(turn: LeasedInstance) -> bool:
     """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
     listed = _listed_under_our_id(turn)
@@ -178,14 +188,14 @@ def _is_id_passed_on(turn: LeasedInstance) -> bool:
 
 
 def _is_passed_on(machine: Machine, turn: LeasedInstance) -> bool:
-    bound = _bound_attempt(turn)
+    bound = turn.bound_attempt
     return bound is not None and is_machine_of_other_call(machine, bound)
 
 
 def _is_of_other_machine(listed: ObservedMachine, turn: LeasedInstance) -> bool:
     """Tell whether the lists show another machine that has, or had, the id of ours: clouds use ids again."""
     it, shown = turn.instance, machine_tag(listed.machine)
-    bound = _bound_attempt(turn)
+    bound = turn.bound_attempt
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.

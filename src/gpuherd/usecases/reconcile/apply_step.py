@@ -27,7 +27,13 @@ from gpuherd.domain.instance import events, steps
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle import is_restarting, is_starting_again, must_release, shows_restart
+from gpuherd.domain.instance.lifecycle import (
+    is_machine_of_other_call,
+    is_restarting,
+    is_starting_again,
+    must_release,
+    shows_restart,
+)
 from gpuherd.domain.instance.operation import OperationPhase
 from gpuherd.domain.instance.steps import Step
 from gpuherd.domain.instance.waiting import Waiting
@@ -296,7 +302,19 @@ class ApplyStep:
         if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
             return turn, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
+        if turn.instance.asked_at is not None and not await self._has_own_machine(turn):
+            # What has the id now is not ours to remove; that ours is gone is for the lists to prove.
+            turn = await self._save(turn, replace(turn.instance, asked_at=self.clock.now()))
+            return turn, RequeueAfter(RECHECK_SOON)
         return await self._request(turn, self.cloud.delete_machine)
+
+    async def _has_own_machine(self, turn: LeasedInstance) -> bool:
+        """Ask whether the machine is still there: since its removal was asked for, it may have gone."""
+        try:
+            shown = await self.cloud.get_machine(turn.instance.cloud_id or "")
+        except MachineGone:
+            return False
+        return turn.bound_attempt is None or not is_machine_of_other_call(shown, turn.bound_attempt)
 
     async def _request(
         self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]

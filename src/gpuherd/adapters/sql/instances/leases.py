@@ -18,7 +18,7 @@ from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.tables import attempt, instance, job, orphan, sighting
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
-from gpuherd.domain.errors import StaleWrite, StoreUnavailable
+from gpuherd.domain.errors import NotFound, StaleWrite, StoreUnavailable
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
@@ -201,6 +201,8 @@ def _acquire(
     lease = {"its_id": instance_id, "now": now, "left": left, "token": token, "until": until}
     row = _LEASE.first(connection, lease)
     if row is None:
+        if connection.execute(sa.select(instance.c.id).where(instance.c.id == instance_id)).first() is None:
+            raise NotFound(f"there is no instance {instance_id!r}", code="INSTANCE_NOT_FOUND")
         return None
     if job_id is not None and row.takeovers >= CRASHES_MAX:
         # It would take one replica after the other along, and no other work would ever be done.

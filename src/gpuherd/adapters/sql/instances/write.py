@@ -28,7 +28,7 @@ from gpuherd.adapters.sql.mapping.instances import (
 )
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.tables import attempt, delivery, event, instance, instance_label, operation
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import MachineHeld, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
@@ -160,12 +160,14 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
 def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:
     """Free the id of a machine for the instance that has it now; return the one whose machine had it before.
 
-    The cloud has used the id again. Who has a machine that may exist keeps it, and the index says no.
+    The cloud has used the id again. Who has a machine that may exist keeps it: `MachineHeld`.
     """
     others = sa.select(instance).where(instance.c.cloud_id == it.cloud_id, instance.c.id != it.id)
     row = connection.execute(others).first()
-    if row is None or not was_machine_proven_gone(holder := instance_of(row)):
+    if row is None:
         return None
+    if not was_machine_proven_gone(holder := instance_of(row)):
+        raise MachineHeld(f"instance {holder.id} has machine {it.cloud_id}, which is not proven to be gone")
     let_go(connection, holder)
     return holder.id
 
