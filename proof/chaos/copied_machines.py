@@ -56,7 +56,7 @@ def place_copy(evidence: Evidence, kind: str, request: CreateRequest) -> bool:
     if kind == "days_later":
         # Nobody waits for days here: it says of itself that it is of another time.
         evidence.world.machines[machine_id].created_at += DAYS_LATER_S
-    evidence.decoys[machine_id] = name
+    evidence.add_decoy(machine_id, name)
     evidence.coverage["machine copied"] += 1
     return True
 

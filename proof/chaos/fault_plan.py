@@ -5,7 +5,7 @@ does it strike now and then. So that seeds with one single fault turn up as well
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 
@@ -51,14 +51,16 @@ class FaultPlan:
         }
 
 
-def draw_fault_plan(chance: Random, fault_phase_s: float, late_max_s: float) -> FaultPlan:
+def draw_fault_plan(
+    chance: Random, fault_phase_s: float, late_max_s: float, *, without: Collection[str] = ()
+) -> FaultPlan:
     """Return the weather of one schedule."""
     fault_plan = FaultPlan(chance, fault_phase_s, late_max_s)
     active = [name for name in FAULT_GENERATORS if chance.random() < ACTIVE_PROBABILITY]
     if chance.random() < 0.3:
         # A day on which only one thing goes wrong.
         active = [chance.choice(list(FAULT_GENERATORS))]
-    for name in active:
+    for name in (it for it in active if it not in without):
         FAULT_GENERATORS[name](fault_plan, chance)
         fault_plan.active_faults.append(name)
     if not fault_plan.crash_probability and chance.random() < 0.6:

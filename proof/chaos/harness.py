@@ -13,22 +13,30 @@ from fractions import Fraction
 from random import Random
 from typing import Any, TypeVar
 
+from gpuherd.domain.cloud.identity import account_flag
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
+from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.instance.instance import Goal, Status
+from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
+from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import DeliveryResult
 from gpuherd.simulator.catalogue import CloudCatalogue, default_catalogue
+from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.money.tariff import disk_usd_per_hour
+from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.timeline import Due
-from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from gpuherd.usecases.orphans.order import OPERATOR
-from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, Window
+from proof.chaos.account_swap import OUR_ACCOUNT
+from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, SeenMachine, Window
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
 from proof.chaos.process import Pace, Process, ProcessEnvironment
 from proof.chaos.recording_cloud import RecordingCloud
+from proof.chaos.reused_ids import NEVER_REUSED, IdReuse, ReusingWorld
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import PRODUCT
 from tests.support.memory.tables import Tables
@@ -82,12 +90,25 @@ class Harness:
     """Builds everything from one seed, and keeps the evidence."""
 
     def __init__(
-        self, seed: int, pace: Pace, crash_policy: Callable[[int], CrashPolicy], *, downtime_s: float = 20.0
+        self,
+        seed: int,
+        pace: Pace,
+        crash_policy: Callable[[int], CrashPolicy],
+        *,
+        downtime_s: float = 20.0,
+        id_reuse: IdReuse = NEVER_REUSED,
     ):
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         # One for the world and one for the service, so that a change of ours does not change the weather.
-        self.world = World(self.clock, Random(f"world {seed}"), small_catalogue())
+        self.world = ReusingWorld(
+            self.clock,
+            Random(f"world {seed}"),
+            small_catalogue(),
+            reuse=id_reuse,
+            chance_of_ids=Random(f"ids {seed}"),
+        )
+        self.world.on_reuse = self._note_reuse
         self.evidence = Evidence(self.world, Tables(), pace.settle_s, origin_s=self.world.now())
         self.receiver = Receiver(self.clock, self.evidence)
         self.pace = pace
@@ -104,16 +125,23 @@ class Harness:
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
-        cloud = RecordingCloud(
-            self.world, latency_s=pace.latency_s, on_post=self._note_post, on_listed=self._note_listed
+        self._cloud = RecordingCloud(
+            self.world,
+            latency_s=pace.latency_s,
+            on_post=self._note_post,
+            on_listed=self._note_listed,
+            on_delete=self._note_delete,
         )
+        self.evidence.tables.flags[account_flag(OUR_ACCOUNT)] = "the first"
         self._environment = ProcessEnvironment(
             tables=self.evidence.tables,
             world=self.world,
             clock=self.clock,
-            cloud=cloud,
+            account=OUR_ACCOUNT,
+            cloud=self._cloud,
             receiver=self.receiver,
             on_bound=self._note_bound,
+            on_saved=self._note_saved,
             on_look=self._note_look,
         )
         # Work that users still wait for.
@@ -185,6 +213,19 @@ class Harness:
         await self._terminate(process)
         await self.clock.sleep(self._downtime_s * self._chance.random() ** 2)
         self.evidence.down.append(Window(begin_s, self.clock.elapsed_s))
+
+    def restart_with_key(self, account: str, cloud: SimulatedCloud | None = None) -> None:
+        """End the process, and start it from now on with the key of this account."""
+        self.say(f"the key of {account}")
+        self._environment = replace(self._environment, account=account, cloud=cloud or self._cloud)
+        if self.process is not None:
+            self.process.crash_injector.dead = True
+            self.process.died.set()
+
+    def show_instead(self, cloud: SimulatedCloud | None) -> None:
+        """Show what is on this account in the place of ours; None: ours again."""
+        self.say("ours is shown" if cloud is None else "another account is shown")
+        self._cloud.shown_instead = cloud
 
     async def _terminate(self, process: Process) -> None:
         self.evidence.coverage["breaker opened"] += process.breaker_cloud.refused > 0
@@ -266,6 +307,40 @@ class Harness:
         for machine in listing.machines:
             if machine.cloud_id not in listed_s:
                 listed_s[machine.cloud_id] = self.clock.elapsed_s
+
+    def _note_delete(self, cloud_id: str) -> None:
+        """Note a removal of a machine whose own instance wants to keep it."""
+        machine = self.world.listed.get(cloud_id)
+        tables = self.evidence.tables
+        key = None if machine is None else tables.tags.get(str(parse_tag(machine.request.name)))
+        if key is None:
+            return
+        attempt, owner = tables.attempts[key], tables.instances[key[0]].instance
+        has_it = attempt.is_open or owner.cloud_id == cloud_id
+        if has_it and owner.goal is not Goal.DELETED and owner.status is not Status.FAILED:
+            self.evidence.wrong_deletes.append(
+                f"the machine of {owner.id} was removed while it is {owner.status}"
+            )
+
+    def _note_reuse(self, machine: SimulatedMachine) -> None:
+        evidence = self.evidence
+        evidence.coverage["cloud id used again"] += 1
+        bound_s, listed_s = (it.pop(machine.id, None) for it in (evidence.bound_at_s, evidence.listed_at_s))
+        evidence.former.append(SeenMachine(machine, bound_s, listed_s))
+
+    def _note_saved(self, change: Change) -> None:
+        """Note what is said of a machine that it is gone, while it is there."""
+        it = change.instance
+        lost = any(event.details.get("code") == VANISHED for event in change.events)
+        if not lost and not any(event.after == Status.DELETED.value for event in change.events):
+            return
+        machine = self.world.listed.get(it.cloud_id or it.last_cloud_id or "")
+        if machine is None or not machine.is_alive(self.world.now()):
+            return
+        key = self.evidence.tables.tags.get(str(parse_tag(machine.request.name)))
+        if key is not None and key[0] == it.id:
+            said = "lost" if lost else "deleted"
+            self.evidence.false_losses.append(f"{it.id} was called {said}, and its machine is there")
 
     def note_jump(self) -> None:
         """Note that the wall clock has jumped, and what it jumped in."""

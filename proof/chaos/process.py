@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuherd.bootstrap.ports import StorePorts
+from gpuherd.domain.cloud.identity import account_flag
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.jobs.outcome import Done
@@ -54,15 +55,17 @@ class Pace:
 
 
 class RecordingLeases(MemoryInstanceLeases):
-    """Tells which machine was bound, at the moment of the commit."""
+    """Tells what was written down, at the moment of the commit."""
 
     on_bound: Callable[[str], None]
+    on_saved: Callable[[Change], None]
 
     async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
         saved = await super().save(turn, change)
         attempt = change.attempt
         if attempt is not None and attempt.state is AttemptState.BOUND and attempt.cloud_id:
             self.on_bound(attempt.cloud_id)
+        self.on_saved(change)
         return saved
 
 
@@ -73,9 +76,12 @@ class ProcessEnvironment:
     tables: Tables
     world: World
     clock: VirtualClock
+    # With which key the process was started, and what it reaches with it.
+    account: str
     cloud: Any
     receiver: Any
     on_bound: Callable[[str], None]
+    on_saved: Callable[[Change], None]
     on_look: Callable[[], None]
 
 
@@ -114,14 +120,17 @@ class Process(Herd):
     def _open(self, path: Path) -> StorePorts:
         tables, clock, changed = self._memory, self.clock, self.hub.changed
         turns = RecordingLeases(tables, clock, self.ids, changed)
-        turns.on_bound = self.environment.on_bound
+        turns.on_bound, turns.on_saved = self.environment.on_bound, self.environment.on_saved
         turns.release_all_leases()
         self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
         self.queue = self._crashable(self._queue, "queue")
         flags = self._crashable(MemoryFlags(tables), "flags")
+        account = self.environment.account
         return memory_ports(
             installation=self._installation(flags),
+            account=account,
+            account_confirmed=account_flag(account) in tables.flags,
             hub=self.hub,
             history=self.history,
             flags=flags,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ BREAKER_RECOVERY_S = 60.0
 
 
 class RecordingCloud(SimulatedCloud):
-    """Tells of each create call before it goes in, and of each list that comes out."""
+    """Tells of each create and delete before it goes in, and of each list that comes out."""
 
     def __init__(
         self,
@@ -29,10 +30,14 @@ class RecordingCloud(SimulatedCloud):
         latency_s: float,
         on_post: Callable[[CreateCall], None],
         on_listed: Callable[[Listing], None],
+        on_delete: Callable[[str], None] = lambda _: None,
     ):
         super().__init__(world, latency_s=latency_s)
         self._on_post = on_post
         self._on_listed = on_listed
+        self._on_delete = on_delete
+        # The account whose machines are shown in the place of ours, while the cloud mixes accounts up.
+        self.shown_instead: SimulatedCloud | None = None
         # Each with the ports it was drawn from: as long as they are kept, nothing else can have their id.
         self._rendered: dict[tuple[Any, ...], tuple[Machine, object]] = {}
 
@@ -41,9 +46,20 @@ class RecordingCloud(SimulatedCloud):
         return await super().create_machine(order)
 
     async def list_machines(self) -> Listing:
+        if self.shown_instead is not None:
+            return await self.shown_instead.list_machines()
         listing = await super().list_machines()
         self._on_listed(listing)
         return listing
+
+    async def get_machine(self, cloud_id: str) -> Machine:
+        if self.shown_instead is not None:
+            return await self.shown_instead.get_machine(cloud_id)
+        return await super().get_machine(cloud_id)
+
+    async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
+        self._on_delete(cloud_id)
+        await super().delete_machine(cloud_id, send_by_s)
 
     def _to_domain(self, snapshot: Snapshot) -> Machine:
         """Draw each machine once for each of its faces: most look the same in list after list."""

@@ -33,9 +33,9 @@ def replay(seed: int, profile: str) -> int:
 
 def _tell_plan(schedule: Schedule) -> None:
     fault_plan = schedule.fault_plan
-    tell(f"seed {schedule.seed}, {schedule.profile}, elder {schedule.has_witness_instance}: {schedule.pace}")
+    tell(f"seed {schedule.seed}, {schedule.profile}, elders {schedule.witness_instances}: {schedule.pace}")
     tell(f"weather: {', '.join(fault_plan.active_faults)}; odds of a crash {fault_plan.crash_probability}")
-    for part in (*schedule.ops, *fault_plan.faults):
+    for part in (schedule.id_reuse, schedule.account_swap, *schedule.ops, *fault_plan.faults):
         tell(f"  {part}")
 
 

@@ -11,6 +11,7 @@ from gpuherd.domain.instance.instance import Goal, Status
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.coverage import (
     REQUIRED_COVERAGE,
+    REQUIRED_COVERAGE_ACCOUNTS,
     REQUIRED_COVERAGE_LATE,
     REQUIRED_COVERAGE_STRICT,
     note_coverage,
@@ -58,6 +59,7 @@ class Report:
             "calm": (),
             "late": (*REQUIRED_COVERAGE, *REQUIRED_COVERAGE_LATE),
             "strict": REQUIRED_COVERAGE_STRICT,
+            "accounts": REQUIRED_COVERAGE_ACCOUNTS,
         }.get(self.profile, REQUIRED_COVERAGE)
         return [name for name in wanted if not self.coverage[name]]
 
@@ -125,7 +127,7 @@ def judge(schedule: Schedule) -> tuple[Report, Evidence]:
         as_wished=sum(it.usable or it.goal is not Goal.RUNNING for it in instances),
         overlapping=len({one.owner for one, _ in overlaps(lifetimes)}),
         wasted_s=wasted,
-        surplus_s=surplus_s(evidence, lifetimes),
+        surplus_s=surplus_s(lifetimes),
         violations=[(seed, it) for it in violations],
         coverage=note_coverage(evidence),
     )

@@ -14,13 +14,17 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, OnFailure
 from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
+from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.copied_machines import MachineCopy, draw_copies, place_copy
 from proof.chaos.crash_injection import crash_with_probability
-from proof.chaos.harness import Harness
+from proof.chaos.harness import Harness, small_catalogue
 from proof.chaos.process import Process
 from proof.chaos.schedules import Schedule, UserOperation
 from proof.chaos.witness_instance import place_witness_instance
@@ -64,6 +68,7 @@ def run_schedule(schedule: Schedule) -> tuple[Evidence, Harness]:
         schedule.pace,
         lambda _life: crash_with_probability(chance, odds),
         downtime_s=schedule.downtime_s,
+        id_reuse=schedule.id_reuse,
     )
     harness.run(_ScheduleRunner(schedule, harness).run_schedule())
     return harness.finish(), harness
@@ -85,8 +90,12 @@ class _ScheduleRunner:
         supervisor = asyncio.ensure_future(harness.supervise())
         await asyncio.sleep(0)
         self._place_decoys()
-        if self.schedule.has_witness_instance:
-            self.made.append(place_witness_instance(self.evidence, harness.clock.now()))
+        elders = [
+            place_witness_instance(self.evidence, harness.clock.now(), n)
+            for n in range(self.schedule.witness_instances)
+        ]
+        # The others are left alone by users.
+        self.made += elders[:1]
         harness.can_crash = True
         harness.world.faults.add(*fault_plan.faults)
         self.evidence.blind_windows += [Window(*span) for span in fault_plan.blind_windows]
@@ -96,6 +105,8 @@ class _ScheduleRunner:
         events += [asyncio.ensure_future(self._watch_outage(*span)) for span in fault_plan.outages]
         copies = draw_copies(self.schedule.seed, fault_plan.fault_phase_s)
         events += [asyncio.ensure_future(self._copy(it)) for it in copies]
+        if swap := self.schedule.account_swap:
+            events.append(asyncio.ensure_future(self._swap_accounts(swap)))
         await harness.clock.sleep(fault_plan.fault_phase_s)
         calm = asyncio.ensure_future(harness.until_quiet())
         await asyncio.gather(*events)
@@ -117,12 +128,34 @@ class _ScheduleRunner:
         first, pair = self.schedule.seed % 5, 1 + self.schedule.seed // 5 % 4
         for name in (names[first], names[(first + pair) % 5]):
             machine_id = self.harness.world.create(replace(_DECOY, name=name))
-            self.evidence.decoys[machine_id] = name
+            self.evidence.add_decoy(machine_id, name)
 
     async def _copy(self, it: MachineCopy) -> None:
         await self.harness.clock.sleep(it.at_s)
         if place_copy(self.evidence, it.kind, _DECOY):
             self.harness.say(f"somebody else: {it.kind}")
+
+    async def _swap_accounts(self, swap: AccountSwap) -> None:
+        """Let somebody else's account come into sight, and go."""
+        harness, evidence = self.harness, self.evidence
+        world = strangers_world(harness.clock, self.schedule.seed, small_catalogue(), _DECOY)
+        evidence.strangers = world
+        other = SimulatedCloud(world, latency_s=self.schedule.pace.latency_s)
+        await harness.clock.sleep(swap.at_s)
+        begin_s = harness.clock.elapsed_s
+        if swap.kind is SwapKind.OTHER_KEY:
+            harness.restart_with_key(OTHER_ACCOUNT, other)
+        else:
+            harness.show_instead(other)
+        await harness.clock.sleep(swap.for_s)
+        flags = evidence.tables.flags
+        evidence.coverage["account doubted"] += ACCOUNT_UNCONFIRMED in flags
+        evidence.coverage["loss of a herd held"] += VANISHING_HELD in flags
+        if swap.kind is SwapKind.OTHER_KEY:
+            harness.restart_with_key(OUR_ACCOUNT)
+        else:
+            harness.show_instead(None)
+        evidence.blind_windows.append(Window(begin_s, harness.clock.elapsed_s))
 
     async def _later(self, at_s: float, work: object) -> None:
         await self.harness.clock.sleep(at_s)

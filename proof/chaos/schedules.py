@@ -8,8 +8,10 @@ from random import Random
 
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import FaultKind
+from proof.chaos.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
 from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
 from proof.chaos.process import Pace
+from proof.chaos.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 
 OPERATIONS_MAX = 8
 # What somebody does at the cloud's own console, or the cloud by itself.
@@ -20,6 +22,10 @@ LATE_GROUP_PROBABILITY = 0.15
 # A disk that costs as much as half a GPU, and a limit under which it fits in some regions only.
 BIG_DISK_GB, BIG_DISK_USD_MAX = 500, Decimal("0.27")
 BIG_DISK_PROBABILITY = 0.25
+# How often a machine that comes too late comes to an instance that still looks for one.
+LATE_WANTED_PROBABILITY = 0.1
+# Long enough for another account to come, to be doubted, and to go.
+SWAP_PHASE_S = (200.0, 600.0)
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
 
 
@@ -45,11 +51,13 @@ class Schedule:
     seed: int
     profile: str
     pace: Pace
-    # A machine that was there long before, and can vouch for lists.
-    has_witness_instance: bool
+    # Machines that were there long before, and can vouch for lists.
+    witness_instances: int
     ops: tuple[UserOperation, ...]
     fault_plan: FaultPlan
     downtime_s: float
+    id_reuse: IdReuse = NEVER_REUSED
+    account_swap: AccountSwap | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,9 @@ class Profile:
     late_max: float
     calm: bool = False
     unknown_outcomes_max: int = 3
+    # Another account is shown for a while.
+    swaps_accounts: bool = False
+    without: frozenset[str] = frozenset()
 
 
 PROFILES = {
@@ -71,6 +82,7 @@ PROFILES = {
         # As late as that, but a call of unknown outcome is never followed by another.
         Profile("strict", late_max=4.0, unknown_outcomes_max=1),
         Profile("calm", late_max=0.0, calm=True),
+        Profile("accounts", late_max=0.8, swaps_accounts=True, without=DENYING_FAULTS),
     )
 }
 
@@ -78,7 +90,18 @@ PROFILES = {
 def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
     """Return the schedule of a seed: always the same."""
     profile = PROFILES[profile_name]
-    chance = Random(f"schedule {profile.name} {seed}")
+    schedule = _draw_weather(seed, profile, Random(f"schedule {profile.name} {seed}"))
+    if profile.swaps_accounts:
+        schedule = _with_account_swap(schedule)
+    # Only where a second call follows does anybody still want the machine of a call that was given up.
+    if profile.late_max > 1 and profile.unknown_outcomes_max > 1:
+        schedule = _with_late_machine_wanted(schedule)
+    # Which of two machines had an id first is told by when they were made: not where the wall clock jumps.
+    reuse = NEVER_REUSED if schedule.fault_plan.jumps or profile.calm else draw_id_reuse(seed)
+    return schedule if reuse is NEVER_REUSED else _with_reused_id(schedule, reuse)
+
+
+def _draw_weather(seed: int, profile: Profile, chance: Random) -> Schedule:
     pace = Pace(
         look_s=chance.choice((10.0, 19.0, 20.0, 20.0, 20.0)),
         latency_s=chance.choice((0.0, 0.0, 0.1, 2.0)),
@@ -88,10 +111,12 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
         idle_s=POLL_S if profile.late_max > 1 else Pace.idle_s,
         unknown_outcomes_max=profile.unknown_outcomes_max,
     )
-    fault_phase_s = chance.uniform(40.0, 300.0)
+    fault_phase_s = chance.uniform(*(SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)))
     late_max_s = profile.late_max * pace.settle_s
     fault_plan = (
-        FaultPlan(chance, 0.0, 0.0) if profile.calm else draw_fault_plan(chance, fault_phase_s, late_max_s)
+        FaultPlan(chance, 0.0, 0.0)
+        if profile.calm
+        else draw_fault_plan(chance, fault_phase_s, late_max_s, without=profile.without)
     )
     fault_plan = replace(fault_plan, fault_phase_s=fault_phase_s)
     ops = draw_ops(chance, fault_phase_s * 0.8)
@@ -105,11 +130,51 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
         seed=seed,
         profile=profile.name,
         pace=pace,
-        has_witness_instance=chance.random() < 0.7,
+        witness_instances=int(chance.random() < 0.7),
         ops=_with_big_disks(ops, Random(f"disks {profile.name} {seed}")),
         fault_plan=fault_plan,
         downtime_s=chance.choice((0.0, 20.0, 20.0, 200.0)),
     )
+
+
+def _with_account_swap(schedule: Schedule) -> Schedule:
+    """Let another account be shown for a part of the storm."""
+    chance = Random(f"accounts {schedule.seed}")
+    swap, herd = draw_swap(chance, schedule.fault_plan.fault_phase_s)
+    return replace(schedule, account_swap=swap, witness_instances=herd)
+
+
+def _with_reused_id(schedule: Schedule, reuse: IdReuse) -> Schedule:
+    """Let a machine go and another one come: by chance few schedules have an id to use again."""
+    chance = Random(f"id to use again {schedule.seed}")
+    phase_s = schedule.fault_plan.fault_phase_s
+    at_s = chance.uniform(0.0, phase_s * 0.4)
+    leaves = UserOperation(at_s, chance.choice(("delete", "delete", "console_delete")), target=0)
+    comes = _draw_create(chance, at_s + chance.uniform(0.1, 0.5) * phase_s)
+    return replace(schedule, id_reuse=reuse, ops=(*schedule.ops[: OPERATIONS_MAX - 2], leaves, comes))
+
+
+def _with_late_machine_wanted(schedule: Schedule) -> Schedule:
+    """Now and then keep an instance without a machine until that of a call which was given up turns up.
+
+    By chance it is rare: the next create call mostly succeeds before. So the cloud refuses it until then.
+    """
+    chance = Random(f"late machine wanted {schedule.seed}")
+    if chance.random() >= LATE_WANTED_PROBABILITY:
+        return schedule
+    settle_s = schedule.pace.settle_s
+    late_s = chance.uniform(1.5, 2.5) * settle_s
+    # Past both the late effect and the looks that show it.
+    phase_s = late_s + settle_s
+    before = schedule.fault_plan
+    fault_plan = FaultPlan(before.chance, phase_s, late_s, crash_probability=before.crash_probability)
+    fault_plan.active_faults.append("late_machine_wanted")
+    fault_plan.add(FaultKind.LATE_COMMIT, count=1, seconds=late_s, endpoints=(ApiEndpoint.CREATE,))
+    # Not before the first call was made, nor after it can be given up.
+    fault_plan.add(
+        FaultKind.RATE_LIMIT, after_s=settle_s / 2, retry_after="20", endpoints=(ApiEndpoint.CREATE,)
+    )
+    return replace(schedule, fault_plan=fault_plan, ops=schedule.ops[:1], witness_instances=1)
 
 
 def _force_lateness(fault_plan: FaultPlan) -> None:

@@ -23,17 +23,17 @@ from tests.support.memory.observations import sighting_row
 from tests.support.memory.tables import ClaimRow, InstanceRow
 
 INSTANCE_AGE = timedelta(hours=1)
-KEY = "00000000000000000000000000"
 NAME = "elder"
 PRODUCT_ID, CLUSTER_ID, REGION = "4090.16c96g.v2", "cn-hongkong-1", "CN-HK-01"
 IMAGE = "docker.io/library/ubuntu:22.04"
 
 
-def place_witness_instance(evidence: Evidence, now: datetime) -> str:
-    """Put the elder into the world and into our memory, as an hour of quiet life would; return its id."""
-    tables, instance_id, since = evidence.tables, ID_PREFIX + KEY, now - INSTANCE_AGE
-    tag = Tag(tables.flags["installation"], KEY, 1)
-    machine = _rent(evidence.world, cloud_name(NAME, tag), str(tag))
+def place_witness_instance(evidence: Evidence, now: datetime, n: int = 0) -> str:
+    """Put an elder into the world and into our memory, as an hour of quiet life would; return its id."""
+    key, name = f"{n:026d}", f"{NAME}-{n}" if n else NAME
+    tables, instance_id, since = evidence.tables, ID_PREFIX + key, now - INSTANCE_AGE
+    tag = Tag(tables.flags["installation"], key, 1)
+    machine = _rent(evidence.world, cloud_name(name, tag), str(tag))
     attempt = Attempt(
         instance_id=instance_id,
         n=1,
@@ -52,16 +52,16 @@ def place_witness_instance(evidence: Evidence, now: datetime) -> str:
     world = evidence.world
     seen = domain_mapping.machine(Snapshot(machine, world.now(), "running"), world.catalogue, world.addresses)
     with tables:
-        tables.put(tables.instances, instance_id, InstanceRow(_instance(instance_id, seen, since)))
+        tables.put(tables.instances, instance_id, InstanceRow(_instance(instance_id, name, seen, since)))
         tables.put(tables.bound, machine.id, instance_id)
         tables.put(tables.attempts, (instance_id, 1), attempt)
         tables.put(tables.tags, str(tag), (instance_id, 1))
-        tables.put(tables.claims, ("user", NAME), ClaimRow(NAME, instance_id))
+        tables.put(tables.claims, ("user", name), ClaimRow(name, instance_id))
         for event in _history(instance_id, since):
             tables.put(tables.events, (instance_id, event.sequence), event)
         tables.put(tables.observations, machine.id, sighting_row(ObservedMachine(seen, since, since)))
     evidence.bound_at_s[machine.id] = evidence.listed_at_s[machine.id] = -INSTANCE_AGE.total_seconds()
-    evidence.accepted.append(Accepted("create", instance_id, -INSTANCE_AGE.total_seconds(), NAME))
+    evidence.accepted.append(Accepted("create", instance_id, -INSTANCE_AGE.total_seconds(), name))
     return instance_id
 
 
@@ -88,10 +88,10 @@ def _request(name: str, tag: str) -> CreateRequest:
     )
 
 
-def _instance(instance_id: str, machine: domain.Machine, since: datetime) -> Instance:
+def _instance(instance_id: str, name: str, machine: domain.Machine, since: datetime) -> Instance:
     return Instance(
         id=instance_id,
-        name=NAME,
+        name=name,
         wish=Herd.wish,
         goal=Goal.RUNNING,
         status=Status.RUNNING,

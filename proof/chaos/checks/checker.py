@@ -12,11 +12,13 @@ from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.money_checker import (
+    check_account,
     check_foreign_machines,
     check_known,
     check_ledger,
     check_price_caps,
     check_single,
+    check_wanted,
     machine_lifetimes,
     owner_by_tag,
 )
@@ -61,6 +63,8 @@ def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Vi
         *check_claims(evidence),
         *check_calls(evidence),
         *check_foreign_machines(evidence),
+        *check_wanted(evidence),
+        *check_account(evidence),
         *check_budget(evidence),
         *check_ledger(evidence, lifetimes),
         *check_price_caps(evidence),

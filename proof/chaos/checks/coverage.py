@@ -41,6 +41,7 @@ REQUIRED_COVERAGE = (
     "changed past us",
     "machine copied",
     "installation alarm",
+    "cloud id used again",
 )
 # Nothing is ever sent again there.
 REQUIRED_COVERAGE_STRICT = tuple(it for it in REQUIRED_COVERAGE if it != "abandoned, then sent again")
@@ -48,6 +49,12 @@ REQUIRED_COVERAGE_LATE = (
     "surplus machine collected",
     "collector braked",
     "late machine of a given-up call taken",
+)
+# Faults that deny machines are left out there, so nothing is thought lost by mistake.
+REQUIRED_COVERAGE_ACCOUNTS = (
+    *(it for it in REQUIRED_COVERAGE if it != "thought lost, and found again"),
+    "account doubted",
+    "loss of a herd held",
 )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
+from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 from tests.support.memory.tables import Tables
 
@@ -62,6 +63,15 @@ class Window:
         return self.end_s - self.begin_s
 
 
+@dataclass(frozen=True)
+class SeenMachine:
+    """A machine, when our memory first said that it is ours, and when a list first showed it."""
+
+    machine: SimulatedMachine
+    bound_s: float | None
+    listed_s: float | None
+
+
 @dataclass
 class Evidence:
     """All of it, for one schedule."""
@@ -78,7 +88,16 @@ class Evidence:
     bound_at_s: dict[str, float] = field(default_factory=dict)
     # When a list first showed a machine.
     listed_at_s: dict[str, float] = field(default_factory=dict)
+    # The machines that had these ids before.
+    former: list[SeenMachine] = field(default_factory=list)
     decoys: dict[str, str] = field(default_factory=dict)
+    # Since when they have their ids, by the world's clock; before, others may have had them.
+    decoys_since: dict[str, float] = field(default_factory=dict)
+    # The account of somebody else that came into our sight, if one did.
+    strangers: World | None = None
+    # What was written down, or asked for, of a machine that was there and wanted.
+    false_losses: list[str] = field(default_factory=list)
+    wrong_deletes: list[str] = field(default_factory=list)
     down: list[Window] = field(default_factory=list)
     outages: list[Window] = field(default_factory=list)
     blind_windows: list[Window] = field(default_factory=list)
@@ -91,6 +110,11 @@ class Evidence:
     quiet: bool = False
     unhandled: list[BaseException] = field(default_factory=list)
     coverage: Counter[str] = field(default_factory=Counter)
+
+    def add_decoy(self, machine_id: str, name: str) -> None:
+        """Note a machine that nobody of us may touch."""
+        self.decoys[machine_id] = name
+        self.decoys_since[machine_id] = self.world.now()
 
 
 @dataclass(frozen=True)

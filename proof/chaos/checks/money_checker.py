@@ -13,7 +13,8 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import billed_gpu_s
-from proof.chaos.checks.evidence import Evidence, Violation
+from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
+from proof.chaos.checks.evidence import Evidence, SeenMachine, Violation
 
 # We count prices in billionths of a dollar.
 CAP_ROUNDING = Fraction(1, 10**9)
@@ -28,6 +29,9 @@ class MachineLifetime:
     owner: str
     begin_s: float
     end_s: float
+    # When our memory first said that it is ours, and when a list first showed it.
+    bound_s: float | None
+    listed_s: float | None
 
 
 def owner_by_tag(machine: SimulatedMachine) -> str | None:
@@ -40,14 +44,19 @@ def machine_lifetimes(
     evidence: Evidence, owner: Callable[[SimulatedMachine], str | None]
 ) -> Iterator[MachineLifetime]:
     """Yield the lives of all machines that were made for somebody's request."""
-    for machine in evidence.world.machines.values():
-        whose = owner(machine)
-        if machine.id in evidence.decoys or whose is None:
+    present = [
+        SeenMachine(it, evidence.bound_at_s.get(it.id), evidence.listed_at_s.get(it.id))
+        for it in evidence.world.machines.values()
+        if it.id not in evidence.decoys
+    ]
+    for known in (*evidence.former, *present):
+        machine, whose = known.machine, owner(known.machine)
+        if whose is None:
             continue
         removed = next((turn.at for turn in machine.turns if turn.status == "toRemove"), None)
         begin_s = machine.created_at - evidence.origin_s
         end_s = evidence.ended_s if removed is None else removed - evidence.origin_s
-        yield MachineLifetime(machine, whose, begin_s, end_s)
+        yield MachineLifetime(machine, whose, begin_s, end_s, known.bound_s, known.listed_s)
 
 
 def check_known(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:
@@ -57,10 +66,21 @@ def check_known(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterato
         if not lifetime.machine.is_alive(now):
             continue
         row = evidence.tables.instances.get(lifetime.owner)
+        if _is_reported_by_wrong_clock(evidence, lifetime.machine.id):
+            continue
         if row is None or row.instance.cloud_id != lifetime.machine.id:
             yield Violation("I1 known", f"machine {lifetime.machine.name} is alive and nobody has it")
         elif not _may_have_a_machine(row.instance):
             yield Violation("I4 given back", f"{row.instance.id} is {row.instance.status} and has a machine")
+
+
+def _is_reported_by_wrong_clock(evidence: Evidence, machine_id: str) -> bool:
+    """Tell whether people are told of a machine that is not collected because of when it was made.
+
+    With a wall clock that is an hour ahead of the cloud's it seems to be older than our call.
+    """
+    orphan = evidence.tables.orphans.get(machine_id)
+    return evidence.clock_jumps > 0 and orphan is not None and orphan.is_open
 
 
 def _may_have_a_machine(it: Instance) -> bool:
@@ -105,21 +125,21 @@ def wasted_s(evidence: Evidence, lifetimes: list[MachineLifetime]) -> float:
     total_s = 0.0
     window_s = resolve_window_s(evidence)
     for lifetime in lifetimes:
-        bound_s = evidence.bound_at_s.get(lifetime.machine.id)
+        bound_s = lifetime.bound_s
         if bound_s is None:
             total_s += max(0.0, lifetime.end_s - lifetime.begin_s)
         else:
-            known_s = evidence.listed_at_s.get(lifetime.machine.id, bound_s)
+            known_s = bound_s if lifetime.listed_s is None else lifetime.listed_s
             total_s += max(0.0, min(bound_s, lifetime.end_s) - known_s - window_s)
     return total_s
 
 
-def surplus_s(evidence: Evidence, lifetimes: list[MachineLifetime]) -> float:
+def surplus_s(lifetimes: list[MachineLifetime]) -> float:
     """Return how long machines that nobody ever had existed after a list had shown them."""
-    nobodys = [lifetime for lifetime in lifetimes if lifetime.machine.id not in evidence.bound_at_s]
     return sum(
-        max(0.0, lifetime.end_s - evidence.listed_at_s.get(lifetime.machine.id, lifetime.end_s))
-        for lifetime in nobodys
+        max(0.0, lifetime.end_s - lifetime.listed_s)
+        for lifetime in lifetimes
+        if lifetime.bound_s is None and lifetime.listed_s is not None
     )
 
 
@@ -138,7 +158,8 @@ def check_foreign_machines(evidence: Evidence) -> Iterator[Violation]:
         if not evidence.world.machines[machine_id].is_alive(now):
             yield Violation("I9 foreign machines", f"{name} is gone")
     for line in evidence.world.record.lines:
-        if line.endpoint in MUTATING_CALLS and line.machine_id in evidence.decoys:
+        since = evidence.decoys_since.get(line.machine_id)
+        if line.endpoint in MUTATING_CALLS and since is not None and line.at >= since:
             yield Violation("I9 foreign machines", f"{line.endpoint} of {evidence.decoys[line.machine_id]}")
 
 
@@ -149,6 +170,29 @@ def check_price_caps(evidence: Evidence) -> Iterator[Violation]:
         if most is not None and call.usd_per_hour > Fraction(most) + CAP_ROUNDING:
             price = float(call.usd_per_hour)
             yield Violation("I18 price cap", f"{call.tag} costs {price:.4f} USD an hour, {most} is allowed")
+
+
+def check_wanted(evidence: Evidence) -> Iterator[Violation]:
+    """I14: no machine is removed that its own instance wants, whoever had its id before."""
+    for what in evidence.wrong_deletes:
+        yield Violation("I14 wanted", what)
+
+
+def check_account(evidence: Evidence) -> Iterator[Violation]:
+    """I15: while another account is shown, nobody is told a loss and nothing is done there."""
+    if evidence.strangers is None:
+        return
+    for what in evidence.false_losses:
+        yield Violation("I15 account", what)
+    now = evidence.strangers.now()
+    for machine in evidence.strangers.machines.values():
+        if not machine.is_alive(now):
+            yield Violation("I15 account", f"the stranger {machine.name} is gone")
+    for line in evidence.strangers.record.lines:
+        if line.endpoint in MUTATING_CALLS | {"create"}:
+            yield Violation("I15 account", f"{line.endpoint} on somebody else's account: {line.outcome}")
+    if evidence.quiet and VANISHING_HELD in evidence.tables.flags:
+        yield Violation("I15 account", "our account is back, and no loss is believed yet")
 
 
 def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:

@@ -34,6 +34,7 @@ LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
 HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
 TRUST = "tests/usecases/cloud/test_trust.py"
+ACCOUNTS = "tests/proof/chaos/test_accounts.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
@@ -783,8 +784,8 @@ OWNERSHIP = (
     Safeguard(
         "a machine that may exist stays with its instance",
         "adapters/sql/instances/write.py",
-        "    if row is None or not was_machine_proven_gone(holder := instance_of(row)):\n",
-        "    if row is None or not (holder := instance_of(row)):\n",
+        "    if not was_machine_proven_gone(holder := instance_of(row)):\n",
+        "    if not (holder := instance_of(row)):\n",
         (f"{REUSED_STORE}::test_a_machine_that_may_exist_stays_with_its_instance",),
     ),
     Safeguard(
@@ -804,9 +805,16 @@ OWNERSHIP = (
     Safeguard(
         "a machine of another name and the same age is ours, renamed",
         "domain/instance/lifecycle.py",
-        "    return machine.created_at > bound.closed_at + CLOCKS_APART_MAX\n",
+        "    return machine.created_at > bound.closed_at\n",
         "    return True\n",
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
+    ),
+    Safeguard(
+        "a delete is repeated on our own machine only",
+        "usecases/reconcile/apply_step.py",
+        "        if turn.instance.asked_at is not None and not await self._has_own_machine(turn):\n",
+        "        if False:\n",
+        (f"{REUSED}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",),
     ),
     Safeguard(
         "a vanished instance does not come back with another machine of its id",
@@ -877,6 +885,27 @@ OWNERSHIP = (
 
 IDENTITY = (
     Safeguard(
+        "another key is confirmed before anything is done, in a storm",
+        "usecases/reconcile/advance.py",
+        "        if not await self.account.is_confirmed():\n",
+        "        if False:\n",
+        (f"{ACCOUNTS}::test_while_another_account_is_shown_nobody_is_told_a_loss_and_nothing_is_done",),
+    ),
+    Safeguard(
+        "the brake on vanishing, in a storm",
+        "usecases/cloud/observe.py",
+        "        if record.believable and await self.vanishing.holds(changed, known, listing):\n",
+        "        if False:\n",
+        (f"{ACCOUNTS}::test_while_another_account_is_shown_nobody_is_told_a_loss_and_nothing_is_done",),
+    ),
+    Safeguard(
+        "what one list lacks is judged together",
+        "usecases/cloud/vanishing.py",
+        "        missing = await self.observations.bound_to(unlisted(known, listed, confirmed_at))\n",
+        "        missing = lost\n",
+        (f"{TRUST}::TestVanishing::test_those_that_are_proven_absent_first_are_held_with_the_others",),
+    ),
+    Safeguard(
         "a database belongs to one cloud",
         "domain/cloud/identity.py",
         "    return CloudClaim.REFUSED\n",
@@ -910,7 +939,7 @@ IDENTITY = (
     Safeguard(
         "the brake on vanishing",
         "usecases/cloud/observe.py",
-        "        if record.believable and await self.vanishing.holds(changed):\n",
+        "        if record.believable and await self.vanishing.holds(changed, known, listing):\n",
         "        if False:\n",
         (f"{TRUST}::TestVanishing",),
     ),

@@ -39,7 +39,7 @@ def directed(
 ) -> Schedule:
     """Return a schedule in which exactly this goes wrong."""
     fault_plan = FaultPlan(Random(1), fault_phase_s=600.0, late_max_s=0.0, faults=list(faults))
-    return Schedule(1, "default", Pace(), witness_instance, ops, fault_plan, downtime_s=0.0)
+    return Schedule(1, "default", Pace(), int(witness_instance), ops, fault_plan, downtime_s=0.0)
 
 
 def rules_broken(schedule: Schedule) -> set[str]:
