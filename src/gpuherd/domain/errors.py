@@ -105,8 +105,6 @@ class StoreOutcomeUnknown(StoreUnavailable):
 class MachineHeld(GpuherdError):
     """A machine was to be bound under an id that another instance has, whose own is not proven to be gone."""
 
-    code = "MACHINE_HELD"
-
 
 class StaleWrite(GpuherdError):
     """The row has changed since it was read, or the lease on it is lost."""
