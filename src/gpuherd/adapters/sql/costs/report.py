@@ -4,7 +4,7 @@ part of a day at the border of a period, is computed from spans."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs import clip
 from gpuherd.adapters.sql.costs.rows import span_of
+from gpuherd.adapters.sql.engine.columns import to_micros
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.schema.cost_tables import (
     IS_OPEN,
@@ -286,48 +287,66 @@ class _Ones(dict[str | None, int]):
 
 def _instances_by_day(connection: sa.Connection, query: CostQuery, now: datetime) -> dict[str | None, int]:
     """Count the instances of each day: those that had begun by its end, without those that had ended."""
-    begins = _count_by_day(connection, query, ledger_subject.c.first_at)
-    ends = _count_by_day(connection, query, ledger_subject.c.last_at)
+    first, last = query.period.begin.astimezone(UTC).date(), now.astimezone(UTC).date()
+    begins: dict[date, int] = defaultdict(int)
+    ends: dict[date, int] = defaultdict(int)
+    for began, ended, instances in _lives(connection, query):
+        begins[max(began, first)] += instances
+        if ended is not None:
+            ends[ended] += instances
     counted: dict[str | None, int] = {}
-    alive, day = 0, min(begins, default=now.date())
-    while day <= now.date():
-        alive += begins.get(day, 0)
+    alive, day = 0, first
+    while day <= last:
+        alive += begins[day]
         counted[day.isoformat()] = alive
-        alive -= ends.get(day, 0)
+        alive -= ends[day]
         day += DAY
     return counted
 
 
-def _count_by_day(connection: sa.Connection, query: CostQuery, column: sa.Column[Any]) -> dict[date, int]:
-    day = clip.micros(column) // clip.number(_DAY_MICROS)
-    statement = (
-        sa.select(day.label("day"), sa.func.count().label("instances"))
-        .select_from(_subjects(query))
-        .where(column.is_not(None), ledger_subject.c.instance_id.is_not(None), *_whose(query))
-        .group_by("day")
-    )
-    return {date(1970, 1, 1) + DAY * int(row.day): row.instances for row in connection.execute(statement)}
+def _lives(connection: sa.Connection, query: CostQuery) -> Iterator[tuple[date, date | None, int]]:
+    """Yield on which day instances began and ended, and how many, of those that cost anything then."""
+    period, subject = query.period, ledger_subject.c
+    begin = clip.number(to_micros(day_start(period.begin)))
+    began = clip.greatest(clip.micros(subject.first_at), begin) // clip.number(_DAY_MICROS)
+    ended = clip.micros(subject.last_at) // clip.number(_DAY_MICROS)
+    source = ledger_subject if query.owner is None else _subjects(query)
+    # Two questions, or no index would do for either.
+    for when in (subject.last_at.is_(None), subject.last_at >= day_start(period.begin)):
+        statement = (
+            sa.select(began.label("began"), ended.label("ended"), sa.func.count().label("instances"))
+            .select_from(source)
+            .where(when, subject.first_at < period.end, subject.instance_id.is_not(None), *_whose(query))
+            .group_by("began", "ended")
+        )
+        for row in connection.execute(statement):
+            yield _day(row.began), None if row.ended is None else _day(row.ended), row.instances
+
+
+def _day(number: int) -> date:
+    return date(1970, 1, 1) + DAY * int(number)
 
 
 def _failed_boots(connection: sa.Connection, query: CostQuery, now: datetime) -> int:
     """Sum up the instances that have ended, and were never usable."""
     ended = instance.c.status.in_([it.value for it in TERMINAL_STATUSES])
+    # Asked for by itself: they are few, and a join would begin with all spans.
+    never_usable = (
+        sa.select(ledger_subject.c.id)
+        .select_from(ledger_subject.outerjoin(instance, instance.c.id == ledger_subject.c.instance_id))
+        .where(
+            sa.text("ledger_subject.usable_at IS NULL AND ledger_subject.instance_id IS NOT NULL"),
+            sa.or_(instance.c.id.is_(None), sa.and_(ended, instance.c.ready_at.is_(None))),
+        )
+    )
     amount = sa.case(
         (meter.c.ended_lo.is_(None), clip.open_amount(query.period, now)),
         else_=clip.ended_amount(query.period),
     )
     statement = (
         sa.select(sa.func.coalesce(sa.func.sum(amount), 0))
-        .select_from(
-            ledger_subject.join(meter, meter.c.subject_id == ledger_subject.c.id)
-            .join(cost_centre, cost_centre.c.id == meter.c.centre_id)
-            .outerjoin(instance, instance.c.id == ledger_subject.c.instance_id)
-        )
-        .where(
-            sa.text("ledger_subject.usable_at IS NULL AND ledger_subject.instance_id IS NOT NULL"),
-            sa.or_(instance.c.id.is_(None), sa.and_(ended, instance.c.ready_at.is_(None))),
-            *_whose(query),
-        )
+        .select_from(meter.join(cost_centre, cost_centre.c.id == meter.c.centre_id))
+        .where(meter.c.subject_id.in_(never_usable), *_whose(query))
     )
     return int(connection.execute(statement).scalar_one())
 
