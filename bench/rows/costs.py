@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,7 @@ from bench.processes import AUTH, Server
 from bench.report import Line
 from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.costs.rows import centre_row, span_row, subject_row
+from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.cost_tables import (
     cost_centre,
@@ -28,7 +30,7 @@ from gpuherd.adapters.sql.schema.cost_tables import (
 )
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.clock import SystemClock
-from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
+from gpuherd.domain.costs.period import NO_SHARE, Share, day_start, days_of
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from gpuherd.domain.costs.subject import CostSubject
 
@@ -38,7 +40,6 @@ TEAMS = 20
 PRODUCTS = ("RTX 4090 24GB", "RTX 5090 32GB", "H100 SXM 80GB")
 REGIONS = ("US-CA-06", "AS-SGP-02", "EU-GB-01")
 SPANS_PER_SUBJECT = 4
-CHUNK = 20_000
 # No list shall fall into the measurements, and no machine of the cloud into the ledger.
 QUIET_SETTINGS = {**LIMITS_OFF, "INSTANCE_POLL_INTERVAL": "3600", "GPUHERD_RECONCILE": "off"}
 QUESTIONS = {
@@ -108,42 +109,62 @@ async def _seed(url: str, count: int) -> None:
 
 
 def _write(connection: sa.Connection, count: int) -> None:
+    """Write the same day again and again, each with machines of its own."""
     subjects = list(_subjects())
     for n, it in enumerate(subjects, 1):
         connection.execute(sa.insert(cost_centre), [{"id": n, **centre_row(it)}])
         labels = [{"centre_id": n, "key": key, "value": value} for key, value in it.labels.items()]
         connection.execute(sa.insert(ledger_label), labels)
-    days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+    a_day = max(1, count // DAYS)
     chance = random.Random(5)
-    for begin in range(0, count, CHUNK):
-        spans, owners = [], []
-        for n in range(begin, min(count, begin + CHUNK)):
-            centre_id = n // SPANS_PER_SUBJECT % len(subjects) + 1
-            span = _span(chance, n, count)
-            row = span_row(span, subjects[centre_id - 1])
-            key = n // SPANS_PER_SUBJECT
-            more = {"subject_id": key + 1, "centre_id": centre_id, "instance_id": f"inst_{key:026d}"}
-            spans.append({**row, **more})
-            for day, share in days_of(span):
-                days[day, centre_id, span.kind.value] += share
-            if n % SPANS_PER_SUBJECT == 0:
-                owners.append(_subject_row(subjects[centre_id - 1], key, centre_id, span))
-        connection.execute(sa.insert(meter), spans)
-        connection.execute(sa.insert(ledger_subject), owners)
+    spans = [_span(chance, n, a_day) for n in range(a_day)]
+    for day in range(DAYS):
+        _write_day(connection, subjects, spans, day)
+
+
+def _write_day(
+    connection: sa.Connection, subjects: Sequence[CostSubject], spans: Sequence[CostSpan], day: int
+) -> None:
+    later = timedelta(days=day)
+    rows, owners = [], []
+    sums: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+    for n, it in enumerate(spans):
+        centre_id = n // SPANS_PER_SUBJECT % len(subjects) + 1
+        subject = subjects[centre_id - 1]
+        key = (day * len(spans) + n) // SPANS_PER_SUBJECT
+        row = {name: value + later if name in _MOMENTS else value for name, value in _row_of(it).items()}
+        more = {"cloud_id": f"m-{day}-{n}", "subject_id": key + 1, "centre_id": centre_id}
+        rows.append({**row, **more, "instance_id": f"inst_{key:026d}"})
+        for on, share in _days_of(it):
+            sums[on + later, centre_id, it.kind.value] += share
+        if (day * len(spans) + n) % SPANS_PER_SUBJECT == 0:
+            owners.append(_subject_row(subject, key, centre_id, it, later))
+    connection.execute(sa.insert(meter), rows)
+    connection.execute(sa.insert(ledger_subject), owners)
+    add = insert_into(connection, ledger_day)
+    names = ("amount_nusd", "doubt_nusd", "after_end_nusd")
+    sums_of = {name: ledger_day.c[name] + add.excluded[name] for name in names}
     connection.execute(
-        sa.insert(ledger_day),
+        add.on_conflict_do_update(index_elements=["day", "centre_id", "kind"], set_=sums_of),
         [
-            {
-                "day": day,
-                "centre_id": centre_id,
-                "kind": kind,
-                "amount_nusd": share.amount,
-                "doubt_nusd": share.doubt,
-                "after_end_nusd": share.after_end,
-            }
-            for (day, centre_id, kind), share in days.items()
+            {"day": on, "centre_id": centre_id, "kind": kind, **dict(zip(names, share, strict=True))}
+            for (on, centre_id, kind), share in sums.items()
         ],
     )
+
+
+_MOMENTS = frozenset({"began_lo", "began_hi", "ended_lo", "ended_hi"})
+_NOBODY = CostSubject("m", "i", "key", datetime.now(UTC))
+
+
+@cache
+def _row_of(it: CostSpan) -> dict[str, Any]:
+    return span_row(it, _NOBODY)
+
+
+@cache
+def _days_of(it: CostSpan) -> tuple[tuple[date, Share], ...]:
+    return tuple(days_of(it))
 
 
 def _subjects() -> Iterator[CostSubject]:
@@ -162,23 +183,25 @@ def _subjects() -> Iterator[CostSubject]:
                 )
 
 
-def _subject_row(it: CostSubject, key: int, centre_id: int, span: CostSpan) -> dict[str, Any]:
+def _subject_row(
+    it: CostSubject, key: int, centre_id: int, span: CostSpan, later: timedelta
+) -> dict[str, Any]:
     assert span.ended is not None
     named = {"key": f"inst_{key:026d}", "instance_id": f"inst_{key:026d}", "name": f"job-{key}"}
     return {
         "id": key + 1,
         **subject_row(it, centre_id),
         **named,
-        "usable_at": span.began.hi,
-        "first_at": span.began.lo,
-        "last_at": span.ended.hi,
+        "usable_at": span.began.hi + later,
+        "first_at": span.began.lo + later,
+        "last_at": span.ended.hi + later,
     }
 
 
 def _span(chance: random.Random, n: int, count: int) -> CostSpan:
-    """Return the n-th: the older the lower its number, minutes to hours long, its edges known to seconds."""
-    oldest = datetime.now(UTC) - timedelta(days=DAYS)
-    began = oldest + timedelta(days=(DAYS - 1) * n / count)
+    """Return the n-th of the first day: minutes to hours long, its edges known to seconds."""
+    oldest = day_start(datetime.now(UTC)) - timedelta(days=DAYS)
+    began = oldest + timedelta(days=n / count)
     ended = began + timedelta(seconds=chance.randint(300, 20_000))
     doubt = timedelta(seconds=chance.randint(1, 15))
     rate = Rate(chance.choice((175_000_000, 350_000_000, 1_450_000_000)), PriceSource.RENTAL)
