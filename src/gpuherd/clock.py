@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 
@@ -45,6 +46,14 @@ def boot_clock(platform: str) -> Callable[[], float]:
 
 
 _boottime = boot_clock(sys.platform)
+
+
+def host_boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """Return what tells this boot of the host from all others, or nothing where the platform has no such."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 class SystemClock:

@@ -111,6 +111,8 @@ class Values:
     """What the settings say."""
 
     boot_id: str
+    # Of the host since its start: times since the boot of another one do not compare with ours.
+    host_boot_id: str = "host"
     admin_key: Secret
     webhook_keys: KeyRing
     # Signs for receivers that are no endpoints, where no key's own secret does.

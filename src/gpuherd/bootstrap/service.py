@@ -27,7 +27,7 @@ from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
-from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random
+from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random, host_boot_id
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.entrypoints.plane import Plane
@@ -188,6 +188,7 @@ async def build_service(
 def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
     return Values(
         boot_id=ids.new("boot_"),
+        host_boot_id=host_boot_id() or ids.new("boot_"),
         admin_key=admin_key(settings.data_dir, settings.admin_key),
         webhook_keys=keys.key_ring,
         common_webhook_secrets=keys.common,

@@ -13,8 +13,8 @@ from typing import Protocol
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
-from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.webhooks.delivery import Delivery
@@ -53,6 +53,17 @@ class Change:
     limits: Limits | None = None
     # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
     ended_status: EndedStatus | None = None
+
+    @property
+    def binds_machine(self) -> bool:
+        """Whether the instance has its machine since this change."""
+        is_bound = self.attempt is not None and self.attempt.state is AttemptState.BOUND
+        return is_bound or any(it.type == ADOPTED for it in self.events)
+
+    @property
+    def ends_instance(self) -> bool:
+        """Whether the instance is deleted or has failed since this change."""
+        return any(it.type in (DELETED, FAILED) for it in self.events)
 
 
 @dataclass(frozen=True)

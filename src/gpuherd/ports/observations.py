@@ -9,6 +9,8 @@ from typing import Protocol
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.vanishing import Bound
+from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import Instance
 
 
@@ -24,13 +26,25 @@ class Observations(Protocol):
         ...
 
     async def record(
-        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
+        self,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        forgotten: Sequence[str],
+        metering: Metering | None = None,
     ) -> tuple[Instance, ...]:
-        """Write down a list: what changed, what can be forgotten.
+        """Write down a list: what changed, what that costs, what can be forgotten.
 
         Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
         returned, so that its turn can be rung at once.
         """
+        ...
+
+    async def meter_state(self) -> MeterState:
+        """Return what the meters need to know at a start."""
+        ...
+
+    async def metered(self) -> Collection[tuple[str, CostKind]]:
+        """Return which machines have a span that goes on, and of which kind."""
         ...
 
     async def any_unsettled(self) -> bool:

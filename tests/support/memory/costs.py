@@ -6,12 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from gpuherd.domain.costs.of_instance import subject_of_instance
+from gpuherd.domain.clock_reading import earliest
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.costs.metering import Metering, cut_all, meters_of, read_meters
+from gpuherd.domain.costs.of_instance import MachineRecord, subject_of, subject_of_instance, unseen_spans
 from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance
 from gpuherd.ports.costs import (
     BilledDay,
     CostGroup,
@@ -36,7 +41,7 @@ def write_spans(
         if it.ended is None:
             if not it.id:
                 tables.insert(tables.open_spans, open_key, number)
-        elif it.id:
+        elif it.id and tables.open_spans.get(open_key) == it.id:
             tables.drop(tables.open_spans, open_key)
     return sorted({sid for it in spans if (sid := subjects[it.cloud_id].instance_id) is not None})
 
@@ -144,7 +149,7 @@ class MemoryCosts:
         subject = row.subject
         known = self._tables.instances.get(subject.instance_id or "")
         if row.span.ended is None and known is not None:
-            subject = subject_of_instance(known.instance, "")
+            subject = subject_of_instance(known.instance)
         return cost_within(row.span, period, now, seen_at, subject.end_wanted_at(row.span.kind))
 
     def _failed(self, subject: CostSubject) -> bool:
@@ -188,3 +193,60 @@ def _value(subject: CostSubject, query: CostQuery) -> str | None:
             return subject.lineage or subject.instance_id
         case _:
             return subject.owner
+
+
+def keep_meters(tables: Tables, metering: Metering, changed: Sequence[ObservedMachine]) -> list[str]:
+    """Open and close what a list says; return the instances whose cost has changed by it."""
+    charged: list[str] = []
+    now = metering.this.finished_at
+    if metering.seam is not None:
+        going_on = [tables.spans[number].span for number in tables.open_spans.values()]
+        known = {it.cloud_id: metering.before[it.cloud_id] for it in going_on}
+        subjects = {
+            cloud_id: subject_of(it.machine, it.first_seen_at, machine_record(tables, it.machine))
+            for cloud_id, it in known.items()
+        }
+        tables.put(tables.meters, "seams", metering.all_seams)
+        charged += write_spans(tables, cut_all(going_on, metering.seam, metering.previous), subjects, now)
+    seen = [*changed, *metering.also]
+    records = {it.machine.cloud_id: machine_record(tables, it.machine) for it in seen}
+    made = {it.machine.cloud_id: records[it.machine.cloud_id].terms_of(it.machine) for it in seen}
+    terms = {cloud_id: it for cloud_id, it in made.items() if it is not None}
+    spans = [row.span for row in tables.spans.values() if row.span.cloud_id in records]
+    spans.sort(key=lambda it: it.id)
+    written = read_meters(metering, changed, meters_of(spans), terms)
+    subjects = {
+        it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records[it.machine.cloud_id])
+        for it in seen
+    }
+    return charged + write_spans(tables, written, subjects, now)
+
+
+def machine_record(tables: Tables, machine: Machine) -> MachineRecord:
+    """Return what is on record about a machine: the instance, and the create call that made it."""
+    made_by = next((it for it in tables.attempts.values() if it.cloud_id == machine.cloud_id), None)
+    if (key := tables.tags.get(machine_tag(machine) or "")) is not None:
+        made_by = tables.attempts[key]
+    instance_id = tables.bound.get(machine.cloud_id)
+    if instance_id is None and made_by is not None and made_by.is_open:
+        instance_id = made_by.instance_id
+    row = tables.instances.get(instance_id or "")
+    return MachineRecord(None if row is None else row.instance, made_by)
+
+
+def claim_spans(tables: Tables, it: Instance) -> None:
+    """Let an instance have the spans of its machine that were opened before it had the machine."""
+    for number, row in list(tables.spans.items()):
+        if row.span.cloud_id == it.cloud_id and row.subject.instance_id is None:
+            tables.put(tables.spans, number, SpanRow(row.span, subject_of_instance(it)))
+
+
+def note_unseen(tables: Tables, it: Instance, now: datetime) -> None:
+    """Where no list has ever shown the machine of an instance that has ended: it has cost something."""
+    if it.cloud_id is None or any(row.span.cloud_id == it.cloud_id for row in tables.spans.values()):
+        return
+    for call in tables.attempts.values():
+        if (call.instance_id, call.cloud_id) == (it.id, it.cloud_id):
+            sent_at = earliest(call.sent_at, tables.meters.get("seams", ()))
+            write_spans(tables, unseen_spans(it, sent_at, now), {it.cloud_id: subject_of_instance(it)}, now)
+            return

@@ -12,6 +12,7 @@ from gpuherd.domain.instance.lifecycle import was_machine_proven_gone
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.instances import Change
 from tests.support.memory import job_rows
+from tests.support.memory.costs import claim_spans, note_unseen
 from tests.support.memory.tables import Clash, InstanceRow, Tables
 
 
@@ -97,6 +98,10 @@ def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
         if job_rows.was_woken(tables, change.finished_job):
             jobs = tuple(replace(new, delay=timedelta(0)) for new in jobs)
         job_rows.finish_job(tables, change.finished_job, now)
+    if change.binds_machine:
+        claim_spans(tables, change.instance)
+    if change.ends_instance:
+        note_unseen(tables, change.instance, now)
     job_rows.insert_jobs(tables, jobs, now)
 
 

@@ -10,9 +10,13 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
+from gpuherd.domain.costs.meter import is_unpriced
+from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 from tests.support.memory import job_rows
+from tests.support.memory.costs import keep_meters
 from tests.support.memory.tables import SightingRow, Tables
 
 IN_USE = frozenset({Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED})
@@ -38,7 +42,11 @@ class MemoryObservations:
         return found[:limit]
 
     async def record(
-        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
+        self,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        forgotten: Sequence[str],
+        metering: Metering | None = None,
     ) -> tuple[Instance, ...]:
         with self._tables as tables:
             old = [n for n, it in tables.lists.items() if it.started_at < record.started_at - LIST_RETENTION]
@@ -52,8 +60,21 @@ class MemoryObservations:
             for row in rows:
                 tables.insert(tables.observations, row.sighting.machine.cloud_id, row)
             concerned = _unsettle(tables, rows) if rows else ()
-        self._announce([it.id for it in concerned])
+            charged = [] if metering is None else keep_meters(tables, metering, changed)
+        self._announce([*dict.fromkeys((*(it.id for it in concerned), *charged))])
         return concerned
+
+    async def meter_state(self) -> MeterState:
+        spans = [row.span for row in self._tables.spans.values()]
+        odd = [it for it in spans if is_unpriced(it) or (it.ended is None and it.sure_until is not None)]
+        return MeterState(
+            self._tables.meters.get("seams", ()),
+            unpriced=frozenset(it.cloud_id for it in odd if is_unpriced(it)),
+            unclear=frozenset(it.cloud_id for it in odd if not is_unpriced(it)),
+        )
+
+    async def metered(self) -> Collection[tuple[str, CostKind]]:
+        return set(self._tables.open_spans)
 
     async def any_unsettled(self) -> bool:
         in_doubt = {it.instance_id for it in self._tables.attempts.values() if it.is_open}

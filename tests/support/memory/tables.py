@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import IntegrityError
 
 from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
@@ -121,6 +122,7 @@ class Tables:
         self.orphans: dict[str, Orphan] = {}
         self.spans: dict[int, SpanRow] = {}
         self.open_spans: dict[tuple[str, CostKind], int] = {}
+        self.meters: dict[str, tuple[ClockSeam, ...]] = {}
         self.bill: dict[tuple[date, str, str], BilledDay] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.usecases.cloud.account import AccountGuard
+from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
+from gpuherd.usecases.cloud.metering import PrepareMetering, ReadTariff
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 
 def build_observer(
-    ports: Ports, values: Values, job_factory: JobFactory, account: AccountGuard, vanishing: VanishingBrake
+    ports: Ports,
+    values: Values,
+    job_factory: JobFactory,
+    account: AccountGuard,
+    vanishing: VanishingBrake,
+    catalogue: CatalogueCache,
 ) -> ObserveCloud:
     """Return what lists the machines of the account."""
     stores = ports.stores
@@ -25,6 +32,13 @@ def build_observer(
         poll_interval=values.poll_interval,
         account=account,
         vanishing=vanishing,
+        metering=PrepareMetering(
+            observations=stores.observations,
+            clock=ports.clock,
+            boot_id=values.host_boot_id,
+            installation=stores.installation,
+            tariff=ReadTariff(catalogue),
+        ),
         breaker_state=ports.breaker_state,
         history=stores.history,
         leadership=ports.leadership,

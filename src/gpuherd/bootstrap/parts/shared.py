@@ -64,6 +64,6 @@ def build_shared(ports: Ports, values: Values) -> Shared:
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
         catalogue=catalogue,
         browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
-        observer=build_observer(ports, values, job_factory, account, vanishing),
+        observer=build_observer(ports, values, job_factory, account, vanishing, catalogue),
         alarm=build_alarm(ports, values),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.fast_replace import replace
@@ -36,6 +37,8 @@ class ListRecord:
     machines: int = 0
     # In which order they were written down, whatever the clocks said; 0 before it is.
     id: int = field(default=0, compare=False)
+    # What the clocks showed when it was finished; None of lists that an older version made.
+    reading: ClockReading | None = field(default=None, compare=False)
 
     @property
     def believable(self) -> bool:

@@ -15,6 +15,7 @@ from datetime import timedelta
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.observation import (
     ListRecord,
@@ -31,6 +32,7 @@ from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.account import AccountGuard
+from gpuherd.usecases.cloud.metering import PrepareMetering
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.replicas.leadership import AlwaysLeader, Leadership
@@ -82,6 +84,7 @@ class ObserveCloud:
     poll_interval: timedelta
     account: AccountGuard
     vanishing: VanishingBrake
+    metering: PrepareMetering
     breaker_state: Callable[[], str] = lambda: "CLOSED"
     # Tells when the store has lost what was concluded here.
     history: StoreHistory
@@ -120,6 +123,7 @@ class ObserveCloud:
     def forget(self) -> None:
         """Begin anew as at a start, because the store has lost something: look before anything is rented."""
         self._generation += 1
+        self.metering.forget()
         self._first_list_id = None
         self._has_listed = False
         self._known = None
@@ -242,15 +246,17 @@ class ObserveCloud:
         `LeadershipLost` if another replica has begun to look meanwhile.
         """
         known = await self._load_known()
+        begun = self.metering.read_clocks()
         try:
             listing = await self.cloud.list_machines()
         except CloudError:
             self._failed_lists += 1
             raise
         self._failed_lists = 0
+        read = self.metering.read_clocks()
         await self._publish_error("")
         listed_at_s = self.clock.boottime()
-        look = await self._record_list(listing, known)
+        look = await self._record_list(listing, known, begun, read)
         if self._known is known:
             # Only what is written down counts as known.
             self._listed_at_s = listed_at_s
@@ -295,7 +301,9 @@ class ObserveCloud:
         self._listed_at_s = max(self._listed_at_s or 0.0, self.clock.boottime() - age_s)
         self._has_listed = self._has_listed or last.believable
 
-    async def _record_list(self, listing: Listing, known: dict[str, ObservedMachine]) -> ListResult:
+    async def _record_list(
+        self, listing: Listing, known: dict[str, ObservedMachine], begun: ClockReading, read: ClockReading
+    ) -> ListResult:
         """Record what a list changes in what was known, and wake the jobs that it concerns."""
         is_ours = await self.account.examine(listing)
         record = ListRecord(
@@ -304,6 +312,7 @@ class ObserveCloud:
             complete=listing.complete,
             witness=await self._judge_list(listing) if is_ours else Witness.MISSING,
             machines=len(listing.machines),
+            reading=read if is_ours else None,
         )
         # What is on the account of somebody else is not written down: it would be known the next time.
         changed = diff_listing(known, listing, record, self.settling) if is_ours else []
@@ -311,17 +320,22 @@ class ObserveCloud:
             record = replace(record, witness=Witness.MISSING)
             changed = diff_listing(known, listing, record, self.settling)
         forgotten = self._forgettable(known, record)
+        metering = None
+        if is_ours:
+            took = read.uptime - begun.uptime
+            metering = await self.metering.prepare(known, listing, record, changed, took)
         if self.leadership.fencing_token != self._known_token:
             # The duty was lost and has come back: what was compared is not what is known by now.
             raise LeadershipLost("another replica has looked meanwhile")
         if self._known is not known:
             raise LeadershipLost("the store has lost something meanwhile")
-        concerned = await self.observations.record(record, changed, forgotten)
+        concerned = await self.observations.record(record, changed, forgotten, metering)
         for sighting in changed:
             known[sighting.machine.cloud_id] = sighting
         for cloud_id in forgotten:
             del known[cloud_id]
         if self._known is known:
+            self.metering.note_recorded(record, changed, metering)
             self.latest = record
             self._has_listed = self._has_listed or record.believable
         if concerned:
@@ -362,6 +376,7 @@ class ObserveCloud:
         if self._known is None or self._known_token != fencing_token:
             generation = self._generation
             known = dict(await self.observations.all_known())
+            await self.metering.load(known)
             if generation != self._generation:
                 raise LeadershipLost("the store has lost something meanwhile")
             self._known, self._known_token = known, fencing_token

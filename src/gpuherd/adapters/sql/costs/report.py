@@ -362,7 +362,7 @@ def _open_after_end(connection: sa.Connection, query: CostQuery, now: datetime) 
     if not spans:
         return 0
     rows = connection.execute(sa.select(instance, meter.c.id.label("span")).select_from(joined).where(where))
-    wanted = {row.span: subject_of_instance(instance_of(row), "") for row in rows}
+    wanted = {row.span: subject_of_instance(instance_of(row)) for row in rows}
     return sum(
         cost_within(it, query.period, now, now, wanted[it.id].end_wanted_at(it.kind)).after_end
         for it in spans

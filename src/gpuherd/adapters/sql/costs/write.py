@@ -43,9 +43,9 @@ def write_spans(
     if not spans:
         return []
     used = [subjects[cloud_id] for cloud_id in dict.fromkeys(it.cloud_id for it in spans)]
-    centres = _ensure_centres(connection, used)
+    centres = ensure_centres(connection, used)
     began = _first_begins(spans)
-    numbers = _ensure_subjects(connection, used, centres, began)
+    numbers = ensure_subjects(connection, used, centres, began)
     days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
     for it in spans:
         subject = subjects[it.cloud_id]
@@ -62,8 +62,8 @@ def write_spans(
         if it.ended is not None:
             for day, share in days_of(it, subject.end_wanted_at(it.kind)):
                 days[day, centre_id, it.kind.value] += share
-    _add_to_days(connection, days)
-    _refresh_subjects(connection, sorted(numbers.values()))
+    add_to_days(connection, days)
+    refresh_subjects(connection, sorted(numbers.values()))
     return settle_instances(connection, [it.instance_id for it in used if it.instance_id], now)
 
 
@@ -99,7 +99,8 @@ def _first_begins(spans: Iterable[CostSpan]) -> dict[str, datetime]:
     return begins
 
 
-def _ensure_centres(connection: sa.Connection, subjects: Iterable[CostSubject]) -> dict[str, int]:
+def ensure_centres(connection: sa.Connection, subjects: Iterable[CostSubject]) -> dict[str, int]:
+    """Return the number of the cost centre of each subject, by its key."""
     rows = {row["key"]: (row, it.labels) for it in subjects if (row := centre_row(it))}
     found = _numbers(connection, cost_centre, list(rows))
     missing = [key for key in rows if key not in found]
@@ -117,12 +118,13 @@ def _ensure_centres(connection: sa.Connection, subjects: Iterable[CostSubject]) 
     return found
 
 
-def _ensure_subjects(
+def ensure_subjects(
     connection: sa.Connection,
     subjects: Iterable[CostSubject],
     centres: Mapping[str, int],
     began: Mapping[str, datetime],
 ) -> dict[str, int]:
+    """Return the number of each subject, by its key."""
     by_key = {subject_key(it): it for it in subjects}
     found = _numbers(connection, ledger_subject, list(by_key))
     missing = [it for key, it in by_key.items() if key not in found]
@@ -155,7 +157,8 @@ def _numbers(connection: sa.Connection, table: sa.Table, keys: Sequence[str]) ->
     return found
 
 
-def _add_to_days(connection: sa.Connection, days: Mapping[tuple[date, int, str], Share]) -> None:
+def add_to_days(connection: sa.Connection, days: Mapping[tuple[date, int, str], Share]) -> None:
+    """Add to the sums of days."""
     rows: list[Doc] = [
         {
             "day": day,
@@ -180,7 +183,8 @@ def _add_to_days(connection: sa.Connection, days: Mapping[tuple[date, int, str],
     )
 
 
-def _refresh_subjects(connection: sa.Connection, numbers: Sequence[int]) -> None:
+def refresh_subjects(connection: sa.Connection, numbers: Sequence[int]) -> None:
+    """Note when the last span of each subject ended, if none goes on."""
     its = meter.c.subject_id == ledger_subject.c.id
     goes_on = sa.exists().where(its, meter.c.ended_lo.is_(None))
     last = sa.select(sa.func.max(meter.c.ended_hi)).where(its).scalar_subquery()

@@ -14,16 +14,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.engine.columns import Doc, at, dumps, moment, ports_doc, ports_of
+from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_metered
+from gpuherd.adapters.sql.engine.columns import MICROSECOND, Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
 from gpuherd.adapters.sql.schema.tables import attempt, instance, is_unsettled, list_record, sighting
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
+from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 
@@ -79,12 +83,21 @@ def sighting_of(row: Row[Any]) -> ObservedMachine:
 
 def list_record_of(row: Row[Any]) -> ListRecord:
     worth = Witness(row.witness)
-    return ListRecord(row.started_at, row.finished_at, row.complete, worth, row.machines, row.id)
+    reading = None
+    if row.read_at is not None:
+        reading = ClockReading(row.read_at, row.boottime_us * MICROSECOND, row.boot_id)
+    return ListRecord(row.started_at, row.finished_at, row.complete, worth, row.machines, row.id, reading)
 
 
 def list_record_row(it: ListRecord) -> Doc:
+    row = {**vars(it), "witness": it.witness.value}
     # The database numbers them.
-    return {name: value for name, value in vars(it).items() if name != "id"} | {"witness": it.witness.value}
+    del row["id"]
+    reading = row.pop("reading")
+    if reading is not None:
+        uptime_us = reading.uptime // MICROSECOND
+        row |= {"read_at": reading.at, "boottime_us": uptime_us, "boot_id": reading.boot_id}
+    return row
 
 
 # Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
@@ -124,11 +137,26 @@ class SqlObservations:
         return await self._database.read(lambda c: [row.cloud_id for row in c.execute(query)])
 
     async def record(
-        self, record: ListRecord, changed: Sequence[ObservedMachine], forgotten: Sequence[str]
+        self,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        forgotten: Sequence[str],
+        metering: Metering | None = None,
     ) -> tuple[Instance, ...]:
-        concerned = await self._database.write(lambda c: _record(c, record, changed, forgotten))
-        self._announce([it.id for it in concerned])
+        def work(connection: sa.Connection) -> tuple[tuple[Instance, ...], list[str]]:
+            concerned = _record(connection, record, changed, forgotten)
+            charged = [] if metering is None else keep_meters(connection, metering, changed)
+            return concerned, charged
+
+        concerned, charged = await self._database.write(work)
+        self._announce([*dict.fromkeys((*(it.id for it in concerned), *charged))])
         return concerned
+
+    async def meter_state(self) -> MeterState:
+        return await self._database.read(read_meter_state)
+
+    async def metered(self) -> Collection[tuple[str, CostKind]]:
+        return await self._database.read(read_metered)
 
     async def any_unsettled(self) -> bool:
         in_doubt = sa.exists().where(

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
+from gpuherd.adapters.sql.costs.binding import claim_spans, note_unseen
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for, insert_into
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
@@ -203,6 +204,10 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
         _write_operation(connection, change.instance.id, moved)
     if change.finished_job is not None:
         job_rows.finish_job(connection, change.finished_job, now)
+    if change.binds_machine:
+        claim_spans(connection, change.instance, now)
+    if change.ends_instance:
+        note_unseen(connection, change.instance, now)
 
 
 def _write_attempt(connection: sa.Connection, it: Attempt) -> None:

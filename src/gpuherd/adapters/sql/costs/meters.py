@@ -1,0 +1,132 @@
+"""Keeps the meters, in the transaction of the list that has shown something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.costs.rows import span_of
+from gpuherd.adapters.sql.costs.write import chunks, write_spans
+from gpuherd.adapters.sql.engine.columns import dumps, from_micros, insert_into, to_micros
+from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
+from gpuherd.adapters.sql.schema.cost_tables import IS_OPEN, meter
+from gpuherd.adapters.sql.schema.tables import attempt, installation, instance
+from gpuherd.domain.clock_reading import ClockSeam
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.costs.meter import is_unpriced
+from gpuherd.domain.costs.metering import Metering, MeterState, cut_all, meters_of, read_meters
+from gpuherd.domain.costs.of_instance import MachineRecord, subject_of
+from gpuherd.domain.costs.span import CostKind, CostSpan, PriceSource
+
+SEAMS_KEY = "clock_seams"
+
+
+def keep_meters(
+    connection: sa.Connection, metering: Metering, changed: Sequence[ObservedMachine]
+) -> list[str]:
+    """Open and close what a list says; return the instances whose cost has changed by it."""
+    charged: list[str] = []
+    if metering.seam is not None:
+        charged += _cut_everything(connection, metering, metering.seam)
+    seen = [*changed, *metering.also]
+    if not seen:
+        return charged
+    machines = {it.machine.cloud_id: it.machine for it in seen}
+    records = _records(connection, machines)
+    terms = {
+        cloud_id: agreed
+        for cloud_id, record in records.items()
+        if (agreed := record.terms_of(machines[cloud_id])) is not None
+    }
+    spans = read_meters(metering, changed, meters_of(_spans(connection, list(machines))), terms)
+    subjects = {
+        it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records.get(it.machine.cloud_id))
+        for it in seen
+    }
+    return charged + write_spans(connection, spans, subjects, metering.this.finished_at)
+
+
+def read_meter_state(connection: sa.Connection) -> MeterState:
+    """Return what the meters need to know at a start."""
+    unpriced = meter.c.price_from == PriceSource.UNKNOWN.value
+    doubtful = sa.and_(IS_OPEN, meter.c.sure_until.is_not(None))
+    odd = [
+        span_of(row)
+        for where in (unpriced, doubtful)
+        for row in connection.execute(sa.select(meter).where(where))
+    ]
+    return MeterState(
+        read_seams(connection),
+        unpriced=frozenset(it.cloud_id for it in odd if is_unpriced(it)),
+        unclear=frozenset(it.cloud_id for it in odd if not is_unpriced(it)),
+    )
+
+
+def read_metered(connection: sa.Connection) -> set[tuple[str, CostKind]]:
+    """Return which machines have a span that goes on, and of which kind."""
+    query = sa.select(meter.c.cloud_id, meter.c.kind).where(IS_OPEN)
+    return {(row.cloud_id, CostKind(row.kind)) for row in connection.execute(query)}
+
+
+def read_seams(connection: sa.Connection) -> tuple[ClockSeam, ...]:
+    """Return where the wall clock was set lately, oldest first."""
+    query = sa.select(installation.c.value).where(installation.c.key == SEAMS_KEY)
+    found = connection.execute(query).scalar()
+    return tuple(ClockSeam(*map(from_micros, three)) for three in json.loads(found or "[]"))
+
+
+def _cut_everything(connection: sa.Connection, metering: Metering, seam: ClockSeam) -> list[str]:
+    spans = [span_of(row) for row in connection.execute(sa.select(meter).where(IS_OPEN))]
+    machines = {
+        it.cloud_id: known.machine for it in spans if (known := metering.before.get(it.cloud_id)) is not None
+    }
+    records = _records(connection, machines)
+    subjects = {
+        cloud_id: subject_of(machine, metering.before[cloud_id].first_seen_at, records.get(cloud_id))
+        for cloud_id, machine in machines.items()
+    }
+    parts = cut_all((it for it in spans if it.cloud_id in subjects), seam, metering.previous)
+    seams = dumps(
+        [[to_micros(at) for at in (it.before, it.after, it.noticed_at)] for it in metering.all_seams]
+    )
+    row = insert_into(connection, installation).values(key=SEAMS_KEY, value=seams)
+    connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": seams}))
+    return write_spans(connection, parts, subjects, metering.this.finished_at)
+
+
+def _spans(connection: sa.Connection, cloud_ids: Sequence[str]) -> Iterable[CostSpan]:
+    for chunk in chunks(cloud_ids):
+        query = sa.select(meter).where(meter.c.cloud_id.in_(chunk)).order_by(meter.c.id)
+        yield from map(span_of, connection.execute(query))
+
+
+def _records(connection: sa.Connection, machines: Mapping[str, Machine]) -> dict[str, MachineRecord]:
+    """Return what we have on record about machines: the instance, and the create call that made it."""
+    cloud_ids = list(machines)
+    by_tag = {tag: cloud_id for cloud_id, it in machines.items() if (tag := machine_tag(it)) is not None}
+    bound = {row.cloud_id: row for row in _where(connection, instance, instance.c.cloud_id, cloud_ids)}
+    calls = {row.cloud_id: row for row in _where(connection, attempt, attempt.c.cloud_id, cloud_ids)}
+    calls |= {by_tag[row.tag]: row for row in _where(connection, attempt, attempt.c.tag, list(by_tag))}
+    attempts = {cloud_id: attempt_of(row) for cloud_id, row in calls.items()}
+    wanted = [it.instance_id for cloud_id, it in attempts.items() if it.is_open and cloud_id not in bound]
+    waiting = {row.id: row for row in _where(connection, instance, instance.c.id, wanted)}
+    records = {}
+    for cloud_id in {*bound, *attempts}:
+        made_by = attempts.get(cloud_id)
+        row = bound.get(cloud_id)
+        if row is None and made_by is not None and made_by.is_open:
+            row = waiting.get(made_by.instance_id)
+        records[cloud_id] = MachineRecord(None if row is None else instance_of(row), made_by)
+    return records
+
+
+def _where(
+    connection: sa.Connection, table: sa.Table, column: sa.Column[Any], values: Sequence[str]
+) -> Iterable[sa.Row[Any]]:
+    for chunk in chunks(values):
+        yield from connection.execute(sa.select(table).where(column.in_(chunk)))

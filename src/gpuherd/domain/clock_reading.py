@@ -1,0 +1,66 @@
+"""Two clocks read at one moment, by which a step of the wall clock is seen, also across a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+# Less is the time between the two readings. A clock that is merely slewed takes the other one along.
+STEP_MIN = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """What the wall clock showed, and how long the host had been up."""
+
+    at: datetime
+    uptime: timedelta
+    # Of which boot of which host: uptimes of two do not compare.
+    boot_id: str
+
+    def step_to(self, later: ClockReading) -> timedelta:
+        """Return by how much the wall clock was set between two readings; nothing where nobody can tell."""
+        if self.boot_id != later.boot_id:
+            return timedelta(0)
+        step = (later.at - self.at) - (later.uptime - self.uptime)
+        return step if abs(step) >= STEP_MIN else timedelta(0)
+
+
+@dataclass(frozen=True)
+class ClockSeam:
+    """One moment by two clocks: before the wall clock was set, and after."""
+
+    before: datetime
+    after: datetime
+    # What the clock would show at the reading that has noticed it, had it not been set.
+    noticed_at: datetime
+
+    @property
+    def step(self) -> timedelta:
+        return self.after - self.before
+
+
+def find_seam(last: ClockReading | None, this: ClockReading | None) -> ClockSeam | None:
+    """Return where the wall clock was set between two readings, if it was."""
+    if last is None or this is None:
+        return None
+    step = last.step_to(this)
+    return ClockSeam(last.at, last.at + step, this.at - step) if step else None
+
+
+def earliest(moment: datetime, seams: Sequence[ClockSeam]) -> datetime:
+    """Return a moment that the wall clock showed, by the clock as it is now.
+
+    Where the clock was set back the same times come twice; then the earliest that it can mean.
+    """
+    meant, shift = [], timedelta(0)
+    for before, after in pairwise((None, *seams, None)[::-1]):
+        # It may be of the time between these two places, the later of which comes first here.
+        if before is not None:
+            shift += before.step
+        begun = after is None or after.after <= moment + STEP_MIN
+        if begun and (before is None or moment <= before.noticed_at + STEP_MIN):
+            meant.append(moment + shift)
+    return min(meant, default=moment)

@@ -1,0 +1,215 @@
+"""Prepares what the meters need to know about a list; what they show is written down with the list itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.clock_reading import ClockReading, find_seam
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
+from gpuherd.domain.cloud.tag import owner_tag
+from gpuherd.domain.costs.meter import GPU_PAID, ListTimes
+from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.span import CostKind
+from gpuherd.domain.costs.tariff import NO_RATE, PriceKey, Tariff
+from gpuherd.domain.fast_replace import replace
+from gpuherd.ports.observations import Observations
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
+
+log = structlog.get_logger()
+
+BOOTING_OR_PAID = GPU_PAID | {Phase.CREATING}
+# No list takes longer.
+LIST_TIME_MAX = timedelta(minutes=5)
+BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass
+class ReadTariff:
+    """Today's prices: asked for only where a machine has no price that was agreed."""
+
+    catalogue: CatalogueCache
+    # What was ever told: an old price is better than none.
+    _known: dict[PriceKey, Decimal] = field(default_factory=dict, init=False)
+
+    async def __call__(self, is_needed: bool) -> Tariff:
+        if is_needed:
+            self._known |= (await price_list(self.catalogue)).prices
+        return Tariff(self._known, self.catalogue.disk)
+
+
+@dataclass(kw_only=True)
+class PrepareMetering:
+    """What the meters remember from list to list; it is read from the store whenever the observer reads."""
+
+    observations: Observations
+    clock: Clock
+    # Of the host: by this and the time since, a step of the wall clock is seen across a restart.
+    boot_id: str
+    # Machines with a tag of ours have a price that was agreed.
+    installation: str
+    tariff: Callable[[bool], Awaitable[Tariff]]
+    _state: MeterState = field(default_factory=MeterState, init=False)
+    # Whether the state may have changed with the last list.
+    _is_stale: bool = field(default=True, init=False)
+    _previous: ListRecord | None = field(default=None, init=False)
+    # When that one was made, if the clock was set in the middle of it.
+    _straddles: ListTimes | None = field(default=None, init=False)
+    _last: ClockReading | None = field(default=None, init=False)
+    # What was there before the meter was, and has not been listed since.
+    _unmetered: set[str] = field(default_factory=set, init=False)
+    # When anything was last seen to change, by a clock that may have been ahead.
+    _newest: datetime = field(default=BEGINNING, init=False)
+
+    def forget(self) -> None:
+        """Begin anew as at a start, because the store has lost something."""
+        self._is_stale = True
+
+    async def load(self, known: Mapping[str, ObservedMachine]) -> None:
+        """Read what the store knows about the meters."""
+        self._is_stale = True
+        self._straddles = None
+        self._previous = await self.observations.last_believable_list()
+        last = await self.observations.last_list()
+        self._last = None if last is None else last.reading
+        metered = await self.observations.metered()
+        self._unmetered = {it for it, seen in known.items() if _should_be_metered(seen, metered)}
+        self._newest = max((it.changed_at for it in known.values()), default=BEGINNING)
+
+    def read_clocks(self) -> ClockReading:
+        return ClockReading(
+            self.clock.now(), timedelta(seconds=round(self.clock.boottime(), 6)), self.boot_id
+        )
+
+    async def prepare(
+        self,
+        known: Mapping[str, ObservedMachine],
+        listing: Listing,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        took: timedelta,
+    ) -> Metering | None:
+        """Return what the meters need to know about a list that took so long; None if nothing has moved."""
+        if self._is_stale:
+            self._state = await self.observations.meter_state()
+            self._is_stale = False
+        state, reading = self._state, record.reading
+        if reading is None:
+            return None
+        seam = find_seam(self._last, reading)
+        is_vouched = record.witness is Witness.SEEN
+        this = ListTimes(record.started_at, record.finished_at, is_vouched)
+        if seam is not None:
+            log.warning("meter.clock_step", seconds=round(seam.step.total_seconds(), 3))
+            this = ListTimes(reading.at - took, reading.at, is_vouched)
+        tariff = await self.tariff(bool(state.unpriced) or self._needs_prices(known, changed))
+        also = tuple(self._also(state, known, listing, record, changed, tariff))
+        if not changed and not also and seam is None:
+            return None
+        first_look = frozenset[str]()
+        if self._unmetered:
+            listed = {it.machine.cloud_id for it in (*changed, *also) if it.missing_since is None}
+            first_look = frozenset(self._unmetered & listed)
+        return Metering(
+            before=known,
+            previous=self._previous_times(reading),
+            this=this,
+            tariff=tariff,
+            seam=seam,
+            seams=state.seams,
+            also=also,
+            first_look=first_look,
+        )
+
+    def note_recorded(
+        self, record: ListRecord, changed: Sequence[ObservedMachine], metering: Metering | None
+    ) -> None:
+        """Remember a list that was written down."""
+        if record.reading is not None:
+            self._last = record.reading
+        if record.believable:
+            self._previous = record
+            self._straddles = None if metering is None or metering.seam is None else metering.this
+        if metering is None:
+            return
+        self._unmetered.difference_update(it.machine.cloud_id for it in (*changed, *metering.also))
+        self._newest = max([self._newest, *(it.changed_at for it in changed)])
+        self._is_stale = True
+
+    def _previous_times(self, reading: ClockReading) -> ListTimes | None:
+        """Return when the last believable list was made, by the clock as it is now."""
+        last = self._previous
+        if last is None:
+            return None
+        step = timedelta(0) if last.reading is None else last.reading.step_to(reading)
+        times = self._straddles or ListTimes(last.started_at, last.finished_at)
+        # A list in the middle of which the clock was set back, as a process before this one has left it.
+        started_at = min(times.started_at, times.finished_at)
+        if times.started_at > times.finished_at:
+            started_at -= LIST_TIME_MAX
+        is_vouched = last.witness is Witness.SEEN
+        return ListTimes(started_at + step, times.finished_at + step, is_vouched)
+
+    def _also(
+        self,
+        state: MeterState,
+        known: Mapping[str, ObservedMachine],
+        listing: Listing,
+        record: ListRecord,
+        changed: Sequence[ObservedMachine],
+        tariff: Tariff,
+    ) -> Iterator[ObservedMachine]:
+        """Yield the machines whose meter is to be read although nothing of them has changed."""
+        overlooks = record.believable and record.started_at <= self._newest
+        if not self._unmetered and not state.unclear and not state.unpriced and not overlooks:
+            return
+        listed = {it.cloud_id for it in listing.machines}
+        changed_ids = {it.machine.cloud_id for it in changed}
+        for cloud_id, it in known.items():
+            if cloud_id in changed_ids:
+                continue
+            if cloud_id in state.unpriced and tariff.gpu_rate(it.machine, None) is not NO_RATE:
+                yield it
+            elif it.missing_since is not None:
+                continue
+            elif cloud_id not in listed:
+                # After the clock was set back it does not count as missing yet, and was not seen either.
+                if overlooks and it.changed_at >= record.started_at and cloud_id not in state.unclear:
+                    yield replace(it, missing_since=record.finished_at, missing_lists=1)
+            elif cloud_id in self._unmetered or (
+                cloud_id in state.unclear and it.machine.phase is not Phase.UNKNOWN
+            ):
+                yield it
+
+    def _needs_prices(self, known: Mapping[str, ObservedMachine], changed: Sequence[ObservedMachine]) -> bool:
+        """Tell whether a machine has no price that was agreed: it is not ours, or was started again."""
+        for it in changed:
+            before = known.get(it.machine.cloud_id)
+            if before is None:
+                if not self._is_ours(it.machine):
+                    return True
+            elif it.machine.phase in GPU_PAID and (
+                before.machine.phase not in BOOTING_OR_PAID or _has_other_ports(before.machine, it.machine)
+            ):
+                return True
+        return False
+
+    def _is_ours(self, machine: Machine) -> bool:
+        owner = owner_tag(machine)
+        return owner is not None and owner.installation == self.installation
+
+
+def _has_other_ports(before: Machine, after: Machine) -> bool:
+    return bool(before.ports and after.ports) and before.ports != after.ports
+
+
+def _should_be_metered(it: ObservedMachine, metered: Collection[tuple[str, CostKind]]) -> bool:
+    """Tell whether a machine costs something of which there is no span: an older version has seen it last."""
+    is_paid = it.missing_since is None and it.machine.phase in GPU_PAID
+    return is_paid and (it.machine.cloud_id, CostKind.GPU) not in metered

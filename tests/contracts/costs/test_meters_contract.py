@@ -1,0 +1,150 @@
+"""What a list costs is written with the list, in memory, on SQLite and on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from gpuherd.domain.clock_reading import ClockReading, ClockSeam
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.costs.meter import ListTimes
+from gpuherd.domain.costs.metering import Metering
+from gpuherd.domain.costs.period import Period
+from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
+from gpuherd.domain.costs.tariff import Tariff
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Status
+from gpuherd.ports.instances import Change
+from tests.support.builders import (
+    a_list,
+    a_machine,
+    a_running_instance,
+    a_sighting,
+    a_tagged_machine,
+    an_attempt,
+    an_event,
+    an_instance,
+    instance_id,
+)
+from tests.support.fake_clock import START
+
+MINUTE = timedelta(minutes=1)
+PRICES = Tariff({("spot", "p", "c"): Decimal(1)})
+_ALL = Period(START - MINUTE, START + 60 * MINUTE)
+PRICED: Any = {"product_id": "p", "cluster_id": "c", "billing_mode": "spot", "gpu_num": 1}
+
+
+def at(minutes: int) -> ListTimes:
+    return ListTimes(START + minutes * MINUTE, START + minutes * MINUTE)
+
+
+async def see(store, minutes, *seen, known=(), previous=None, tariff=PRICES, seam=None, also=()) -> None:
+    """Write down a list with what it costs."""
+    metering = Metering(
+        before={it.machine.cloud_id: it for it in known},
+        previous=at(minutes - 1) if previous is None else previous,
+        this=at(minutes),
+        tariff=tariff,
+        seam=seam,
+        also=also,
+    )
+    await store.observations.record(a_list(minutes * MINUTE), seen, [], metering)
+
+
+async def spans_of_all(store):
+    return [it.span for it in await store.costs.open_spans()]
+
+
+async def test_a_machine_of_nobody_is_metered_by_the_catalogue(store):
+    await see(store, 1, a_sighting(a_machine(1, **PRICED)))
+    (found,) = await store.costs.open_spans()
+    assert found.span.began == Edge(START, START + MINUTE)
+    assert found.span.rate.nano_usd == nano_usd(Decimal(1))
+    assert found.span.rate.source is PriceSource.CATALOGUE
+    assert found.subject.instance_id is None
+    assert await store.observations.metered() == {("machine-1", CostKind.GPU)}
+
+
+async def test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed(store):
+    sent = an_attempt(1, state=AttemptState.UNKNOWN, sent_at=START - MINUTE, product_id="p")
+    await store.instances.add(Change(an_instance(1), attempt=sent))
+    await see(store, 1, a_sighting(a_tagged_machine(1, **PRICED)))
+    (found,) = await store.costs.open_spans()
+    assert found.span.began == Edge(START - MINUTE, START + MINUTE)
+    assert found.span.rate.nano_usd == nano_usd(sent.gpu_hourly_usd)
+    assert found.subject.instance_id == instance_id(1)
+
+
+async def test_a_stop_ends_it_and_a_crash_repeats_both_or_neither(store):
+    running = a_sighting(a_machine(1, **PRICED))
+    await see(store, 1, running)
+    stopped = a_sighting(a_machine(1, phase=Phase.STOPPED, **PRICED))
+    with pytest.raises(IntegrityError):
+        # The second of them is refused, and with it all of the list.
+        await see(store, 2, stopped, stopped, known=[running])
+    assert len(await spans_of_all(store)) == 1
+    await see(store, 2, stopped, known=[running])
+    assert await spans_of_all(store) == []
+
+
+async def test_an_instance_that_gets_its_machine_later_gets_its_spans_too(store):
+    running = a_sighting(a_machine(1, **PRICED))
+    await see(store, 1, running)
+    stopped = a_sighting(a_machine(1, phase=Phase.STOPPED, **PRICED))
+    await see(store, 2, stopped, known=[running])
+    await see(store, 3, running, known=[stopped])
+    adopted = replace(a_running_instance(1), cloud_id="machine-1")
+    event = an_event(1, type=events.ADOPTED)
+    await store.instances.add(Change(adopted, events=(event,)))
+    assert len(await store.costs.spans_of(instance_id(1))) == 2
+    (found,) = await store.costs.open_spans()
+    assert (found.subject.instance_id, found.subject.owner) == (instance_id(1), adopted.owner)
+
+
+async def test_what_no_list_has_shown_of_a_machine_that_is_gone_is_in_doubt(store):
+    bound = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=START - MINUTE)
+    gone = replace(a_running_instance(1), cloud_id="machine-1", status=Status.DELETED)
+    await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=bound))
+    known = await store.instances.get(instance_id(1))
+    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    await store.instances.update(Change(replace(gone, version=known.version), events=(deleted,)))
+    (span,) = await store.costs.spans_of(instance_id(1))
+    assert span.began == span.ended == Edge(START - MINUTE, START)
+
+
+async def test_a_step_of_the_clock_cuts_everything_that_goes_on(store):
+    running = a_sighting(a_machine(1, **PRICED))
+    await see(store, 1, running)
+    hour = 60 * MINUTE
+    seam = ClockSeam(START + MINUTE, START + MINUTE + hour, START + 2 * MINUTE)
+    before = ListTimes(START + MINUTE + hour, START + MINUTE + hour)
+    await see(store, 62, known=[running], previous=before, seam=seam)
+    (span,) = await spans_of_all(store)
+    assert span.began == Edge(START + MINUTE + hour, START + MINUTE + hour)
+    assert (await store.observations.meter_state()).seams == (seam,)
+
+
+async def test_a_price_that_becomes_known_counts_from_the_begin(store):
+    running = a_sighting(a_machine(1, **PRICED))
+    await see(store, 1, running, tariff=Tariff())
+    assert (await store.observations.meter_state()).unpriced == {"machine-1"}
+    stopped = a_sighting(a_machine(1, phase=Phase.STOPPED, **PRICED))
+    await see(store, 2, stopped, known=[running], tariff=Tariff())
+    await see(store, 3, known=[stopped], also=(stopped,))
+    assert (await store.observations.meter_state()).unpriced == frozenset()
+    (metered,) = await store.costs.metered(_ALL, START + 3 * MINUTE)
+    assert metered.amount == nano_usd(Decimal(1)) // 60
+
+
+async def test_the_clocks_are_read_back_as_they_were_written(store):
+    reading = ClockReading(START, timedelta(seconds=12.345678), "boot")
+    await store.observations.record(a_list(reading=reading), [], [])
+    last = await store.observations.last_list()
+    assert last is not None and last.reading == reading
