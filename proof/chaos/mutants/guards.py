@@ -975,6 +975,13 @@ MONEY = (
         ("tests/adapters/novita/test_billing.py",),
     ),
     Safeguard(
+        "a bill that is away keeps nobody from renting",
+        "adapters/novita/transport.py",
+        "        view._breaker = breaker\n",
+        "        view._breaker = self._breaker\n",
+        ("tests/bootstrap/test_billing.py",),
+    ),
+    Safeguard(
         "a bill that is not whole yet is no drift",
         "usecases/costs/reconcile.py",
         "            if is_settled(day, fetched_at):\n",

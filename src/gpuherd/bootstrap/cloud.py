@@ -86,7 +86,14 @@ def novita_link(
         cloud,
         cloud.in_lane(Lane.WATCH),
         cloud.in_lane(Lane.BROWSE),
-        NovitaBilling(transport),
+        NovitaBilling(
+            # Bills may be away while machines can be rented, and must not keep anybody from it.
+            transport.with_breaker(
+                CircuitBreaker(
+                    clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
+                )
+            )
+        ),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,
         lambda: breaker.state,

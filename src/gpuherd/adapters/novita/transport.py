@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from gpuherd.adapters.novita import failures
 from gpuherd.adapters.novita.call_secrets import NO_SECRETS, CallSecrets
@@ -171,6 +172,12 @@ class NovitaTransport:
         except NoReply as failed:
             error = failures.lost_reply(str(failed))
         raise error
+
+    def with_breaker(self, breaker: CircuitBreaker) -> Self:
+        """Return the same transport behind another breaker: what fails there says nothing about the rest."""
+        view = copy.copy(self)
+        view._breaker = breaker
+        return view
 
     @property
     def account_secrets(self) -> CallSecrets:

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-import structlog
-
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.leftover import Leftover, LeftoverKind
 from gpuherd.domain.costs.span import CostKind
-from gpuherd.domain.errors import CloudError
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
 from gpuherd.ports.billing import ProviderBilling
 from gpuherd.ports.costs import Costs, OpenSpan
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
-
-log = structlog.get_logger()
+from gpuherd.usecases.cloud.catalogue import within_budget
 
 VOLUMES_TTL_S = 15.0
+# Whoever looks shall not wait for a cloud that is away; what was metered is the next best answer.
+VOLUMES_BUDGET_S = 3.0
 ALL = "all"
 
 
@@ -53,11 +51,10 @@ class ListLeftovers:
 
     async def _volumes_left(self, spans: Sequence[OpenSpan], now: datetime) -> list[Leftover]:
         metered = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
-        try:
-            listed = await self._volumes.get_or_load(ALL, self._billing.list_volumes)
-        except CloudError as error:
+        asked = self._volumes.get_or_load(ALL, self._billing.list_volumes)
+        listed = await within_budget(VOLUMES_BUDGET_S, asked)
+        if listed is None:
             # What was metered until now most likely goes on.
-            log.info("costs.volumes_unavailable", code=error.code)
             return [_metered_volume(it, now) for it in metered.values()]
         return [_volume(it, metered.get(it.volume_id), now) for it in listed]
 

@@ -13,7 +13,6 @@ from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.costs.forecast import forecast, month_of
 from gpuherd.domain.costs.period import Period, day_start
 from gpuherd.domain.costs.runway import AccountBalance
-from gpuherd.domain.errors import CloudError
 from gpuherd.entrypoints.auth.authorization import caller_of
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import plane_of
@@ -30,12 +29,15 @@ from gpuherd.entrypoints.web.views.money import (
     waste_lines,
 )
 from gpuherd.ports.costs import CostReport, GroupBy
+from gpuherd.usecases.cloud.catalogue import within_budget
 from gpuherd.usecases.describe.costs import describe_leftovers
 
 CHART_DAYS = 30
 COMPARED_DAYS = 7
 LEFTOVERS_SHOWN = 20
 LABEL_MAX = 200
+# A page does not wait for a cloud that is away.
+BALANCE_BUDGET_S = 3.0
 
 
 async def show(request: Request) -> Response:
@@ -83,10 +85,7 @@ def _spent_on(report: CostReport, now: datetime) -> Decimal:
 
 async def _balance(plane: Plane) -> AccountBalance | None:
     """Return what is left; None while the provider does not say it."""
-    try:
-        return await plane.costs.balance()
-    except CloudError:
-        return None
+    return await within_budget(BALANCE_BUDGET_S, plane.costs.balance())
 
 
 async def _label_bars(
