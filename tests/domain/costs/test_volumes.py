@@ -59,3 +59,14 @@ def test_a_clock_that_was_set_back_makes_no_edge_run_backwards():
 
 def test_a_volume_that_costs_nothing_has_no_span():
     assert read_volumes({}, [replace(VOLUME, size_gb=0)], LATER) == []
+
+
+def test_a_clock_that_is_set_makes_no_hour_and_takes_none():
+    hour = timedelta(hours=1)
+    for step in (hour, -hour):
+        look = VolumeLook(NOON, NOON + 5 * MINUTE + step, NOON + 5 * MINUTE + step, step)
+        old, new = read_volumes({"vol-1": opened()}, [VOLUME], look)
+        assert old.ended == Edge(NOON + 5 * MINUTE, NOON + 5 * MINUTE)
+        assert new.began == Edge(look.started_at, look.started_at)
+        (gone,) = read_volumes({"vol-1": opened()}, [], look)
+        assert gone.ended == Edge(NOON, NOON + 5 * MINUTE)

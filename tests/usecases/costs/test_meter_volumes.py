@@ -6,6 +6,8 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
+import pytest
+
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import ADMIN, Caller
 from gpuherd.domain.costs.amount import usd_of
@@ -73,3 +75,14 @@ async def test_a_volume_is_no_keys_money(herd: Herd, clock: FakeClock) -> None:
     herd.world.volumes.create("data", "us-ca-6", 1000, herd.world.now())
     await look(herd, clock)
     assert (await report(herd, Caller("key-ada", Scope.READ))).amount == 0
+
+
+async def test_a_clock_that_jumps_costs_no_hour(herd: Herd, clock: FakeClock) -> None:
+    herd.world.volumes.create("data", "us-ca-6", 1000, herd.world.now())
+    await look(herd, clock)
+    await look(herd, clock)
+    before = (await report(herd)).amount
+    clock.jump_wall(7200)
+    await look(herd, clock)
+    # Five minutes have passed, whatever the clock says.
+    assert (await report(herd)).amount - before == pytest.approx(83_333_333 / 12, rel=0.01)

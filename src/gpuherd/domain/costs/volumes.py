@@ -6,7 +6,7 @@ between. What is there at the first look of all may be old: what it has cost unt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gpuherd.domain.costs.amount import nano_usd
@@ -24,13 +24,19 @@ class VolumeLook(NamedTuple):
     previous: datetime | None
     started_at: datetime
     finished_at: datetime
+    # By so much the wall clock was set forward since the look before.
+    step: timedelta = timedelta(0)
 
     @property
     def since_previous(self) -> Edge:
         """The interval in which everything has happened that this look shows for the first time."""
-        begin = self.finished_at if self.previous is None else self.previous
-        # The wall clock may have been set back meanwhile.
+        begin = self.finished_at if self.previous is None else self.previous + self.step
+        # The wall clock may have been set back while nobody could notice it.
         return Edge(min(begin, self.finished_at), self.finished_at)
+
+    def by_old_clock(self, edge: Edge) -> Edge:
+        """Return an interval as the clock would have told it that was not set."""
+        return Edge(edge.lo - self.step, edge.hi - self.step)
 
 
 def read_volumes(
@@ -41,13 +47,16 @@ def read_volumes(
     seen = {it.volume_id: it for it in listed}
     for volume_id, span in going_on.items():
         volume = seen.get(volume_id)
-        rate = None if volume is None else rate_of(volume)
-        if rate is None or rate.nano_usd != span.rate.nano_usd:
-            by = "removed" if rate is None else "rate"
-            found.append(replace(span, ended=_end(span, look), ended_by=by, sure_until=None))
-        if rate is not None and rate.nano_usd != span.rate.nano_usd:
-            found += _opened(volume_id, rate, _end(span, look), "rate", look)
-        elif rate is not None:
+        if volume is None:
+            found.append(_closed(span, look.since_previous, "removed", look))
+        elif (rate := rate_of(volume)).nano_usd != span.rate.nano_usd:
+            seam = _after_begin(span, look.since_previous, look)
+            found += [_closed(span, seam, "rate", look), *_opened(volume_id, rate, seam, "rate", look)]
+        elif look.step:
+            # No hour that only the clock has seen, and none that it has seen twice.
+            seam = Edge(look.started_at, look.started_at)
+            found += [_closed(span, seam, "clock", look), *_opened(volume_id, rate, seam, "clock", look)]
+        else:
             found.append(replace(span, sure_until=look.started_at))
     for volume_id, volume in seen.items():
         if volume_id not in going_on:
@@ -72,9 +81,15 @@ def subject_of_volume(volume_id: str, volume: StorageVolume | None, now: datetim
     )
 
 
-def _end(span: CostSpan, look: VolumeLook) -> Edge:
-    edge = look.since_previous
-    return Edge(max(edge.lo, min(span.began.lo, edge.hi)), edge.hi)
+def _after_begin(span: CostSpan, edge: Edge, look: VolumeLook) -> Edge:
+    """Return an interval, as the clock is now, without what lies before the begin of a span."""
+    return Edge(max(edge.lo, min(span.began.lo + look.step, edge.hi)), edge.hi)
+
+
+def _closed(span: CostSpan, edge: Edge, by: str, look: VolumeLook) -> CostSpan:
+    """End a span by the clock that it began with."""
+    ended = look.by_old_clock(_after_begin(span, edge, look))
+    return replace(span, ended=ended, ended_by=by, sure_until=None)
 
 
 def _opened(volume_id: str, rate: Rate, began: Edge, by: str, look: VolumeLook) -> list[CostSpan]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -18,9 +18,11 @@ from gpuherd.ports.flags import Flags
 log = structlog.get_logger()
 
 VOLUMES_LOOKED_AT = "volumes_looked_at"
+# Clocks are kept right by smaller steps than this.
+STEP_MIN = timedelta(seconds=2)
 
 
-@dataclass(frozen=True)
+@dataclass
 class MeterVolumes:
     """Runs every few minutes, at the leader; `costs` refuses what another one writes."""
 
@@ -28,9 +30,11 @@ class MeterVolumes:
     costs: Costs
     flags: Flags
     clock: Clock
+    # By the wall clock, and since the boot of the host.
+    _last: tuple[datetime, float] | None = field(default=None, init=False)
 
     async def __call__(self) -> None:
-        started_at = self.clock.now()
+        started_at, boottime = self.clock.now(), self.clock.boottime()
         try:
             listed = await self.billing.list_volumes()
         except CloudError as error:
@@ -40,7 +44,9 @@ class MeterVolumes:
         spans = await self.costs.open_spans()
         going_on = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
         said = await self.flags.get(VOLUMES_LOOKED_AT)
-        look = VolumeLook(datetime.fromisoformat(said) if said else None, started_at, finished_at)
+        previous = datetime.fromisoformat(said) if said else None
+        step = self._step(previous, started_at, boottime)
+        look = VolumeLook(previous, started_at, finished_at, step)
         changed = read_volumes({key: it.span for key, it in going_on.items()}, listed, look)
         volumes = {it.volume_id: it for it in listed}
         subjects = {
@@ -52,3 +58,11 @@ class MeterVolumes:
         await self.costs.write(changed, subjects, finished_at)
         # Last: should this be lost, the next edges are wider, and still true.
         await self.flags.put(VOLUMES_LOOKED_AT, started_at.isoformat())
+        self._last = (started_at, boottime)
+
+    def _step(self, previous: datetime | None, now: datetime, boottime: float) -> timedelta:
+        """Return by how much the wall clock was set since our own last look; a restart cannot tell."""
+        if self._last is None or self._last[0] != previous:
+            return timedelta(0)
+        step = (now - self._last[0]) - timedelta(seconds=boottime - self._last[1])
+        return step if abs(step) >= STEP_MIN else timedelta(0)
