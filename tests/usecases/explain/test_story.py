@@ -249,6 +249,12 @@ def test_a_rented_machine_is_told_even_where_its_choice_is_not_on_record() -> No
     assert one.text == "Rented the machine m-9 in CN-HK-01 for $0.35 an hour."
 
 
+def test_what_was_rented_costs_its_disk_too_and_is_never_told_cheaper_than_it_is() -> None:
+    it = an_instance(disk_hourly_usd=Decimal("0.091666111"))
+    (one,) = story_of(it, (), [an_attempt(state="bound", cloud_id="m-9", closed_at=START)])
+    assert one.text == "Rented the machine m-9 in CN-HK-01 for $0.44167 an hour."
+
+
 @pytest.mark.parametrize(
     ("wish", "words"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from gpuherd.contract.values import usd
@@ -27,7 +27,7 @@ from gpuherd.domain.instance.instance import Instance, OnFailure, Status
 from gpuherd.domain.instance.waiting import WaitingFor
 
 REGIONS_SHOWN_MAX = 5
-CENT = Decimal("0.01")
+CENT, MILLICENT = Decimal("0.01"), Decimal("0.00001")
 # After these the same order is given again.
 TRANSIENT_CODES = frozenset(
     it.code for it in (CloudUnavailable, CircuitOpen, RateLimited, CloudTimeout, KeyRefused)
@@ -91,7 +91,7 @@ def _end_of(attempt: Attempt, instance: Instance) -> Sentence:
 
 
 def _rented(attempt: Attempt, instance: Instance) -> str:
-    price = attempt.gpu_hourly_usd * instance.wish.gpu_num
+    price = attempt.gpu_hourly_usd * instance.wish.gpu_num + instance.disk_hourly_usd
     return f"Rented the machine {attempt.cloud_id} in {attempt.region} for {_money(price)}."
 
 
@@ -226,7 +226,8 @@ def _actor_text(actor: str) -> str:
 
 
 def _money(amount: Decimal) -> str:
-    # Cents at least, and nothing rounded away.
+    # Cents at least, a thousandth of one at most, and never less than it costs: a disk's price has no end.
+    amount = amount.quantize(MILLICENT, ROUND_CEILING)
     cents = amount.quantize(CENT)
     return f"${cents if cents == amount else usd(amount)} an hour"
 
