@@ -253,6 +253,15 @@ RENTING = (
 
 STORE = (
     Safeguard(
+        "stopped disks count in what a key spends",
+        "adapters/sql/instances/write.py",
+        "Decimal(int(micro_usd + disks_usd - own_usd)) / MICROS",
+        "Decimal(int(micro_usd - own_usd)) / MICROS",
+        (
+            "tests/contracts/access/test_api_keys_contract.py::TestQuota::test_what_is_stopped_counts_with_its_disk_and_not_against_its_own_start",
+        ),
+    ),
+    Safeguard(
         "lease token in a save",
         "adapters/sql/instances/write.py",
         '_THIS_VERSION.where(instance.c.lease_token == sa.bindparam("its_token"))\n',

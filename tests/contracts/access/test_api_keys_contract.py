@@ -27,10 +27,18 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationKind, requested
+from gpuherd.domain.instance.quota import usage_of
 from gpuherd.ports.access import IdempotencyClaim, StoredReply
 from gpuherd.ports.instances import Change, InstanceQuery
 from gpuherd.ports.jobs import JobQuery
-from tests.support.builders import a_turn_job, an_attempt, an_event, an_instance, instance_id
+from tests.support.builders import (
+    a_running_instance,
+    a_turn_job,
+    an_attempt,
+    an_event,
+    an_instance,
+    instance_id,
+)
 from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START, FakeClock
 
@@ -303,6 +311,22 @@ class TestQuota:
             await store.instances.add(change(n))
         with pytest.raises(QuotaExceeded):
             await store.instances.add(change(4))
+
+    async def test_what_is_stopped_counts_with_its_disk_and_not_against_its_own_start(
+        self, store: Store
+    ) -> None:
+        limits = Limits(max_hourly_usd=Decimal("0.4"))
+        it = replace(one_of("ada", 1), rental=a_running_instance().rental, disk_hourly_usd=Decimal("0.05"))
+        it = await store.instances.add(Change(it, audit_record=a_deed(1)))
+        it = await store.instances.update(Change(replace(it, status=Status.EXITED)))
+        other = replace(one_of("ada", 2), expected_hourly_usd=Decimal("0.36"))
+        with pytest.raises(QuotaExceeded) as refused:
+            await store.instances.add(Change(other, audit_record=a_deed(2), limits=limits))
+        assert refused.value.details["hourlyUsd"]["used"] == "0.05"
+        it = await store.instances.update(
+            Change(replace(it, status=Status.STARTING), audit_record=a_deed(3), limits=limits)
+        )
+        assert usage_of(it).hourly_usd == Decimal("0.40")
 
     async def test_a_start_does_not_count_itself_twice(self, store: Store) -> None:
         it = await store.instances.add(self.wanting(1, gpu_num=8))

@@ -60,6 +60,12 @@ def test_the_disk_is_a_part_of_what_a_key_spends() -> None:
     assert usage_of(BIG).hourly_usd == BIG.rental.gpu_hourly_usd + Decimal("0.05")
 
 
+def test_a_stopped_disk_is_still_spent_on() -> None:
+    assert usage_of(replace(BIG, status=Status.EXITED)) == Usage(0, Decimal("0.05"))
+    assert usage_of(replace(RUNNING, status=Status.EXITED)) == Usage()
+    assert usage_of(replace(BIG, status=Status.DELETED)) == Usage()
+
+
 @pytest.mark.parametrize(
     ("instance", "usd"),
     [

@@ -93,6 +93,25 @@ async def test_a_limited_key_pays_for_the_disk(herd: Herd) -> None:
     assert refused.value.details["hourlyUsd"]["used"] == "0.25"
 
 
+async def test_a_limited_key_pays_for_the_disks_that_it_has_stopped(herd: Herd) -> None:
+    """Else it could rent, stop, and rent again, until disks alone cost more than it may spend."""
+    holder = Caller("holder", Scope.WRITE, Limits(max_hourly_usd=Decimal("0.26")))
+    request = LaunchRequest("mine", replace(herd.wish, disk_gb=BIG_GB), caller=holder)
+    first = await herd.settle((await herd.launch_instance(request)).instance)
+    await herd.change_goal.stop(first.id, caller=holder)
+    await herd.settle(first)
+    with pytest.raises(QuotaExceeded) as refused:
+        await herd.launch_instance(request)
+    assert refused.value.details["hourlyUsd"]["used"] == "0.05"
+    assert refused.value.details["gpus"]["used"] == 0
+    # Its own disk does not stand in the way of its start.
+    await herd.change_goal.start(first.id, caller=holder)
+    await herd.settle(first)
+    await herd.change_goal.delete(first.id, caller=holder)
+    await herd.settle(first)
+    await herd.launch_instance(request)
+
+
 async def test_another_tariff_reprices_what_is_alive_once(herd: Herd) -> None:
     big = await herd.settle(await herd.launch(disk_gb=BIG_GB))
     small = await herd.settle(await herd.launch())

@@ -15,16 +15,16 @@ ZERO_USD = Decimal(0)
 
 @dataclass(frozen=True)
 class Usage:
-    """GPUs that are held, and what they cost an hour."""
+    """GPUs that are held, and what all that is held costs an hour."""
 
     gpus: int = 0
     hourly_usd: Decimal = ZERO_USD
 
 
 def usage_of(instance: Instance) -> Usage:
-    """Return what an instance holds, or is about to: nothing once its machine is stopped or given back."""
+    """Return what an instance holds, or is about to: its disk once it is stopped, nothing once it is gone."""
     if not holds_gpus(instance):
-        return Usage()
+        return Usage(0, hourly_usd_now(instance))
     return Usage(instance.wish.gpu_num, hourly_usd(instance) or ZERO_USD)
 
 

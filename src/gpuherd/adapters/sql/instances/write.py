@@ -49,11 +49,13 @@ def check_limits(connection: sa.Connection, change: Change) -> None:
     if change.limits is None or not change.limits.on_rentals:
         return
     it = change.instance
-    # In this form all is in the partial index: its condition word for word, and no column but its own.
+    # In this form all is in the partial indexes: their conditions word for word, and no column but their own.
     held = sa.select(_GPUS, _USD).where(instance.c.owner == it.owner, sa.text("gpus > 0"))
+    stopped = sa.select(_USD).where(instance.c.owner == it.owner, sa.text("gpus = 0 AND micro_usd > 0"))
     own = sa.select(_GPUS, _USD).where(instance.c.id == it.id)
     (gpus, micro_usd), (own_gpus, own_usd) = (connection.execute(query).one() for query in (held, own))
-    used = Usage(int(gpus - own_gpus), Decimal(int(micro_usd - own_usd)) / MICROS)
+    disks_usd = connection.execute(stopped).scalar_one()
+    used = Usage(int(gpus - own_gpus), Decimal(int(micro_usd + disks_usd - own_usd)) / MICROS)
     check_quota(change.limits, used, usage_of(it))
 
 

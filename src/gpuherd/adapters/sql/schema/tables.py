@@ -57,6 +57,13 @@ instance = sa.Table(
         sqlite_where=sa.text("gpus > 0"),
         postgresql_where=sa.text("gpus > 0"),
     ),
+    sa.Index(
+        "instance_stopped_disks",
+        "owner",
+        "micro_usd",
+        sqlite_where=sa.text("gpus = 0 AND micro_usd > 0"),
+        postgresql_where=sa.text("gpus = 0 AND micro_usd > 0"),
+    ),
     sa.Index("instance_by_status", "status", "id"),
     sa.Index(
         "instance_unsettled",
