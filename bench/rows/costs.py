@@ -7,7 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -100,7 +100,7 @@ async def _seed(url: str, count: int) -> None:
     database = Database(url)
     try:
         await asyncio.to_thread(migrate, database)
-        await database.write(lambda c: _write(c, count))
+        await _write(database, count)
         if not database.is_sqlite:
             # As a server does by itself after a while.
             await database.write(lambda c: c.execute(sa.text("ANALYZE")).close())
@@ -108,22 +108,26 @@ async def _seed(url: str, count: int) -> None:
         database.close()
 
 
-def _write(connection: sa.Connection, count: int) -> None:
+async def _write(database: Database, count: int) -> None:
     """Write the same day again and again, each with machines of its own."""
     subjects = list(_subjects())
-    for n, it in enumerate(subjects, 1):
-        connection.execute(sa.insert(cost_centre), [{"id": n, **centre_row(it)}])
-        labels = [{"centre_id": n, "key": key, "value": value} for key, value in it.labels.items()]
-        connection.execute(sa.insert(ledger_label), labels)
+    await database.write(lambda c: _write_centres(c, subjects))
     a_day = max(1, count // DAYS)
     chance = random.Random(5)
     spans = [_span(chance, n, a_day) for n in range(a_day)]
     for day in range(DAYS):
-        _write_day(connection, subjects, spans, day)
+        await database.write(partial(_write_day, subjects, spans, day))
+
+
+def _write_centres(connection: sa.Connection, subjects: Sequence[CostSubject]) -> None:
+    for n, it in enumerate(subjects, 1):
+        connection.execute(sa.insert(cost_centre), [{"id": n, **centre_row(it)}])
+        labels = [{"centre_id": n, "key": key, "value": value} for key, value in it.labels.items()]
+        connection.execute(sa.insert(ledger_label), labels)
 
 
 def _write_day(
-    connection: sa.Connection, subjects: Sequence[CostSubject], spans: Sequence[CostSpan], day: int
+    subjects: Sequence[CostSubject], spans: Sequence[CostSpan], day: int, connection: sa.Connection
 ) -> None:
     later = timedelta(days=day)
     rows, owners = [], []
