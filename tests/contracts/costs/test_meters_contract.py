@@ -13,11 +13,13 @@ from sqlalchemy.exc import IntegrityError
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.meter import ListTimes
 from gpuherd.domain.costs.metering import Metering
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
 from gpuherd.domain.costs.tariff import Tariff
+from gpuherd.domain.costs.volumes import VolumeLook, read_volumes, subject_of_volume
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
@@ -148,3 +150,13 @@ async def test_the_clocks_are_read_back_as_they_were_written(store):
     await store.observations.record(a_list(reading=reading), [], [])
     last = await store.observations.last_list()
     assert last is not None and last.reading == reading
+
+
+async def test_a_volume_is_never_a_machine_that_the_lists_have_left_unclear(store):
+    volume = StorageVolume("vol-1", "data", "US-CA-06", 120)
+    spans = read_volumes({}, [volume], VolumeLook(START, START + MINUTE, START + MINUTE))
+    subject = subject_of_volume("vol-1", volume, START)
+    await store.costs.write(spans, {"vol-1": subject}, START + MINUTE)
+    (found,) = await store.costs.open_spans()
+    assert found.span.sure_until == START + MINUTE
+    assert (await store.observations.meter_state()).unclear == frozenset()

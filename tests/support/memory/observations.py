@@ -65,7 +65,8 @@ class MemoryObservations:
         return concerned
 
     async def meter_state(self) -> MeterState:
-        spans = [row.span for row in self._tables.spans.values()]
+        rows = self._tables.spans.values()
+        spans = [row.span for row in rows if row.span.kind is not CostKind.VOLUME]
         odd = [it for it in spans if is_unpriced(it) or (it.ended is None and it.sure_until is not None)]
         return MeterState(
             self._tables.meters.get("seams", ()),

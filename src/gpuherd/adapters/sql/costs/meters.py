@@ -54,7 +54,9 @@ def keep_meters(
 def read_meter_state(connection: sa.Connection) -> MeterState:
     """Return what the meters need to know at a start."""
     unpriced = meter.c.price_from == PriceSource.UNKNOWN.value
-    doubtful = sa.and_(IS_OPEN, meter.c.sure_until.is_not(None))
+    # Volumes have looks of their own, and are never in a list of machines.
+    is_machine = meter.c.kind != CostKind.VOLUME.value
+    doubtful = sa.and_(IS_OPEN, meter.c.sure_until.is_not(None), is_machine)
     odd = [
         span_of(row)
         for where in (unpriced, doubtful)
