@@ -43,9 +43,9 @@ def read_day(value: str) -> date:
 def _read_moment(value: str) -> datetime:
     try:
         found = datetime.fromisoformat(value)
-    except ValueError:
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ValueError(_MOMENT_WORDS) from None
-    found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     if not YEAR_MIN <= found.year < YEAR_MAX:
         raise ValueError(f"must lie between the years {YEAR_MIN} and {YEAR_MAX}")
     return found
@@ -71,7 +71,11 @@ FROM = _moment("from", "INVALID_FROM")
 TO = _moment("to", "INVALID_TO")
 GROUP_BY = QueryParameter(
     "groupBy",
-    {"type": "string", "pattern": f"^({'|'.join(_WORDS)}|label:.+)$", "default": GroupBy.INSTANCE.value},
+    {
+        "type": "string",
+        "pattern": rf"^({'|'.join(_WORDS)}|label:[\s\S]{{1,{LABEL_MAX}}})$",
+        "default": GroupBy.INSTANCE.value,
+    },
     _read_grouping,
     Grouping(GroupBy.INSTANCE),
     "INVALID_GROUP_BY",
