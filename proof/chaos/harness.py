@@ -304,6 +304,7 @@ class Harness:
 
     def _note_listed(self, listing: Listing) -> None:
         listed_s = self.evidence.listed_at_s
+        self.evidence.list_ends_s.setdefault(listing.finished_at, self.clock.elapsed_s)
         for machine in listing.machines:
             if machine.cloud_id not in listed_s:
                 listed_s[machine.cloud_id] = self.clock.elapsed_s
@@ -342,8 +343,9 @@ class Harness:
             said = "lost" if lost else "deleted"
             self.evidence.false_losses.append(f"{it.id} was called {said}, and its machine is there")
 
-    def note_jump(self) -> None:
+    def note_jump(self, seconds: float) -> None:
         """Note that the wall clock has jumped, and what it jumped in."""
+        self.evidence.jumps.append((self.clock.elapsed_s, seconds))
         self.evidence.clock_jumps += 1
         in_doubt = any(it.is_open for it in self.evidence.tables.attempts.values())
         self.evidence.coverage["clock jumped while a create was in doubt"] += in_doubt

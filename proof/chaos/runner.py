@@ -165,7 +165,7 @@ class _ScheduleRunner:
         await self.harness.clock.sleep(at_s)
         self.harness.say(f"the wall clock jumps by {seconds}")
         self.harness.clock.jump_wall(seconds)
-        self.harness.note_jump()
+        self.harness.note_jump(seconds)
 
     async def _watch_outage(self, begin_s: float, end_s: float) -> None:
         await self.harness.clock.sleep(begin_s)

@@ -81,6 +81,7 @@ def _request(name: str, tag: str) -> CreateRequest:
             "clusterId": CLUSTER_ID,
             "gpuNum": 1,
             "rootfsSize": 60,
+            "ports": "22/tcp",
             "billingMode": "spot",
             "imageUrl": IMAGE,
             "envs": [{"key": domain_mapping.TAG_VARIABLE, "value": tag}],

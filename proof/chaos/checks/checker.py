@@ -10,6 +10,7 @@ from gpuherd.domain.instance.events import goes_to_instance_webhook
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
+from proof.chaos.checks.cost_checker import check_costs
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.money_checker import (
     check_account,
@@ -68,6 +69,7 @@ def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Vi
         *check_budget(evidence),
         *check_ledger(evidence, lifetimes),
         *check_price_caps(evidence),
+        *check_costs(evidence),
     ]
 
 

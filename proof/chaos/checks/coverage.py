@@ -41,6 +41,7 @@ REQUIRED_COVERAGE = (
     "changed past us",
     "machine copied",
     "installation alarm",
+    "span cut by a clock step",
     "cloud id used again",
 )
 # Nothing is ever sent again there.
@@ -93,6 +94,7 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     seen["spot machine reclaimed"] += evidence.world.faults.strikes[FaultKind.RECLAIM.value]
     seen["started again"] += sum(it.kind == "start" for it in evidence.accepted)
     seen["vanished or failed, and said so"] += len(_events(evidence, events.FAILED))
+    seen["span cut by a clock step"] += sum(it.span.ended_by == "clock" for it in tables.spans.values())
     _note_ledger(evidence, seen)
     return seen
 

@@ -90,6 +90,8 @@ class Evidence:
     listed_at_s: dict[str, float] = field(default_factory=dict)
     # The machines that had these ids before.
     former: list[SeenMachine] = field(default_factory=list)
+    # When a list was finished, by the wall clock and in the schedule's seconds.
+    list_ends_s: dict[datetime, float] = field(default_factory=dict)
     decoys: dict[str, str] = field(default_factory=dict)
     # Since when they have their ids, by the world's clock; before, others may have had them.
     decoys_since: dict[str, float] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Evidence:
     blind_windows: list[Window] = field(default_factory=list)
     crashes: int = 0
     clock_jumps: int = 0
+    # When the wall clock jumped, and how far.
+    jumps: list[tuple[float, float]] = field(default_factory=list)
     looks: int = 0
     ended_s: float = 0.0
     # The same moment by the wall clock, in which our own records are.

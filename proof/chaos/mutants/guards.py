@@ -38,6 +38,7 @@ ACCOUNTS = "tests/proof/chaos/test_accounts.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
+METER = "tests/domain/costs/test_meter.py"
 COST_REPORT = "tests/usecases/costs/test_report.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
@@ -999,4 +1000,98 @@ MONEY = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY)
+SPANS = (
+    Safeguard(
+        "a machine of ours is metered from its call",
+        "domain/costs/meter.py",
+        "        return min(it.terms.sent_at, now)\n",
+        "        return it.previous.started_at\n",
+        (METER,),
+    ),
+    Safeguard(
+        "an unknown word ends no span",
+        "domain/costs/meter.py",
+        "    elif it.is_missed or phase is Phase.UNKNOWN:\n",
+        "    elif it.is_missed:\n",
+        (METER,),
+    ),
+    Safeguard(
+        "missing once ends no span",
+        "domain/costs/meter.py",
+        "MISSING_LISTS_NEEDED = 2\n",
+        "MISSING_LISTS_NEEDED = 1\n",
+        (METER,),
+    ),
+    Safeguard(
+        "an end lies after the last list that showed it",
+        "domain/costs/meter.py",
+        "        lo = span.began.lo if it.previous is None else max(span.began.lo, it.previous.started_at)\n",
+        "        lo = it.this.finished_at\n",
+        (METER,),
+    ),
+    Safeguard(
+        "what was not sure is in doubt at the end",
+        "domain/costs/meter.py",
+        "    if span.sure_until is not None:\n        lo = span.sure_until\n",
+        "    if False:\n        lo = span.began.lo\n",
+        (METER,),
+    ),
+    Safeguard(
+        "the first list without a machine was its end",
+        "domain/costs/meter.py",
+        "        hi = min(hi, span.missed_at)\n",
+        "        pass\n",
+        (METER,),
+    ),
+    Safeguard(
+        "a list that nobody vouches for is no end",
+        "domain/costs/meter.py",
+        "        return self.this.finished_at if self.is_missed and self.this.is_vouched else None\n",
+        "        return self.this.finished_at if self.is_missed else None\n",
+        (METER,),
+    ),
+    Safeguard(
+        "what comes back may have been paid for all along",
+        "domain/costs/meter.py",
+        "        return min(ended.lo, now)\n",
+        "        return now\n",
+        (METER,),
+    ),
+    Safeguard(
+        "what is first seen in its removal may have run",
+        "domain/costs/meter.py",
+        "    if it.is_new or it.was_gone or _may_have_run(it):\n",
+        "    if it.was_gone:\n",
+        (METER,),
+    ),
+    Safeguard(
+        "what was started anew may have stood still",
+        "domain/costs/meter.py",
+        "    if it.was_started_anew or (was_unclear and span.sure_until is not None):\n",
+        "    if was_unclear and span.sure_until is not None:\n",
+        (METER,),
+    ),
+    Safeguard(
+        "a step of the clock is cut out",
+        "domain/costs/meter.py",
+        '    new = replace(span, id=0, began=Edge(after, after), began_by="clock")\n',
+        '    new = replace(span, id=0, began=Edge(before, before), began_by="clock")\n',
+        (METER,),
+    ),
+    Safeguard(
+        "what was there before we looked is not ours to charge",
+        "domain/costs/meter.py",
+        "    if it.previous is None:\n        return now\n    if it.terms is not None:\n",
+        "    if it.previous is None:\n        return it.created_at or now\n    if it.terms is not None:\n",
+        (METER,),
+    ),
+    Safeguard(
+        "another machine under the same id has a meter of its own",
+        "domain/costs/meter.py",
+        "        if self.before is None or self.before.first_seen_at != self.after.first_seen_at:\n",
+        "        if self.before is None:\n",
+        (METER,),
+    ),
+)
+
+GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS)

@@ -102,16 +102,30 @@ class Ledger:
         self.terms = None if sent_at is None else AgreedTerms(at(sent_at), PRICE)
 
     def look(
-        self, begin: float, seconds: float, shown: Machine | Phase | None, *, complete: bool = True
+        self,
+        begin: float,
+        seconds: float,
+        shown: Machine | Phase | None,
+        *,
+        complete: bool = True,
+        vouched: bool = True,
     ) -> None:
         """Take a list in which the machine is shown so (None: not at all)."""
-        times = ListTimes(at(begin), at(begin + seconds))
+        times = ListTimes(at(begin), at(begin + seconds), vouched)
         shown = machine(shown) if isinstance(shown, Phase) else shown
         machines = () if shown is None else (shown,)
         listing = Listing(machines, complete, times.started_at, times.finished_at)
         record = ListRecord(times.started_at, times.finished_at, complete, Witness.SEEN)
         for after in diff_listing(self.known, listing, record, SETTLING):
-            reading = MeterReading(self.known.get("m"), after, self.previous, times, TARIFF, terms=self.terms)
+            reading = MeterReading(
+                self.known.get("m"),
+                after,
+                self.previous,
+                times,
+                TARIFF,
+                created_at=after.machine.created_at,
+                terms=self.terms,
+            )
             self.keep(read_meter(self.meter, reading))
             self.known["m"] = after
         if complete:
@@ -232,7 +246,7 @@ def test_a_machine_of_ours_is_charged_from_its_call_at_the_earliest_although_lis
 
 def test_a_machine_that_was_there_before_we_looked_is_charged_from_the_first_look():
     ledger = Ledger()
-    ledger.look(100, 1, Phase.RUNNING)
+    ledger.look(100, 1, replace(machine(Phase.RUNNING), created_at=at(50)))
     (span,) = ledger.spans(CostKind.GPU)
     assert span.began == Edge(at(101), at(101))
 
@@ -259,6 +273,27 @@ def test_missing_once_is_no_end_and_missing_twice_ends_with_the_first_list_witho
     (span,) = ledger.spans(CostKind.GPU)
     assert span.ended == Edge(at(10), at(21))
     assert not ledger.meter.open
+
+
+def test_where_nobody_vouches_for_the_lists_it_ended_by_the_second_without_it():
+    ledger = Ledger()
+    ledger.look(0, 1, Phase.RUNNING)
+    ledger.look(10, 1, Phase.RUNNING)
+    ledger.look(20, 1, None, vouched=False)
+    ledger.look(30, 1, None, vouched=False)
+    (span,) = ledger.spans(CostKind.GPU)
+    assert span.ended == Edge(at(10), at(31))
+
+
+def test_another_machine_under_the_same_id_is_charged_from_its_own_call():
+    ledger = Ledger(sent_at=10)
+    ledger.look(0, 1, None)
+    ledger.look(20, 1, Phase.RUNNING)
+    ledger.look(30, 1, None)
+    ledger.look(40, 1, None)
+    ledger.terms = AgreedTerms(at(50), PRICE)
+    ledger.look(60, 1, replace(machine(Phase.RUNNING), env_tag="another"))
+    assert ledger.spans(CostKind.GPU)[-1].began == Edge(at(50), at(61))
 
 
 def test_a_machine_that_was_taken_for_gone_and_comes_back_is_in_doubt_for_all_that_time():

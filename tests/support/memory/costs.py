@@ -11,7 +11,13 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.costs.metering import Metering, cut_all, meters_of, read_meters
-from gpuherd.domain.costs.of_instance import MachineRecord, subject_of, subject_of_instance, unseen_spans
+from gpuherd.domain.costs.of_instance import (
+    MachineRecord,
+    record_of,
+    subject_of,
+    subject_of_instance,
+    unseen_spans,
+)
 from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
@@ -224,14 +230,14 @@ def keep_meters(tables: Tables, metering: Metering, changed: Sequence[ObservedMa
 
 def machine_record(tables: Tables, machine: Machine) -> MachineRecord:
     """Return what is on record about a machine: the instance, and the create call that made it."""
-    made_by = next((it for it in tables.attempts.values() if it.cloud_id == machine.cloud_id), None)
-    if (key := tables.tags.get(machine_tag(machine) or "")) is not None:
-        made_by = tables.attempts[key]
-    instance_id = tables.bound.get(machine.cloud_id)
-    if instance_id is None and made_by is not None and made_by.is_open:
-        instance_id = made_by.instance_id
-    row = tables.instances.get(instance_id or "")
-    return MachineRecord(None if row is None else row.instance, made_by)
+    by_id = next((it for it in tables.attempts.values() if it.cloud_id == machine.cloud_id), None)
+    key = tables.tags.get(machine_tag(machine) or "")
+    bound = tables.instances.get(tables.bound.get(machine.cloud_id, ""))
+    by_tag = None if key is None else tables.attempts[key]
+    found = record_of(machine, None if bound is None else bound.instance, by_tag, by_id)
+    if found.open_call is None:
+        return found
+    return replace(found, instance=tables.instances[found.open_call.instance_id].instance)
 
 
 def claim_spans(tables: Tables, it: Instance) -> None:

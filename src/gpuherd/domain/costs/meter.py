@@ -12,6 +12,7 @@ from datetime import datetime
 
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from gpuherd.domain.costs.tariff import NO_RATE, AgreedTerms, Tariff
 from gpuherd.domain.fast_replace import replace
@@ -68,7 +69,9 @@ class MeterReading:
     @property
     def is_new(self) -> bool:
         """Whether nobody has seen this machine before: the cloud may use an id again."""
-        return self.before is None or self.before.first_seen_at != self.after.first_seen_at
+        if self.before is None or self.before.first_seen_at != self.after.first_seen_at:
+            return True
+        return not self.is_missed and machine_tag(self.before.machine) != machine_tag(self.after.machine)
 
     @property
     def is_missed(self) -> bool:
@@ -153,6 +156,10 @@ def _price(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 
 def _read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
     span, phase = meter.open.get(CostKind.GPU), it.after.machine.phase
+    if it.is_new and span is not None:
+        former = _end_former(it, span)
+        yield former
+        meter, span = _without_former(meter, former), None
     is_shown_free = phase not in GPU_PAID and phase is not Phase.UNKNOWN
     if it.is_new and is_shown_free and (it.previous is None or phase is Phase.CREATING):
         # It was there before we began to look, and what it has cost until then is not ours to say; or it has
@@ -174,9 +181,19 @@ def _read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         yield from _carry_on_gpu(it, span)
 
 
+def _end_former(it: MeterReading, span: CostSpan) -> CostSpan:
+    """Return the span of a machine whose id the cloud has given to another one, ended."""
+    return replace(span, ended=_edge_to_now(span, it), ended_by="replaced", sure_until=None, missed_at=None)
+
+
+def _without_former(meter: MachineMeter, former: CostSpan) -> MachineMeter:
+    assert former.ended is not None
+    return replace(meter, last_ended={**meter.last_ended, former.kind: former.ended})
+
+
 def _again(meter: MachineMeter, it: MeterReading) -> bool:
     """Tell whether a machine has run before, so that it must have been started for another time."""
-    return CostKind.GPU in meter.last_ended and not it.was_gone
+    return CostKind.GPU in meter.last_ended and not it.was_gone and not it.is_new
 
 
 def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: str) -> Iterator[CostSpan]:
@@ -252,6 +269,10 @@ def _sure_again(span: CostSpan, *, changed: bool) -> Iterator[CostSpan]:
 
 def _read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
     span, rate = meter.open.get(CostKind.DISK), it.rate(CostKind.DISK, again=False)
+    if it.is_new and span is not None:
+        former = _end_former(it, span)
+        yield former
+        meter, span = _without_former(meter, former), None
     if it.is_gone:
         if span is not None:
             ended = _edge_to_now(span, it)
@@ -287,16 +308,11 @@ def _opened(it: MeterReading, kind: CostKind, lo: datetime, by: str, *, again: b
 def _begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:
     """Return the earliest moment at which it can have begun."""
     now = it.this.finished_at
+    if it.is_new and (former := meter.last_ended.get(kind)) is not None:
+        # The id was another machine's until then.
+        return min(now, max(former.lo, _first_begin(it, now)))
     if it.is_new:
-        if it.previous is None:
-            return now
-        if it.terms is not None:
-            # A list may show a new machine late; the call cannot have gone out later than it did.
-            return min(it.terms.sent_at, now)
-        if it.created_at is not None and it.created_at <= now:
-            return min(it.created_at, it.previous.started_at)
-        # The clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
-        return it.previous.started_at if it.previous.is_vouched else now
+        return _first_begin(it, now)
     ended = meter.last_ended.get(kind)
     if it.was_gone and ended is not None:
         # We took it for gone, and it was not: it may have been paid for all along.
@@ -304,6 +320,19 @@ def _begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:
     if it.previous is None:
         return now
     return min(it.previous.started_at, now)
+
+
+def _first_begin(it: MeterReading, now: datetime) -> datetime:
+    """Return the earliest moment at which a machine that nobody has seen before can have begun."""
+    if it.previous is None:
+        return now
+    if it.terms is not None:
+        # A list may show a new machine late; the call cannot have gone out later than it did.
+        return min(it.terms.sent_at, now)
+    if it.created_at is not None and it.created_at <= now:
+        return min(it.created_at, it.previous.started_at)
+    # The clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
+    return it.previous.started_at if it.previous.is_vouched else now
 
 
 def _edge_to_now(span: CostSpan, it: MeterReading) -> Edge:

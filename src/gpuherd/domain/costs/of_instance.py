@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.tag import plain_name
+from gpuherd.domain.cloud.tag import machine_tag, plain_name
 from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.costs.tariff import AgreedTerms
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.lifecycle import was_machine_proven_gone
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,12 @@ class MachineRecord:
     instance: Instance | None
     attempt: Attempt | None
 
+    @property
+    def open_call(self) -> Attempt | None:
+        """The call that made it, while its outcome is open and no instance has the machine."""
+        made_by = self.attempt
+        return made_by if made_by is not None and made_by.is_open and self.instance is None else None
+
     def terms_of(self, machine: Machine) -> AgreedTerms | None:
         """A machine that is found by its tag costs what its attempt agreed, unless it is of another kind."""
         made_by = self.attempt
@@ -29,6 +36,19 @@ class MachineRecord:
             return None
         is_same = machine.product_id in ("", made_by.product_id)
         return AgreedTerms(made_by.sent_at, made_by.gpu_hourly_usd if is_same else None)
+
+
+def record_of(
+    machine: Machine, bound: Instance | None, by_tag: Attempt | None, by_id: Attempt | None
+) -> MachineRecord:
+    """Return what is on record about a machine: the cloud may have given the id of an earlier one to it."""
+    made_by = by_tag
+    if made_by is None and by_id is not None and machine_tag(machine) in (None, by_id.tag):
+        made_by = by_id
+    if bound is not None and was_machine_proven_gone(bound):
+        is_its_own = made_by is not None and made_by.instance_id == bound.id
+        bound = bound if is_its_own else None
+    return MachineRecord(bound, made_by)
 
 
 def subject_of(machine: Machine, first_seen_at: datetime, record: MachineRecord | None) -> CostSubject:

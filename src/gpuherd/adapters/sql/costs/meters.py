@@ -20,8 +20,9 @@ from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.costs.meter import is_unpriced
 from gpuherd.domain.costs.metering import Metering, MeterState, cut_all, meters_of, read_meters
-from gpuherd.domain.costs.of_instance import MachineRecord, subject_of
+from gpuherd.domain.costs.of_instance import MachineRecord, record_of, subject_of
 from gpuherd.domain.costs.span import CostKind, CostSpan, PriceSource
+from gpuherd.domain.fast_replace import replace
 
 SEAMS_KEY = "clock_seams"
 
@@ -112,18 +113,22 @@ def _records(connection: sa.Connection, machines: Mapping[str, Machine]) -> dict
     cloud_ids = list(machines)
     by_tag = {tag: cloud_id for cloud_id, it in machines.items() if (tag := machine_tag(it)) is not None}
     bound = {row.cloud_id: row for row in _where(connection, instance, instance.c.cloud_id, cloud_ids)}
-    calls = {row.cloud_id: row for row in _where(connection, attempt, attempt.c.cloud_id, cloud_ids)}
-    calls |= {by_tag[row.tag]: row for row in _where(connection, attempt, attempt.c.tag, list(by_tag))}
-    attempts = {cloud_id: attempt_of(row) for cloud_id, row in calls.items()}
-    wanted = [it.instance_id for cloud_id, it in attempts.items() if it.is_open and cloud_id not in bound]
-    waiting = {row.id: row for row in _where(connection, instance, instance.c.id, wanted)}
-    records = {}
-    for cloud_id in {*bound, *attempts}:
-        made_by = attempts.get(cloud_id)
-        row = bound.get(cloud_id)
-        if row is None and made_by is not None and made_by.is_open:
-            row = waiting.get(made_by.instance_id)
-        records[cloud_id] = MachineRecord(None if row is None else instance_of(row), made_by)
+    made = {row.cloud_id: row for row in _where(connection, attempt, attempt.c.cloud_id, cloud_ids)}
+    tagged = {by_tag[row.tag]: row for row in _where(connection, attempt, attempt.c.tag, list(by_tag))}
+    records = {
+        cloud_id: record_of(
+            machines[cloud_id],
+            instance_of(bound[cloud_id]) if cloud_id in bound else None,
+            attempt_of(tagged[cloud_id]) if cloud_id in tagged else None,
+            attempt_of(made[cloud_id]) if cloud_id in made else None,
+        )
+        for cloud_id in {*bound, *made, *tagged}
+    }
+    wanted = {it.open_call.instance_id for it in records.values() if it.open_call is not None}
+    waiting = {row.id: row for row in _where(connection, instance, instance.c.id, sorted(wanted))}
+    for cloud_id, it in records.items():
+        if it.open_call is not None and (row := waiting.get(it.open_call.instance_id)) is not None:
+            records[cloud_id] = replace(it, instance=instance_of(row))
     return records
 
 

@@ -1,0 +1,114 @@
+"""I15: the ledger of costs against the simulated cloud's own bill, of which the service knows nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from fractions import Fraction
+from itertools import pairwise
+
+from gpuherd.domain.costs.amount import NANO, doubt_nano
+from gpuherd.domain.costs.meter import UNCLEAR
+from gpuherd.domain.costs.span import CostSpan
+from gpuherd.simulator.money.charge import Span
+from gpuherd.simulator.world.machine import SimulatedMachine
+from gpuherd.simulator.world.machine_charges import machine_charges
+from proof.chaos.checks.evidence import Evidence, Violation
+
+# What rounding may do to one span: less than a nano-dollar each way, and a microsecond at each edge.
+ROUNDING_NANO = 10
+
+
+def check_costs(evidence: Evidence) -> Iterator[Violation]:
+    """I15: what each machine has cost is what the cloud charges, but for what we say we do not know."""
+    spans: dict[tuple[str, str], list[CostSpan]] = defaultdict(list)
+    for row in evidence.tables.spans.values():
+        spans[row.span.cloud_id, row.span.kind.value].append(row.span)
+    charged: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    machines = [*evidence.world.machines.values(), *(it.machine for it in evidence.former)]
+    denied = {it.id for it in machines if _was_denied_to_the_end(evidence, it)}
+    for machine in machines:
+        for charge in machine_charges(machine, evidence.world.now()):
+            key = charge.owner_id, charge.kind
+            metered = charge.within(Span(_metered_since(evidence, spans[key]), evidence.world.now()))
+            charged[key] += Fraction(0) if metered is None else metered.usd
+    for key in sorted({*spans, *charged}):
+        if key[0] in denied:
+            continue
+        yield from _check_amount(evidence, key, spans[key], charged[key])
+        if not evidence.jumps:
+            # By a clock that was set back the same times come twice.
+            yield from _check_overlaps(key, spans[key])
+
+
+def _was_denied_to_the_end(evidence: Evidence, machine: SimulatedMachine) -> bool:
+    """Tell whether the cloud said that there was nothing at all, until it had removed the machine.
+
+    By all that can be asked it was not there, so no ledger can know of it; the bill says otherwise.
+    """
+    lists = sorted(evidence.tables.lists.items())
+    removed = next((turn.at for turn in machine.turns if turn.status == "toRemove"), None)
+    if removed is None:
+        return False
+    is_denied = False
+    for _, it in lists:
+        at = evidence.origin_s + evidence.list_ends_s[it.finished_at]
+        if at >= removed:
+            break
+        if it.believable and at > max(machine.created_at, machine.unlisted_until):
+            is_denied = it.machines == 0
+    return is_denied
+
+
+def _metered_since(evidence: Evidence, spans: list[CostSpan]) -> float:
+    """Return since when a machine is metered, in the world's time.
+
+    What was there before we began to look has its begin at that very moment, and is ours to count from there.
+    """
+    first = min(spans, key=lambda it: it.id, default=None)
+    if first is not None and first.began.lo == first.began.hi:
+        # Where the clock was set in the middle of a list, its end was read a moment later.
+        ends = evidence.list_ends_s
+        nearest = min(ends, key=lambda it: abs(it - first.began.lo))
+        return evidence.origin_s + ends[nearest]
+    lists = evidence.tables.lists
+    return evidence.origin_s + evidence.list_ends_s[lists[min(lists)].finished_at] if lists else 0.0
+
+
+def _check_amount(
+    evidence: Evidence, key: tuple[str, str], spans: list[CostSpan], charged: Fraction
+) -> Iterator[Violation]:
+    now = evidence.ended_at
+    assert now is not None
+    counted = sum(it.cost(now) for it in spans)
+    stated = sum(it.uncertainty() + ROUNDING_NANO for it in spans)
+    for it in spans:
+        if it.ended is None:
+            # Nobody can have told us what has happened since the last list.
+            stated += doubt_nano(it.rate.nano_usd, _unseen(evidence, it))
+    billed = charged * NANO
+    if abs(counted - billed) > stated:
+        known = evidence.world.machines.get(key[0])
+        name = "nothing" if known is None else known.name
+        told = f"{counted / NANO:.6f} +- {stated / NANO:.6f}, the bill {float(charged):.6f}"
+        yield Violation("I15 costs", f"{key[1]} of {name} {key[0]}: the ledger says {told} USD")
+
+
+def _unseen(evidence: Evidence, span: CostSpan) -> timedelta:
+    assert evidence.ended_at is not None
+    if span.sure_until is not None or span.began_by == UNCLEAR:
+        return evidence.ended_at - (span.sure_until or span.began.lo)
+    believable = [it for it in evidence.tables.lists.values() if it.believable]
+    last = max(believable, key=lambda it: it.id, default=None)
+    return timedelta(0) if last is None else abs(evidence.ended_at - last.started_at)
+
+
+def _check_overlaps(key: tuple[str, str], spans: list[CostSpan]) -> Iterator[Violation]:
+    """No second of a machine is in two spans."""
+    in_order = sorted(spans, key=lambda it: it.id)
+    for one, two in pairwise(in_order):
+        if one.ended is None or (
+            one.time(one.ended.hi) and one.ended.mid > two.began.mid + timedelta(seconds=1)
+        ):
+            yield Violation("I15 costs", f"{key[1]} of {key[0]} is counted twice: {one} and {two}")
