@@ -72,8 +72,8 @@ def _metered_since(evidence: Evidence, spans: list[CostSpan]) -> float:
         ends = evidence.list_ends_s
         nearest = min(ends, key=lambda it: abs(it - first.began.lo))
         return evidence.origin_s + ends[nearest]
-    lists = evidence.tables.lists
-    return evidence.origin_s + evidence.list_ends_s[lists[min(lists)].finished_at] if lists else 0.0
+    lists = [it for _, it in sorted(evidence.tables.lists.items()) if it.believable]
+    return evidence.origin_s + evidence.list_ends_s[lists[0].finished_at] if lists else 0.0
 
 
 def _check_amount(
@@ -106,7 +106,9 @@ def _unseen(evidence: Evidence, span: CostSpan) -> timedelta:
 
 def _check_overlaps(key: tuple[str, str], spans: list[CostSpan]) -> Iterator[Violation]:
     """No second of a machine is in two spans."""
-    in_order = sorted(spans, key=lambda it: it.id)
+    # Those of no length only state a doubt.
+    lasting = [it for it in spans if it.ended is None or it.time(it.ended.hi)]
+    in_order = sorted(lasting, key=lambda it: it.id)
     for one, two in pairwise(in_order):
         if one.ended is None or (
             one.time(one.ended.hi) and one.ended.mid > two.began.mid + timedelta(seconds=1)

@@ -249,10 +249,13 @@ def claim_spans(tables: Tables, it: Instance) -> None:
 
 def note_unseen(tables: Tables, it: Instance, now: datetime) -> None:
     """Where no list has ever shown the machine of an instance that has ended: it has cost something."""
-    if it.cloud_id is None or any(row.span.cloud_id == it.cloud_id for row in tables.spans.values()):
+    cloud_id = it.last_cloud_id
+    if cloud_id is None or any(
+        (row.span.cloud_id, row.subject.instance_id) == (cloud_id, it.id) for row in tables.spans.values()
+    ):
         return
     for call in tables.attempts.values():
-        if (call.instance_id, call.cloud_id) == (it.id, it.cloud_id):
+        if (call.instance_id, call.cloud_id) == (it.id, cloud_id):
             sent_at = earliest(call.sent_at, tables.meters.get("seams", ()))
-            write_spans(tables, unseen_spans(it, sent_at, now), {it.cloud_id: subject_of_instance(it)}, now)
+            write_spans(tables, unseen_spans(it, sent_at, now), {cloud_id: subject_of_instance(it)}, now)
             return

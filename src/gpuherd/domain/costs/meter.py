@@ -183,6 +183,10 @@ def _read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
 
 def _end_former(it: MeterReading, span: CostSpan) -> CostSpan:
     """Return the span of a machine whose id the cloud has given to another one, ended."""
+    if span.began_by == UNCLEAR and it.before is not None:
+        edge = Edge(span.began.lo, max(span.began.lo, it.this.finished_at))
+        rate = it.tariff.gpu_rate(it.before.machine, None)
+        return replace(span, rate=rate, began=edge, began_by="unseen", ended=edge, ended_by="replaced")
     return replace(span, ended=_edge_to_now(span, it), ended_by="replaced", sure_until=None, missed_at=None)
 
 

@@ -11,7 +11,7 @@ from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rate
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.costs.tariff import AgreedTerms
-from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import was_machine_proven_gone
 
@@ -45,9 +45,9 @@ def record_of(
     made_by = by_tag
     if made_by is None and by_id is not None and machine_tag(machine) in (None, by_id.tag):
         made_by = by_id
-    if bound is not None and was_machine_proven_gone(bound):
-        is_its_own = made_by is not None and made_by.instance_id == bound.id
-        bound = bound if is_its_own else None
+    if bound is not None and (made_by is None or made_by.instance_id != bound.id):
+        is_anothers = made_by is not None and (made_by.is_open or made_by.state is AttemptState.BOUND)
+        bound = None if is_anothers or was_machine_proven_gone(bound) else bound
     return MachineRecord(bound, made_by)
 
 
@@ -69,7 +69,8 @@ def subject_of(machine: Machine, first_seen_at: datetime, record: MachineRecord 
 
 def unseen_spans(it: Instance, sent_at: datetime, now: datetime) -> list[CostSpan]:
     """Return spans of no length for a machine that no list has shown, from some time since then."""
-    if it.cloud_id is None or it.rental is None:
+    cloud_id = it.last_cloud_id
+    if cloud_id is None or it.rental is None:
         return []
     rates = {
         CostKind.GPU: it.rental.gpu_hourly_usd * it.wish.gpu_num,
@@ -77,7 +78,7 @@ def unseen_spans(it: Instance, sent_at: datetime, now: datetime) -> list[CostSpa
     }
     edge = Edge(min(sent_at, now), now)
     return [
-        CostSpan(it.cloud_id, kind, Rate(nano_usd(usd), PriceSource.RENTAL), edge, "unseen", edge, "removed")
+        CostSpan(cloud_id, kind, Rate(nano_usd(usd), PriceSource.RENTAL), edge, "unseen", edge, "removed")
         for kind, usd in rates.items()
         if usd
     ]

@@ -58,12 +58,12 @@ def claim_spans(connection: sa.Connection, it: Instance, now: datetime) -> None:
 
 def note_unseen(connection: sa.Connection, it: Instance, now: datetime) -> None:
     """Where no list has ever shown the machine of an instance that has ended: it has cost something."""
-    known = sa.select(meter.c.id).where(meter.c.cloud_id == it.cloud_id).limit(1)
-    if it.cloud_id is None or connection.execute(known).first() is not None:
+    cloud_id = it.last_cloud_id
+    own = sa.and_(meter.c.cloud_id == cloud_id, meter.c.instance_id == it.id)
+    known = sa.select(meter.c.id).where(own).limit(1)
+    if cloud_id is None or connection.execute(known).first() is not None:
         return
-    query = sa.select(attempt.c.sent_at).where(
-        attempt.c.instance_id == it.id, attempt.c.cloud_id == it.cloud_id
-    )
+    query = sa.select(attempt.c.sent_at).where(attempt.c.instance_id == it.id, attempt.c.cloud_id == cloud_id)
     sent_at = connection.execute(query).scalar()
     if sent_at is None:
         return
