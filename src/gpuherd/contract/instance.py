@@ -161,10 +161,20 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
         return next((it.endpoint for it in self.port_mappings if it.port == port and it.endpoint), None)
 
 
+class InstanceCost(Model):
+    """What it has cost, in USD. Now it is `settled` plus `hourlyNow` for the time since `settledAt`."""
+
+    settled: Decimal
+    settled_at: datetime | None  # None before a list has shown its machine
+    hourly_now: Decimal  # GPUs and disk, as long as they are paid for
+    uncertainty: Decimal  # what is settled may be wrong by this, either way
+
+
 class Instance(InstanceRecord):
     """A rented GPU machine, and whether what is known of it may be out of date."""
 
     stale: bool  # the cloud could not be asked for a while
+    cost: InstanceCost
 
 
 class InstancePage(Model):

@@ -13,13 +13,11 @@ from sqlalchemy.exc import IntegrityError
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.meter import ListTimes
 from gpuherd.domain.costs.metering import Metering
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
 from gpuherd.domain.costs.tariff import Tariff
-from gpuherd.domain.costs.volumes import VolumeLook, read_volumes, subject_of_volume
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
@@ -152,11 +150,18 @@ async def test_the_clocks_are_read_back_as_they_were_written(store):
     assert last is not None and last.reading == reading
 
 
-async def test_a_volume_is_never_a_machine_that_the_lists_have_left_unclear(store):
-    volume = StorageVolume("vol-1", "data", "US-CA-06", 120)
-    spans = read_volumes({}, [volume], VolumeLook(START, START + MINUTE, START + MINUTE))
-    subject = subject_of_volume("vol-1", volume, START)
-    await store.costs.write(spans, {"vol-1": subject}, START + MINUTE)
-    (found,) = await store.costs.open_spans()
-    assert found.span.sure_until == START + MINUTE
-    assert (await store.observations.meter_state()).unclear == frozenset()
+async def test_an_instance_says_what_it_has_cost_and_a_turn_does_not_lose_its_save_by_that(store):
+    await store.instances.add(Change(a_running_instance(1)))
+    before = await store.instances.get(instance_id(1))
+    running = a_sighting(a_machine(1, **PRICED))
+    await see(store, 1, running)
+    known = await store.instances.get(instance_id(1))
+    assert known.cost.rate == nano_usd(Decimal(1))
+    assert (known.cost.amount, known.cost.at) == (nano_usd(Decimal(1)) // 120, START + MINUTE)
+    assert known.cost.doubt == nano_usd(Decimal(1)) // 120 + 2
+    settled = replace(known, version=known.version, settled=before.settled)
+    await store.instances.update(Change(replace(settled, reason="saved")))
+    assert (await store.instances.get(instance_id(1))).cost == known.cost
+    await see(store, 61, a_sighting(a_machine(1, phase=Phase.STOPPED, **PRICED)), known=[running])
+    ended = (await store.instances.get(instance_id(1))).cost
+    assert (ended.rate, ended.amount) == (0, nano_usd(Decimal(1)))

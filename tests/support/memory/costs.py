@@ -19,6 +19,7 @@ from gpuherd.domain.costs.of_instance import (
     unseen_spans,
 )
 from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
+from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
@@ -49,7 +50,13 @@ def write_spans(
                 tables.insert(tables.open_spans, open_key, number)
         elif it.id and tables.open_spans.get(open_key) == it.id:
             tables.drop(tables.open_spans, open_key)
-    return sorted({sid for it in spans if (sid := subjects[it.cloud_id].instance_id) is not None})
+    charged = sorted({sid for it in spans if (sid := subjects[it.cloud_id].instance_id) is not None})
+    for instance_id in charged:
+        if (known := tables.instances.get(instance_id)) is not None:
+            its = [row.span for row in tables.spans.values() if row.subject.instance_id == instance_id]
+            settled = replace(known.instance, cost=settle(its, now))
+            tables.put(tables.instances, instance_id, replace(known, instance=settled))
+    return charged
 
 
 class MemoryCosts:

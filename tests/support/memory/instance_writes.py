@@ -38,7 +38,8 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     version = it.version + 1
     _bind(tables, it, row.instance.cloud_id)
     lease = (None, None) if change.releases_lease else (row.lease_token, row.lease_until)
-    written = InstanceRow(replace(it, version=version), *lease)
+    # What it costs is the meter's to write.
+    written = InstanceRow(replace(it, version=version, cost=row.instance.cost), *lease)
     tables.put(tables.instances, it.id, written)
     _write_rest(tables, change, now)
     return version

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from gpuherd.domain.costs.amount import cost_nano
 from gpuherd.domain.costs.span import CostSpan
-
-
-@dataclass(frozen=True)
-class SettledCost:
-    """An amount, by how much it may be wrong, and what is paid an hour since."""
-
-    amount: int = 0
-    doubt: int = 0
-    rate: int = 0
-    at: datetime | None = None
+from gpuherd.domain.instance.settled_cost import SettledCost
 
 
 def settle(spans: Iterable[CostSpan], now: datetime) -> SettledCost:

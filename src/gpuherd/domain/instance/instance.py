@@ -15,6 +15,7 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.instance.waiting import Waiting
 
 
@@ -143,6 +144,8 @@ class Instance:
     # The number of the last event, so that receivers can drop stale ones.
     sequence: int = 0
     version: int = 0
+    # As its meter stood at the last change; no part of what a turn writes.
+    cost: SettledCost = field(default=SettledCost(), compare=False)
 
     @property
     def key(self) -> str:

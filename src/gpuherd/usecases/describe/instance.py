@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from gpuherd.contract import instance as shown
 from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import EndpointHealth, Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.usecases.describe.wish import describe_wish
 
 
@@ -55,6 +57,16 @@ def describe(it: Instance) -> shown.InstanceRecord:
         last_error=describe_failure(it.last_error),
         source="local",
         **wish,
+    )
+
+
+def describe_cost(it: SettledCost) -> shown.InstanceCost:
+    """Return what an instance has cost."""
+    return shown.InstanceCost(
+        settled=usd_of(it.amount),
+        settled_at=it.at,
+        hourly_now=usd_of(it.rate),
+        uncertainty=usd_of(it.doubt),
     )
 
 

@@ -16,7 +16,7 @@ from gpuherd.domain.instance.wait_condition import WaitFor, wait_result
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.compact_json import compact
-from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.describe.instance import describe, describe_cost
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visible
 
@@ -116,4 +116,4 @@ class ReadInstance:
 
 
 def _json(instance: Instance, *, stale: bool) -> bytes:
-    return compact(Details.extending(describe(instance), stale=stale))
+    return compact(Details.extending(describe(instance), stale=stale, cost=describe_cost(instance.cost)))

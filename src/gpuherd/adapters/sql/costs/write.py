@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.rows import centre_row, span_of, span_row, subject_key, subject_row
 from gpuherd.adapters.sql.engine.columns import Doc, insert_into
+from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.cost_tables import (
     cost_centre,
     ledger_day,
@@ -88,6 +89,8 @@ def settle_instances(connection: sa.Connection, instance_ids: Sequence[str], now
                 )
             )
             if written.rowcount:
+                # Other replicas have kept its details, too.
+                record_change(connection, instance_id)
                 settled.append(instance_id)
     return settled
 

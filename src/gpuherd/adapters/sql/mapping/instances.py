@@ -31,6 +31,7 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 
 # Prices are summed up by the database, and exactly.
@@ -180,6 +181,7 @@ def instance_of(row: Row[Any]) -> Instance:
         sequence=doc["sequence"],
         correlation_id=doc.get("correlation_id", ""),
         version=row.version,
+        cost=SettledCost(row.cost_nusd, row.cost_doubt_nusd, row.cost_rate_nusd_h, row.cost_at),
     )
 
 
