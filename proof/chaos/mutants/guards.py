@@ -1088,8 +1088,9 @@ SPANS = (
     Safeguard(
         "another machine under the same id has a meter of its own",
         "domain/costs/meter.py",
-        "        if self.before is None or self.before.first_seen_at != self.after.first_seen_at:\n",
-        "        if self.before is None:\n",
+        "        return not self.is_missed and "
+        "machine_tag(self.before.machine) != machine_tag(self.after.machine)\n",
+        "        return False\n",
         (METER,),
     ),
 )

@@ -296,6 +296,17 @@ def test_another_machine_under_the_same_id_is_charged_from_its_own_call():
     assert ledger.spans(CostKind.GPU)[-1].began == Edge(at(50), at(61))
 
 
+def test_a_machine_that_takes_the_id_of_another_between_two_lists_ends_the_span_of_that():
+    ledger = Ledger(sent_at=10)
+    ledger.look(0, 1, None)
+    ledger.look(20, 1, Phase.RUNNING)
+    ledger.terms = AgreedTerms(at(25), PRICE)
+    ledger.look(30, 1, replace(machine(Phase.RUNNING), env_tag="another"))
+    former, latter = ledger.spans(CostKind.GPU)
+    assert former.ended == Edge(at(20), at(31))
+    assert latter.began == Edge(at(25), at(31))
+
+
 def test_a_machine_that_was_taken_for_gone_and_comes_back_is_in_doubt_for_all_that_time():
     ledger = Ledger()
     for second, phase in (
