@@ -1,0 +1,67 @@
+"""Terms and the terms of leases: what is written down is what is read, and which term follows which."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpuherd.domain.endings.lease_term import (
+    LeaseTerm,
+    accepted_term,
+    rented_term,
+    started_term,
+    term_of,
+    term_until,
+)
+from gpuherd.domain.endings.terms import NO_TERMS, AutoStop, EndAction, Lease, Terms
+from gpuherd.domain.fast_replace import replace
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+LATER = NOON + timedelta(hours=1)
+WARNING = timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        NO_TERMS,
+        Terms(Lease(seconds=60), AutoStop(300, EndAction.DELETE), 3600),
+        Terms(Lease(until=LATER, then=EndAction.DELETE), AutoStop(silence_s=30)),
+    ],
+)
+def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
+    assert Terms.from_doc(json.loads(json.dumps(terms.as_doc()))) == terms
+
+
+def test_a_term_is_read_as_it_was_written() -> None:
+    term = replace(term_until(LATER, NOON, WARNING, EndAction.DELETE), warned=True)
+    assert LeaseTerm.from_doc(json.loads(json.dumps(term.as_doc()))) == term
+
+
+def test_a_length_counts_from_the_rental_and_a_moment_from_the_start() -> None:
+    assert accepted_term(Lease(seconds=60), NOON, WARNING) is None
+    assert rented_term(Lease(seconds=60), None, LATER, WARNING) == term_of(60, LATER, WARNING)
+    until = accepted_term(Lease(until=LATER), NOON, WARNING)
+    assert until == term_until(LATER, NOON, WARNING)
+    assert rented_term(Lease(until=LATER), until, NOON + timedelta(minutes=5), WARNING) == until
+
+
+def test_a_start_after_the_end_has_a_fresh_term_of_the_same_length() -> None:
+    ended = replace(term_until(LATER, NOON, WARNING, EndAction.DELETE), warned=True, ended=True)
+    again = LATER + timedelta(days=1)
+    assert started_term(ended, again, WARNING) == term_of(3600, again, WARNING, EndAction.DELETE)
+
+
+def test_a_start_before_the_end_keeps_the_term() -> None:
+    term = term_until(LATER, NOON, WARNING)
+    assert started_term(term, NOON + timedelta(minutes=5), WARNING) is term
+
+
+def test_a_clock_that_is_set_moves_the_term_with_it() -> None:
+    set_to = NOON + timedelta(hours=3, minutes=10)
+    moved = term_until(LATER, NOON, WARNING).moved(timedelta(hours=3), set_to)
+    assert moved.ends_at == LATER + timedelta(hours=3)
+    assert moved.warn_at == moved.ends_at - WARNING
+    assert (moved.set_at, moved.length_s) == (set_to, 3600)
