@@ -104,6 +104,23 @@ async def test_cli_operations(
     recording.compare()
 
 
+async def test_cli_lease(cli: CommandLine, herd: Herd, recording: Recording) -> None:
+    await cli("up", *WISH, "--name", "one", "--lease", "8h", "--silence", "2d", "--then", "stop", "--quiet")
+    await cli("show", "one", terminal=True)
+    await cli("ls", terminal=True)
+    await cli.both("lease", "one", "+2h")
+    await cli("lease", "one", "+2h", terminal=True)
+    await cli("lease", "one", "3d", "--then", "delete", terminal=True)
+    await cli("lease", "one", "--until", "2026-01-02T18:00Z", terminal=True)
+    await cli("lease", "one", "--none", terminal=True)
+    await cli("lease", "one", terminal=True)
+    await cli("lease", "one", "soon", terminal=True)
+    await cli("keep", "one", terminal=True)
+    await cli.both("keep", "one")
+    await cli.both("keep", "nobody")
+    recording.compare()
+
+
 async def test_cli_restart(cli: CommandLine, herd: Herd, recording: Recording) -> None:
     await cli("up", *WISH, "--name", "one", "--quiet")
     await cli("restart", "one")

@@ -68,6 +68,17 @@ async def test_deliveries_of_failures(
     recording.compare()
 
 
+async def test_deliveries_of_ends(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    await _rent(http, lease={"seconds": 600})
+    await _rent(http, name="silent", autoStop={"silenceSeconds": 300})
+    await herd.run_for(15 * MINUTE)
+    await herd.run_jobs_for(timedelta(days=6, hours=20))
+    await herd.run_for(MINUTE)
+    recording.compare()
+
+
 async def test_deliveries_of_a_reclaim(
     http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
 ) -> None:

@@ -139,6 +139,29 @@ async def test_operations(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_leases(api: RecordedApi, herd: Herd) -> None:
+    agreed = {"lease": {"seconds": 3600}, "autoStop": {"silenceSeconds": 86_400, "then": "delete"}}
+    wish = {**GOOD, **agreed, "deleteAfterStoppedSeconds": 86_400}
+    made = await api("a create with ends", "POST", "/api/instances", wish)
+    path = f"/api/instances/{made['id']}"
+    await herd.run_for(3 * MINUTE)
+    await api("what runs", "GET", path)
+    await api("a heartbeat", "POST", f"{path}/heartbeat")
+    await api("a new end", "POST", f"{path}/lease", {"seconds": 1800})
+    await api("another action", "POST", f"{path}/lease", {"until": "2026-01-01T02:00:00Z", "then": "delete"})
+    await api("a bad lease", "POST", f"{path}/lease", {"seconds": 1, "then": "sell"})
+    await api("two ends at once", "POST", f"{path}/lease", {"seconds": 60, "until": "2026-01-01T02:00:00Z"})
+    await api("no lease", "DELETE", f"{path}/lease")
+    await api("a lease again", "POST", f"{path}/lease", {"seconds": 600, "then": "stop"})
+    await herd.run_for(15 * MINUTE)
+    await api("after its end", "GET", path)
+    await api("an extension after the end", "POST", f"{path}/lease", {"seconds": 600})
+    await api("its events", "GET", f"{path}/events")
+    await api("why it is as it is", "GET", f"{path}/attempts")
+    await api("a lease of what nobody has", "POST", "/api/instances/nobody/lease", {"seconds": 600})
+    api.recording.compare()
+
+
 async def test_restart(api: RecordedApi, herd: Herd) -> None:
     made = await api("a create", "POST", "/api/instances", GOOD)
     path = f"/api/instances/{made['id']}"

@@ -252,7 +252,7 @@ class Herd:
         """Accept a wish as the API would."""
         request = {
             key: wish.pop(key)
-            for key in ("region", "regions", "webhook_url", "on_failure", "health_check")
+            for key in ("region", "regions", "webhook_url", "on_failure", "health_check", "terms")
             if key in wish
         }
         wanted = replace(self.wish, **wish)

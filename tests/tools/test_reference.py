@@ -40,7 +40,8 @@ def test_every_object_that_a_reply_names_is_on_the_page() -> None:
     assert set(re.findall(r"\[`(\w+)`\]\(#\w+\)", page)) <= objects
     replies = re.findall(r"^Scope: \w+\. Answers (.*); refuses", page, re.MULTILINE)
     assert len(replies) == len(ROUTE_SCOPES)
-    assert all(" with " in it for it in replies)
+    # What answers 204 has nothing to show.
+    assert all(" with " in it for it in replies if it != "204")
 
 
 def test_every_route_and_its_scope_is_on_the_page() -> None:

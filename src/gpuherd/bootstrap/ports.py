@@ -125,6 +125,11 @@ class Values:
     instance_max_wait: timedelta
     disk: DiskTariff = NOVITA_DISK
     reclaim_notice: timedelta = RECLAIM_NOTICE
+    # What holds for an instance whose user agreed to nothing about its end; zero is no end.
+    default_lease: timedelta = timedelta(0)
+    delete_stopped_after: timedelta = timedelta(0)
+    # How far ahead the end of a lease is announced.
+    lease_warning: timedelta = timedelta(minutes=10)
     max_retry_attempts: int = 3
     # So many create calls without an answer before an instance is given up.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX

@@ -59,6 +59,7 @@ from gpuherd.client.models.instance import (
     Instance,
     Job,
     JobStats,
+    LeaseChanged,
     LiveEvent,
     Operation,
     PortMapping,
@@ -68,7 +69,7 @@ from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusP
 from gpuherd.client.paging import Items, Page
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
-from gpuherd.client.wish import HealthCheck, Wish
+from gpuherd.client.wish import AutoStop, HealthCheck, Lease, Wish
 
 if TYPE_CHECKING:
     from gpuherd.client.async_client import AsyncGpuherd
@@ -88,6 +89,7 @@ __all__ = [
     "AsyncGpuherd",
     "Attempt",
     "AuditEntry",
+    "AutoStop",
     "BadConfiguration",
     "Balance",
     "Bill",
@@ -116,6 +118,8 @@ __all__ = [
     "Items",
     "Job",
     "JobStats",
+    "Lease",
+    "LeaseChanged",
     "Leftover",
     "Leftovers",
     "LiveEvent",

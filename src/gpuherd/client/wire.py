@@ -27,6 +27,7 @@ from gpuherd.client.errors import (
 
 Json = dict[str, Any]
 USER_AGENT = f"gpuherd-python/{__version__}"
+NO_CONTENT = 204
 
 ERROR_BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
@@ -122,6 +123,8 @@ def path_segment(word: str) -> str:
 
 def answer_of(request: Request, reply: Reply) -> Json:
     """Return what a reply says, or raise what it refuses."""
+    if reply.status == NO_CONTENT:
+        return {}
     body = reply.json
     if 200 <= reply.status < 300 or (reply.status in request.accepted_statuses and body is not None):
         if body is None:

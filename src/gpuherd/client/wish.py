@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypedDict
 
@@ -31,6 +32,33 @@ class HealthCheck:
         return {camel(name): value for name, value in asdict(self).items() if value is not None}
 
 
+@dataclass(frozen=True)
+class Lease:
+    """An end that is agreed: so many seconds from the rental on, or until a moment."""
+
+    seconds: int | None = None
+    until: datetime | None = None
+    then: Literal["stop", "delete"] | None = None
+
+    @property
+    def body(self) -> Json:
+        until = None if self.until is None else self.until.isoformat()
+        said = {"seconds": self.seconds, "until": until, "then": self.then}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class AutoStop:
+    """An end for what nobody uses: so many seconds without a `heartbeat`."""
+
+    silence_seconds: int
+    then: Literal["stop", "delete"] = "stop"
+
+    @property
+    def body(self) -> Json:
+        return {"silenceSeconds": self.silence_seconds, "then": self.then}
+
+
 class Wish(TypedDict, total=False):
     """The optional fields of a create. None and absent are the same."""
 
@@ -46,6 +74,9 @@ class Wish(TypedDict, total=False):
     webhook_url: str | None
     health_check: HealthCheck | None
     wait_for_capacity_s: float | None
+    lease: Lease | None
+    auto_stop: AutoStop | None
+    delete_after_stopped_seconds: int | None
 
 
 def create_body(name: str | None, product_name: str, template_id: str | int, wish: Wish) -> Json:
@@ -58,8 +89,8 @@ def create_body(name: str | None, product_name: str, template_id: str | int, wis
                 pass
             case "max_hourly_price", price:
                 body["maxHourlyPrice"] = str(price)
-            case "health_check", HealthCheck() as check:
-                body["healthCheck"] = check.body
+            case _, (HealthCheck() | Lease() | AutoStop()) as part:
+                body[camel(field)] = part.body
             case "wait_for_capacity_s", seconds:
                 body["waitForCapacity"] = {"seconds": seconds}
             case "regions", regions:

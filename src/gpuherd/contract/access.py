@@ -19,6 +19,7 @@ class Limits(Model):
     requests_per_minute: int | None
     max_gpus: int | None
     max_hourly_usd: Decimal | None
+    max_lease_seconds: int | None  # every instance of the key has a lease, of at most so long
 
 
 class ApiKey(Model, needs=("id",)):

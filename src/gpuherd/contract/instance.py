@@ -21,6 +21,7 @@ Status = Annotated[
 ]
 Goal = Annotated[str, OneOf(("running", "stopped", "deleted"))]
 BillingMode = Annotated[str, OneOf(("spot", "onDemand"))]
+EndAction = Annotated[str, OneOf(("stop", "delete"))]
 Optimize = Annotated[str, OneOf(("region", "price"))]
 OnFailure = Annotated[str, OneOf(("delete", "keep"))]
 HealthStatus = Annotated[str, OneOf(("pending", "in_progress", "passed", "failed"))]
@@ -106,6 +107,32 @@ class CapacityWait(Model):
     seconds: int
 
 
+class Lease(Model, needs=("then",)):
+    """Until when it may cost money, and what becomes of it then."""
+
+    ends_at: datetime | None  # None while nothing is rented: the time counts from the rental
+    seconds: int | None  # how long it was agreed; None where a moment was
+    then: EndAction
+
+
+class LeaseChanged(Model):
+    """The new end of an instance."""
+
+    instance_id: str
+    ends_at: datetime | None  # None: it has no end
+    then: EndAction | None
+    cost_until_end: Decimal | None  # USD, as far as the price is known
+
+
+class AutoStop(Model, needs=("then",)):
+    """An end for what nobody uses."""
+
+    silence_seconds: int  # without a heartbeat
+    then: EndAction
+    last_used_at: datetime | None
+    ends_at: datetime | None  # if nobody says that it is in use until then; None while it cannot be used
+
+
 class InstanceRecord(Model, needs=("id", "name", "status")):
     """A rented GPU machine as gpuherd remembers it. Prices are USD an hour."""
 
@@ -140,6 +167,9 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     labels: Mapping[str, str]
     webhook_url: Url | None = hidden()
     health_check: HealthReport | None
+    lease: Lease | None
+    auto_stop: AutoStop | None
+    delete_after_stopped_seconds: int | None
     operation_id: str | None  # the start, restart, stop or delete that was accepted last
     created_at: datetime
     started_at: datetime | None

@@ -19,7 +19,9 @@ INSTANCE_EVENT_TYPES = (
     *("instance.created", "instance.waiting", "instance.starting", "instance.running"),
     "instance.health_checking",
     *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
-    *("instance.deleted", "instance.reclaim_notice", "instance.reclaim_withdrawn", ORPHAN_DETECTED),
+    *("instance.deleted", "instance.reclaim_notice", "instance.reclaim_withdrawn"),
+    *("instance.lease_ending", "instance.lease_ended", "instance.silence_ended"),
+    *("instance.data_expiring", ORPHAN_DETECTED),
 )
 # About the account, and told to endpoints alone.
 COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE = "costs.drift", "costs.price_changed", "account.low_balance"

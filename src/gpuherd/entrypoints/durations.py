@@ -11,15 +11,15 @@ DAY = 24 * HOUR
 # Two clocks never agree: what is this close is now.
 JUST_NOW_MAX_S = 5
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
-_UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)?")
+_UNIT_S = {None: 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY}
 
 
 def parse_duration(words: str) -> float:
-    """Return the seconds that "90", "90s", "20m" or "1.5h" mean."""
+    """Return the seconds that "90", "90s", "20m", "1.5h" or "2d" mean."""
     match = _DURATION.fullmatch(words.strip())
     if match is None or (seconds := float(match[1]) * _UNIT_S[match[2]]) <= 0:
-        raise ValueError("say it like 90, 90s, 20m or 1.5h")
+        raise ValueError("say it like 90, 90s, 20m, 1.5h or 2d")
     return seconds
 
 

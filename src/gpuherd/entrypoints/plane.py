@@ -29,11 +29,13 @@ from gpuherd.usecases.explain.why import ExplainInstance
 from gpuherd.usecases.health import ReadServiceHealth
 from gpuherd.usecases.housekeeping import ManageCaches
 from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.change_lease import ChangeLease
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
 from gpuherd.usecases.instances.find import AuthorizedLookup, FindInstance
 from gpuherd.usecases.instances.history import ReadHistory
 from gpuherd.usecases.instances.launch import LaunchInstance
 from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.jobs.read import ReadJobs
@@ -125,6 +127,8 @@ class Plane:
     sync_cloud: SyncCloud
     manage_caches: ManageCaches
     change_goal: ChangeGoal
+    change_lease: ChangeLease
+    note_use: NoteUse
     read_history: ReadHistory
     read_jobs: ReadJobs
     retry_job: RetryJob

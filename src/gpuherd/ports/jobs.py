@@ -100,7 +100,7 @@ class Jobs(Protocol):
         ...
 
     async def unscheduled(self, limit: int) -> UnscheduledWork:
-        """Return what is unfinished and has no job (a crash or a lost job left it so)."""
+        """Return what is unfinished or due and has no job (a crash, a lost job or a deadline left it so)."""
         ...
 
     async def requeue_stranded(self, limit: int) -> int:

@@ -19,16 +19,21 @@ STEPS_KEPT_MAX = 20
 
 
 class ClockStepDetector:
-    """The steps of the wall clock in the life of this process; one that sleeps wakes up with a step, too."""
+    """The steps of the wall clock in the life of this process.
 
-    def __init__(self, clock: Clock):
+    A host that sleeps wakes up with a step, too, where only time counts in which somebody could act. With
+    `counts_sleep` it does not: what costs money goes on costing it meanwhile.
+    """
+
+    def __init__(self, clock: Clock, *, counts_sleep: bool = False):
         self._clock = clock
-        self._wall, self._passed_s = clock.now(), clock.monotonic()
+        self._timer = clock.boottime if counts_sleep else clock.monotonic
+        self._wall, self._passed_s = clock.now(), self._timer()
         self._ahead: list[tuple[datetime, timedelta]] = []
 
     def detect_step(self) -> timedelta:
         """Return by how much the wall clock was set since the last look."""
-        wall, passed_s = self._clock.now(), self._clock.monotonic()
+        wall, passed_s = self._clock.now(), self._timer()
         expected = self._wall + timedelta(seconds=passed_s - self._passed_s)
         self._wall, self._passed_s = wall, passed_s
         step = wall - expected

@@ -15,6 +15,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.jobs.store import QUARANTINE
 from gpuherd.adapters.sql.schema import queue_table, tables
+from gpuherd.domain.endings.lease_term import term_of
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Priority
 from gpuherd.ports.instances import Change
@@ -181,6 +182,27 @@ class TestUnattended:
         found = await store.jobs.unscheduled(100)
         assert found.instances == (an_instance(1),)
         assert found.deliveries == ()
+
+    async def test_a_settled_instance_is_found_when_some_time_of_it_is_over(self, store: Store) -> None:
+        term = term_of(60, START, timedelta(0))
+        due, far = an_instance(1, settled=True, lease_term=term), an_instance(2, settled=True)
+        ended = an_instance(3, settled=True, lease_term=replace(term, ended=True))
+        for it in (due, far, ended):
+            await store.instances.add(Change(it))
+        await store.clock.advance(59)
+        assert await self.left(store) == ([], [])
+        await store.clock.advance(1)
+        assert await self.left(store) == ([due.id], [])
+        await store.jobs.enqueue([a_turn_job(1)])
+        assert await self.left(store) == ([], [])
+
+    async def test_an_end_that_is_moved_is_due_when_it_is_then(self, store: Store) -> None:
+        saved = await store.instances.add(
+            Change(an_instance(1, settled=True, lease_term=term_of(60, START, timedelta(0))))
+        )
+        await store.instances.update(Change(replace(saved, lease_term=term_of(7200, START, timedelta(0)))))
+        await store.clock.advance(3600)
+        assert await self.left(store) == ([], [])
 
     async def test_a_pending_delivery_without_a_job_is_found(self, store: Store) -> None:
         lost, done, dead, attended = (a_delivery(sequence=n) for n in range(4))

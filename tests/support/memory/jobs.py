@@ -10,6 +10,8 @@ from gpuherd.adapters.sql.jobs.store import QUARANTINE
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.due import due_at
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob
 from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
@@ -93,11 +95,12 @@ class MemoryJobs:
         return await self.get(job_id)
 
     async def unscheduled(self, limit: int) -> UnscheduledWork:
-        since = self._clock.now() - QUARANTINE
+        now = self._clock.now()
+        since = now - QUARANTINE
         instances = [
             row.instance
             for instance_id, row in self._tables.instances.items()
-            if not row.instance.settled
+            if (not row.instance.settled or _is_due(row.instance, now))
             and not self._has_job(f"turn:{instance_id}")
             and not self._is_quarantined(instance_id, since)
         ]
@@ -170,3 +173,8 @@ def _job(row: JobRow, status: JobStatus, next_retry_at: datetime | None = None) 
         next_retry_at=next_retry_at,
         error=row.error,
     )
+
+
+def _is_due(it: Instance, now: datetime) -> bool:
+    due = due_at(it)
+    return due is not None and due <= now

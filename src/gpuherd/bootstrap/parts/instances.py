@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.usecases.instances.change_goal import ChangeGoal
+from gpuherd.usecases.instances.change_lease import ChangeLease
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
+from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.find import FindInstance
 from gpuherd.usecases.instances.launch import LaunchInstance
 from gpuherd.usecases.instances.list_page import ListInstances
+from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 
@@ -26,6 +29,8 @@ class InstanceParts:
     list_page: ListInstances
     comprehensive: ListComprehensive
     change_goal: ChangeGoal
+    change_lease: ChangeLease
+    note_use: NoteUse
 
 
 def build_instances(ports: Ports, values: Values, shared: Shared) -> InstanceParts:
@@ -33,6 +38,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
     stores, clock = ports.stores, ports.clock
     instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
     find = FindInstance(instances)
+    ends = EndRules(values.default_lease, values.delete_stopped_after, values.lease_warning)
     parts = InstanceParts(
         launch=LaunchInstance(
             instances=instances,
@@ -43,6 +49,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             clock=clock,
             ids=ports.ids,
             max_wait=values.instance_max_wait,
+            ends=ends,
         ),
         plan=PlanLaunch(instances, catalogue, stores.flags, values.regions, values.request_timeout_s),
         find=find,
@@ -60,8 +67,18 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             clock=clock,
             ids=ports.ids,
             max_wait=values.instance_max_wait,
+            lease_warning=ends.lease_warning,
             breaker_state=ports.breaker_state,
         ),
+        change_lease=ChangeLease(
+            instances=instances,
+            jobs=stores.book,
+            find=find,
+            job_factory=shared.job_factory,
+            rules=ends,
+            clock=clock,
+        ),
+        note_use=NoteUse(instances, find, clock),
     )
     for forget in (parts.list_page.forget, parts.comprehensive.forget):
         stores.history.subscribe(forget)

@@ -14,6 +14,7 @@ from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
 from gpuherd.usecases.reconcile.bind_machine import BindMachine
 from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.end_instance import EndInstance
 from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.run_health_round import RunHealthRound
@@ -23,7 +24,8 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
     """Return what brings an instance nearer to its goal."""
     turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
-    bind, clock_steps = BindMachine(turns, event_recorder, clock), ClockStepDetector(clock)
+    bind = BindMachine(turns, event_recorder, clock, values.lease_warning)
+    clock_steps = ClockStepDetector(clock)
     rent = RentMachine(
         turns=turns,
         cloud=cloud,
@@ -61,6 +63,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         resolve=ResolveAttempt(turns, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
+        end=EndInstance(turns, event_recorder, clock, ports.ids),
         clock=clock,
         reclaim_notice=values.reclaim_notice,
     )
@@ -74,6 +77,8 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         settling=values.settling,
         account=shared.account,
         clock_steps=clock_steps,
+        lease_clock_steps=ClockStepDetector(clock, counts_sleep=True),
+        up_since=clock.now(),
     )
 
 

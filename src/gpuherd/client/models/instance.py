@@ -7,6 +7,7 @@ from gpuherd.contract.instance import (
     Failure,
     HealthReport,
     Instance,
+    LeaseChanged,
     PortMapping,
 )
 from gpuherd.contract.job import Job, JobStats
@@ -25,6 +26,7 @@ __all__ = [
     "Instance",
     "Job",
     "JobStats",
+    "LeaseChanged",
     "LiveEvent",
     "Operation",
     "OperationPhase",

@@ -50,12 +50,14 @@ class KeyMethods(Resource):
         requests_per_minute: int | None = None,
         max_gpus: int | None = None,
         max_hourly_usd: Usd | None = None,
+        max_lease_s: int | None = None,
     ) -> Effects[NewKey]:
         """Make a key. It is in what this returns, and nowhere else."""
         limits = {
             "requestsPerMinute": requests_per_minute,
             "maxGpus": max_gpus,
             "maxHourlyUsd": None if max_hourly_usd is None else str(max_hourly_usd),
+            "maxLeaseSeconds": max_lease_s,
         }
         body: Json = {
             "scopes": [*scopes],

@@ -6,13 +6,22 @@ from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
 from gpuherd.client.methods import Resource, api_method, paginated
-from gpuherd.client.models.instance import Accepted, Attempt, Event, Instance, Job, JobStats, Operation
+from gpuherd.client.models.instance import (
+    Accepted,
+    Attempt,
+    Event,
+    Instance,
+    Job,
+    JobStats,
+    LeaseChanged,
+    Operation,
+)
 from gpuherd.client.models.why import Why
 from gpuherd.client.paging import PageReader
 from gpuherd.client.retrying import RetryingCaller
 from gpuherd.client.waiting import Listeners, OnAnswer, OnProgress, OnTrouble, Until, follow, wait_for
 from gpuherd.client.wire import Json, Request, get, listed, path_segment
-from gpuherd.client.wish import HealthCheck, Wish, create_body
+from gpuherd.client.wish import HealthCheck, Lease, Wish, create_body
 
 Ref = str | Instance
 PAGE = 100
@@ -125,6 +134,22 @@ class InstanceMethods(Resource):
     def delete(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
         """Delete it with all its data, in any state."""
         return (yield from order(self._caller, "delete", word_of(instance), idempotency_key))
+
+    @api_method
+    def set_lease(self, instance: Ref, lease: Lease) -> Effects[LeaseChanged]:
+        """Set its end anew, counted from now; `Conflict` (LEASE_ENDED) after the end."""
+        path = f"{path_of(instance)}/lease"
+        return LeaseChanged.of((yield from self._caller.change("POST", path, lease.body)))
+
+    @api_method
+    def remove_lease(self, instance: Ref) -> Effects[LeaseChanged]:
+        """Take its lease away: nothing but a person ends it then."""
+        return LeaseChanged.of((yield from self._caller.change("DELETE", f"{path_of(instance)}/lease")))
+
+    @api_method
+    def heartbeat(self, instance: Ref) -> Effects[None]:
+        """Say that it is in use, so that silence does not end it."""
+        yield from self._caller.change("POST", f"{path_of(instance)}/heartbeat")
 
     @api_method
     def wait(

@@ -47,6 +47,8 @@ class Limits:
     requests_per_minute: int | None = None
     max_gpus: int | None = None
     max_hourly_usd: Decimal | None = None
+    # Every instance that is made with the key has a lease, of at most so many seconds.
+    max_lease_s: int | None = None
 
     @property
     def on_rentals(self) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from gpuherd.domain.endings.ending import EndCause
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.operation import OperationKind
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
@@ -28,6 +29,10 @@ START_REFUSED = "instance.start_refused"
 RESTART_FAILED = "instance.restart_failed"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 RECLAIM_WITHDRAWN = "instance.reclaim_withdrawn"
+LEASE_ENDING = "instance.lease_ending"
+LEASE_ENDED = "instance.lease_ended"
+SILENCE_ENDED = "instance.silence_ended"
+DATA_EXPIRING = "instance.data_expiring"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
 # On the account, about money.
@@ -78,6 +83,10 @@ WEBHOOK_TYPES = frozenset(
         DELETED,
         RECLAIM_NOTICE,
         RECLAIM_WITHDRAWN,
+        LEASE_ENDING,
+        LEASE_ENDED,
+        SILENCE_ENDED,
+        DATA_EXPIRING,
         ORPHAN_DETECTED,
     }
 )
@@ -96,6 +105,9 @@ class CauseCode(StrEnum):
     WAITING_FOR_CLOUD = "waiting_for_cloud"
     WAITING_FOR_CAPACITY = "waiting_for_capacity"
     WAITING_FOR_CREATES = "waiting_for_creates"
+    LEASE_ENDED = "lease_ended"
+    SILENCE_ENDED = "silence_ended"
+    STOPPED_TOO_LONG = "stopped_too_long"
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,12 @@ WAIT_CAUSES = {
     WaitingFor.CLOUD: CauseCode.WAITING_FOR_CLOUD,
     WaitingFor.CAPACITY: CauseCode.WAITING_FOR_CAPACITY,
     WaitingFor.CREATES: CauseCode.WAITING_FOR_CREATES,
+}
+
+END_CAUSES = {
+    EndCause.LEASE: CauseCode.LEASE_ENDED,
+    EndCause.SILENCE: CauseCode.SILENCE_ENDED,
+    EndCause.STOPPED: CauseCode.STOPPED_TOO_LONG,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuherd.domain.endings.lease_term import started_term
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -28,6 +29,8 @@ class StartOrder:
     webhook_url: str | None = None
     max_wait: timedelta = timedelta(minutes=20)
     expected: timedelta = timedelta(minutes=4)
+    # How far ahead the end of a lease that begins anew is announced.
+    lease_warning: timedelta = timedelta(minutes=10)
 
 
 def start(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
@@ -81,6 +84,8 @@ def _on_the_way_up(
         deadline=now + order.max_wait,
         estimated_ready_at=now + order.expected,
         asked_at=None,
+        lease_term=started_term(instance.lease_term, now, order.lease_warning),
+        data_expiry_told=False,
         settled=False,
         last_error=None,
     )
@@ -91,7 +96,7 @@ def stop(instance: Instance, operation_id: str, now: datetime) -> Instance:
     current = instance.operation
     if current is not None and current.is_running and current.kind is OperationKind.STOP:
         return instance
-    if not _can_stop(instance):
+    if not can_stop(instance):
         raise Conflict(
             f"{instance.name!r} is {instance.status} and cannot be stopped",
             code="INSTANCE_NOT_STOPPABLE",
@@ -128,7 +133,8 @@ def delete(instance: Instance, operation_id: str, now: datetime) -> Instance:
     )
 
 
-def _can_stop(instance: Instance) -> bool:
+def can_stop(instance: Instance) -> bool:
+    """Tell whether a stop is accepted."""
     if instance.cloud_id is None:
         return False
     # A start that failed has left its machine as it is, and it may cost money.

@@ -11,6 +11,8 @@ from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
+from gpuherd.domain.endings.lease_term import LeaseTerm
+from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -126,6 +128,13 @@ class Instance:
     stopped_at: datetime | None = None
     # The cloud has announced that it will take the spot machine back. It stays when that has happened.
     reclaim: ReclaimNotice | None = None
+    # Until when it may cost money, as agreed, and how far that is.
+    terms: Terms = NO_TERMS
+    lease_term: LeaseTerm | None = None
+    # When its user last said that it is in use.
+    used_at: datetime | None = None
+    # It was told that the cloud will drop the data of the stopped machine.
+    data_expiry_told: bool = False
     # The machine must be given back, and is not yet proven to be gone.
     releasing: bool = False
     # When the cloud was last asked to start, stop or remove it on the way to the present goal; a stop keeps

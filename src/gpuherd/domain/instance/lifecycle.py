@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, is_reclaim_withdrawn, was_reclaimed
 from gpuherd.domain.cloud.tag import owner_tag, parse_tag
+from gpuherd.domain.endings.ending import Ending
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
 from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind, OperationPhase
@@ -49,14 +50,25 @@ RESTART_SEEN_WITHIN = timedelta(seconds=60)
 VANISHED = "INSTANCE_VANISHED"
 
 
-def next_step(instance: Instance, attempt: Attempt | None, observation: Observation, now: datetime) -> Step:
-    """Decide the one thing to do now so that `instance` comes closer to its goal."""
+def next_step(
+    instance: Instance,
+    attempt: Attempt | None,
+    observation: Observation,
+    now: datetime,
+    over: Ending | None = None,
+) -> Step:
+    """Decide the one thing to do now so that `instance` comes closer to its goal.
+
+    `over` is what has to happen because some time is over, and changes the goal.
+    """
     if attempt is not None and attempt.is_open:
         return _resolve(instance, now)
     if instance.releasing:
         return _release(instance, observation, now)
     if instance.goal is Goal.DELETED:
         return _delete_machine(instance, observation, now)
+    if over is not None:
+        return over
     if instance.status in TERMINAL_STATUSES:
         return _recover_vanished(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:

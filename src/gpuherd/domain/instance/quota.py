@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from gpuherd.domain.access.api_key import Limits
@@ -11,6 +12,8 @@ from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle import has_given_up_machine
 
 ZERO_USD = Decimal(0)
+HOUR_S = Decimal(3600)
+COST_UNIT = Decimal("0.0001")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,15 @@ def hourly_usd_now(instance: Instance) -> Decimal:
     if holds_gpus(instance):
         return instance.hourly_usd or ZERO_USD
     return instance.disk_hourly_usd if instance.status is Status.EXITED else ZERO_USD
+
+
+def cost_until_end(instance: Instance, now: datetime) -> Decimal | None:
+    """Return what it costs until its lease ends, as far as that is known."""
+    price, term = hourly_usd(instance), instance.lease_term
+    if price is None or term is None:
+        return None
+    seconds = Decimal(str(max(0.0, (term.ends_at - now).total_seconds())))
+    return (price * seconds / HOUR_S).quantize(COST_UNIT)
 
 
 def check_quota(limits: Limits, used: Usage, wanted: Usage) -> None:

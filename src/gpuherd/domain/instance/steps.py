@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.endings.ending import Ending
 from gpuherd.domain.instance.instance import Status
 
 # A job is woken when the cloud changes; this is the resync for one that is not.
@@ -151,6 +152,7 @@ Step = (
     | AnnounceReclaim
     | FollowReclaim
     | WithdrawReclaim
+    | Ending
     | Released
     | Wait
     | Settled

@@ -15,7 +15,7 @@ from gpuherd.entrypoints.cli.commands import catalogue, costs, events
 from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
-from gpuherd.entrypoints.cli.commands.instances import operations, plan, read, remote_access, up, why
+from gpuherd.entrypoints.cli.commands.instances import lease, operations, plan, read, remote_access, up, why
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
@@ -38,6 +38,8 @@ _COMMANDS: tuple[Command, ...] = (
     operations.restart,
     operations.stop,
     operations.rm,
+    lease.lease,
+    lease.keep,
     remote_access.ssh,
     costs.costs,
     costs.leftovers,

@@ -35,6 +35,7 @@ from gpuherd.entrypoints.http.routes import (
     instances,
     jobs,
     keys,
+    leases,
     metrics,
     operations,
     orphans,
@@ -51,6 +52,7 @@ OpenApiDocument = Callable[[], dict[str, Any]]
 ROUTE_MODULES = (
     operations,
     instances,
+    leases,
     plans,
     jobs,
     cloud,

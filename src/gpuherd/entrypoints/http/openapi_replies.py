@@ -25,6 +25,7 @@ from gpuherd.contract.schema import held_by, reference, schema_of
 from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
 
 JSON_TYPE = "application/json"
+NO_CONTENT = "204"
 EVENT_STREAM = "text/event-stream"
 
 REPLIES: dict[tuple[str, str], type[Model]] = {
@@ -44,6 +45,8 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("POST", "/api/instances/{id_or_name}/restart"): operation.Accepted,
     ("POST", "/api/instances/{id_or_name}/stop"): operation.Accepted,
     ("DELETE", "/api/instances/{id_or_name}"): operation.Accepted,
+    ("POST", "/api/instances/{id_or_name}/lease"): instance.LeaseChanged,
+    ("DELETE", "/api/instances/{id_or_name}/lease"): instance.LeaseChanged,
     ("GET", "/api/events"): event.LiveEvent,
     ("GET", "/api/events/history"): event.EventPage,
     ("GET", "/api/operations/{operation_id}"): operation.Operation,
@@ -118,7 +121,7 @@ def add_replies(operation: Json, route: tuple[str, str], problems: Iterable[int]
     # What the framework would say if it did the reading.
     replies.pop("422", None)
     good = _content(route)
-    for status in [it for it in replies if it.startswith("2")]:
+    for status in [it for it in replies if it.startswith("2") and it != NO_CONTENT]:
         replies[status]["content"] = good
     if route == ALSO_200:
         replies["200"] = {"description": "It was adopted before", "content": good}

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, Validati
 from pydantic_core import PydanticCustomError
 
 from gpuherd.domain.access.api_key import NO_LIMITS, Limits, Scope
+from gpuherd.entrypoints.schemas.endings import LeaseSeconds
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, plain_number
 from gpuherd.usecases.access.manage_keys import KeyRequest
@@ -43,6 +44,7 @@ class LimitsBody(RequestModel):
         Annotated[Decimal, Field(ge=0, le=USD_MAX), BeforeValidator(plain_number)] | None,
         Words(f"must be an amount in USD from 0 to {USD_MAX}, like 1.50"),
     ] = None
+    max_lease_s: Annotated[LeaseSeconds | None, Field(alias="maxLeaseSeconds")] = None
 
 
 class KeyBody(RequestModel):

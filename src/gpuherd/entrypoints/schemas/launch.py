@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.tag import SEPARATOR
+from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
+from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
@@ -90,6 +92,9 @@ class LaunchBody(RequestModel):
     on_failure: Annotated[OnFailure, Code("INVALID_ON_FAILURE")] = OnFailure.DELETE
     wait_for_capacity: Annotated[WaitForCapacity | None, Code("INVALID_WAIT_FOR_CAPACITY")] = None
     health_check: HealthCheckField = None
+    lease: LeaseField = None
+    auto_stop: AutoStopField = None
+    delete_stopped_s: DeleteAfterStopped = None
 
     def to_request(
         self, *, claim: IdempotencyClaim | None = None, caller: Caller = SYSTEM_CALLER
@@ -103,9 +108,20 @@ class LaunchBody(RequestModel):
             ),
             regions=None if self.regions is None else tuple(self.regions),
             health_check=None if check is None else check.to_domain(),
+            terms=self._terms(),
             claim=claim,
             caller=caller,
             **{name: said[name] for name in REQUEST_FIELDS},
+        )
+
+    def _terms(self) -> Terms:
+        lease, auto_stop = self.lease, self.auto_stop
+        if lease is None and auto_stop is None and self.delete_stopped_s is None:
+            return NO_TERMS
+        return Terms(
+            None if lease is None else lease.to_domain(),
+            None if auto_stop is None else auto_stop.to_domain(),
+            self.delete_stopped_s,
         )
 
 
@@ -116,7 +132,7 @@ class PlanBody(LaunchBody):
 
 
 # These have another shape here than inside.
-RESHAPED_FIELDS = ("regions", "wait_for_capacity", "health_check")
+RESHAPED_FIELDS = ("regions", "wait_for_capacity", "health_check", "lease", "auto_stop", "delete_stopped_s")
 _PLAIN = [it for it in LaunchBody.model_fields if it not in RESHAPED_FIELDS]
 REQUEST_FIELDS = [it for it in _PLAIN if it in {each.name for each in fields(LaunchRequest)}]
 # The rest, so that a field that nobody takes is an error and not forgotten.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from gpuherd.contract import instance as shown
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.costs.amount import usd_of
+from gpuherd.domain.instance.due import silence_ends_at
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import EndpointHealth, Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.quota import cost_until_end
 from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.usecases.describe.wish import describe_wish
 
@@ -46,6 +50,9 @@ def describe(it: Instance) -> shown.InstanceRecord:
         labels=it.labels,
         webhook_url=it.webhook_url,
         health_check=None if it.health_check is None else describe_health(it.health_check, it.health),
+        lease=_describe_lease(it),
+        auto_stop=_describe_auto_stop(it),
+        delete_after_stopped_seconds=it.terms.delete_stopped_s,
         operation_id=it.operation.id if it.operation else None,
         created_at=it.created_at,
         started_at=it.started_at,
@@ -67,6 +74,38 @@ def describe_cost(it: SettledCost) -> shown.InstanceCost:
         settled_at=it.at,
         hourly_now=usd_of(it.rate),
         uncertainty=usd_of(it.doubt),
+    )
+
+
+def describe_lease_change(it: Instance, now: datetime) -> shown.LeaseChanged:
+    """Return when an instance ends now, and what it costs until then."""
+    term = it.lease_term
+    return shown.LeaseChanged(
+        instance_id=it.id,
+        ends_at=None if term is None else term.ends_at,
+        then=None if term is None else term.then.value,
+        cost_until_end=cost_until_end(it, now),
+    )
+
+
+def _describe_lease(it: Instance) -> shown.Lease | None:
+    lease, term = it.terms.lease, it.lease_term
+    if lease is None:
+        return None
+    return shown.Lease(
+        ends_at=None if term is None else term.ends_at, seconds=lease.seconds, then=lease.then.value
+    )
+
+
+def _describe_auto_stop(it: Instance) -> shown.AutoStop | None:
+    auto_stop = it.terms.auto_stop
+    if auto_stop is None:
+        return None
+    return shown.AutoStop(
+        silence_seconds=auto_stop.silence_s,
+        then=auto_stop.then.value,
+        last_used_at=it.used_at,
+        ends_at=silence_ends_at(it),
     )
 
 

@@ -25,6 +25,7 @@ def describe_key(it: ApiKey, now: datetime) -> shown.ApiKey:
             requests_per_minute=it.limits.requests_per_minute,
             max_gpus=it.limits.max_gpus,
             max_hourly_usd=it.limits.max_hourly_usd,
+            max_lease_seconds=it.limits.max_lease_s,
         ),
         created_at=it.created_at,
         expires_at=it.expires_at,

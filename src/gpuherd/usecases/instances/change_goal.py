@@ -50,6 +50,7 @@ class ChangeGoal:
     clock: Clock
     ids: Ids
     max_wait: timedelta
+    lease_warning: timedelta
     breaker_state: Callable[[], str]
 
     async def start(
@@ -66,7 +67,8 @@ class ChangeGoal:
         if (known := await self._claimed(claim)) is not None:
             return known
         instance = await self._found(word, by_name, caller)
-        order = StartOrder(health_check, webhook_url, self.max_wait, await self._expected(instance))
+        expected = await self._expected(instance)
+        order = StartOrder(health_check, webhook_url, self.max_wait, expected, self.lease_warning)
 
         def wanted(it: Instance) -> Instance:
             started = goals.start(it, order, self.ids.new("op_"), self.clock.now())

@@ -11,6 +11,8 @@ from decimal import Decimal
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import Offer, Region
+from gpuherd.domain.endings.lease_term import accepted_term
+from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -24,6 +26,7 @@ from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import JobFactory
 
@@ -52,6 +55,7 @@ class LaunchRequest:
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE
     health_check: HealthCheck | None = None
+    terms: Terms = NO_TERMS
     # The caller's own word for this very request: said twice, it is still one request.
     claim: IdempotencyClaim | None = None
     caller: Caller = SYSTEM_CALLER
@@ -77,6 +81,7 @@ class LaunchInstance:
     clock: Clock
     ids: Ids
     max_wait: timedelta
+    ends: EndRules
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -98,6 +103,7 @@ class LaunchInstance:
             wish = replace(wish, hourly_usd_max=hourly_usd)
         history = await self._history(wish.product_name)
         now = self.clock.now()
+        terms = self.ends.agreed(request.terms, caller.limits, now)
         instance = Instance(
             id=self.ids.new(ID_PREFIX),
             name=request.name,
@@ -116,6 +122,8 @@ class LaunchInstance:
             labels=request.labels,
             on_failure=request.on_failure,
             health_check=request.health_check,
+            terms=terms,
+            lease_term=accepted_term(terms.lease, now, self.ends.lease_warning),
         )
         news = NewEvent(events.CREATED, "accepted", after=Status.CREATING.value)
         change = self.event_recorder.change(instance, news, actor=caller.key_id)

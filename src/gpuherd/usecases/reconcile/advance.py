@@ -6,7 +6,7 @@ Observe, decide, act, record, until there is nothing to do but wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
@@ -22,6 +22,7 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
+from gpuherd.domain.instance.due import due_at, instance_ending
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle import is_machine_of_other_call, next_step, was_machine_proven_gone
 from gpuherd.domain.instance.steps import Observation, Settled, Wait
@@ -45,6 +46,7 @@ LEASE_BUSY_RETRY = timedelta(seconds=1)
 ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 MACHINE_HELD_RETRY = timedelta(seconds=5)
+DUE_RECHECK = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,10 @@ class AdvanceInstance:
     settling: SettlingPolicy
     account: AccountGuard
     clock_steps: ClockStepDetector
+    # What costs money costs it while the host sleeps, too.
+    lease_clock_steps: ClockStepDetector
+    # Since when anybody could have told us that an instance is in use.
+    up_since: datetime
 
     async def __call__(self, job: Job) -> Outcome:
         try:
@@ -87,11 +93,14 @@ class AdvanceInstance:
         for _ in range(STEPS_MAX):
             try:
                 observation = await self._observe(turn)
+                turn = self._with_adjusted_lease(turn)
+                now = self.clock.now()
                 step = next_step(
                     self._with_adjusted_deadline(turn.instance),
                     turn.open_attempt,
                     observation,
-                    self.clock.now(),
+                    now,
+                    instance_ending(turn.instance, now, self.up_since),
                 )
                 if isinstance(step, Wait):
                     return await self._wait(turn, job, RequeueAfter(step.delay))
@@ -127,6 +136,15 @@ class AdvanceInstance:
         deadline = self.clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
+    def _with_adjusted_lease(self, turn: LeasedInstance) -> LeasedInstance:
+        """A wall clock that was set ahead ends no lease earlier. This one is kept with the next save."""
+        it = turn.instance
+        if it.lease_term is None or it.lease_term.ended:
+            return turn
+        ahead = self.lease_clock_steps.ahead_since(it.lease_term.set_at)
+        moved = it.lease_term.moved(ahead, self.clock.now())
+        return turn if moved is it.lease_term else replace(turn, instance=replace(it, lease_term=moved))
+
     async def _observe(self, turn: LeasedInstance) -> Observation:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
         it = turn.instance
@@ -147,6 +165,7 @@ class AdvanceInstance:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
         if _begins_wait(turn.instance, requeue):
             turn = await self._record(turn, requeue)
+        requeue = replace(requeue, delay=self._until_due(turn.instance, requeue.delay))
         instance = _as_waiting(turn.instance, requeue)
         if reconcile_job_kind(instance) != job.kind:
             # Due when this one would have been: at once, it would only find out that there is nothing to do.
@@ -157,6 +176,11 @@ class AdvanceInstance:
         if instance != turn.instance:
             await self.turns.save(turn, Change(instance, releases_lease=True))
         return Snooze(requeue.delay, instance.reason)
+
+    def _until_due(self, it: Instance, delay: timedelta) -> timedelta:
+        """Return how long to wait at most: an end must not be slept through."""
+        due = due_at(it)
+        return delay if due is None else min(delay, max(due - self.clock.now(), DUE_RECHECK))
 
     async def _record(self, turn: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
         """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""

@@ -13,6 +13,7 @@ from gpuherd.clock import Clock
 from gpuherd.contract.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
+from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
     CloudError,
     CloudRefused,
@@ -43,6 +44,7 @@ from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.explain.record import EventDetails
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.reconcile.end_instance import EndInstance
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
@@ -85,6 +87,7 @@ class ApplyStep:
     resolve: ResolveAttempt
     job_factory: JobFactory
     verify_tag: VerifyTag
+    end: EndInstance
     clock: Clock
     # So long after its notice a spot machine is taken back, where the cloud does not say when.
     reclaim_notice: timedelta = RECLAIM_NOTICE
@@ -114,6 +117,8 @@ class ApplyStep:
                 return await self._follow_reclaim(turn, reclaim_at), None
             case steps.WithdrawReclaim():
                 return await self._withdraw_reclaim(turn), None
+            case End() | WarnLease() | WarnData():
+                return await self.end(turn, step), None
             case steps.Fail(code, reason):
                 return await self._fail(turn, code, reason), None
             case steps.Start():

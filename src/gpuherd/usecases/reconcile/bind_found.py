@@ -88,7 +88,9 @@ class BindFoundMachine:
         if price is None:
             return await self.bind.save_outcome(
                 turn,
-                lambda it: replace(it, cloud_id=machine.cloud_id, reason=reason, waiting_for=None),
+                lambda it: replace(
+                    self.bind.with_lease(it), cloud_id=machine.cloud_id, reason=reason, waiting_for=None
+                ),
                 news,
                 attempt=None,
             )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from gpuherd.clock import Clock
+from gpuherd.domain.endings.lease_term import rented_term
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
@@ -21,6 +23,8 @@ class BindMachine:
     turns: InstanceLeases
     event_recorder: EventRecorder
     clock: Clock
+    # How far ahead the end of a lease is announced.
+    lease_warning: timedelta
 
     async def __call__(
         self, turn: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *news: NewEvent
@@ -37,10 +41,15 @@ class BindMachine:
         bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
 
         def with_machine(it: Instance) -> Instance:
-            it = replace(it, cloud_id=cloud_id, rental=rental)
+            it = replace(self.with_lease(it), cloud_id=cloud_id, rental=rental)
             return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
         return await self.save_outcome(turn, with_machine, *news, attempt=bound)
+
+    def with_lease(self, it: Instance) -> Instance:
+        """Return an instance that has a machine now: it costs money from here on, so its lease counts."""
+        term = rented_term(it.terms.lease, it.lease_term, self.clock.now(), self.lease_warning)
+        return it if term is it.lease_term else replace(it, lease_term=term)
 
     async def save_outcome(
         self,

@@ -29,6 +29,7 @@ from tests.support.builders import a_running_instance, an_event, an_instance
 from tests.support.fake_clock import FakeClock
 
 NEW_FIELDS = ("status_since", "waiting_for")
+NEW_COLUMNS = ("due_at",)
 
 
 @pytest.fixture(params=BOTH)
@@ -39,8 +40,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
-    doc = json.loads(row["doc"])
-    return {**row, "doc": json.dumps({key: value for key, value in doc.items() if key not in keys})}
+    doc = {key: value for key, value in json.loads(row["doc"]).items() if key not in keys}
+    columns = {name: value for name, value in row.items() if name not in NEW_COLUMNS}
+    return {**columns, "doc": json.dumps(doc)}
 
 
 async def remembered(database: Database, reason: str) -> SqlInstances:

@@ -99,6 +99,7 @@ def _row(it: ApiKey) -> dict[str, Any]:
         "requests_per_minute": it.limits.requests_per_minute,
         "max_gpus": it.limits.max_gpus,
         "max_hourly_usd": None if usd is None else str(usd),
+        "max_lease_s": it.limits.max_lease_s,
     }
 
 
@@ -128,7 +129,9 @@ def _key_of(row: sa.Row[Any]) -> ApiKey:
         label=row.label,
         scopes=tuple(map(Scope, row.scopes.split())),
         created_at=row.created_at,
-        limits=Limits(row.requests_per_minute, row.max_gpus, None if usd is None else Decimal(usd)),
+        limits=Limits(
+            row.requests_per_minute, row.max_gpus, None if usd is None else Decimal(usd), row.max_lease_s
+        ),
         expires_at=row.expires_at,
         last_used_at=row.last_used_at,
         revoked_at=row.revoked_at,

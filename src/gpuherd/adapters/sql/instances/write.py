@@ -76,6 +76,7 @@ _INSTANCE_COLUMNS = (
     "owner",
     "gpus",
     "micro_usd",
+    "due_at",
     "version",
     "doc",
 )

@@ -188,14 +188,20 @@ class SqlJobs:
             job.c.state == FAILED,
             job.c.completed_at > now - QUARANTINE,
         )
-        left = sa.select(instance).where(is_unsettled, ~_has_job("turn:", instance.c.id), ~quarantined)
+        without_job = sa.select(instance).where(~_has_job("turn:", instance.c.id), ~quarantined)
+        left = without_job.where(is_unsettled)
+        # Nothing has changed about these, but some time of theirs is over.
+        due = without_job.where(instance.c.settled, instance.c.due_at <= now)
         unsent = sa.select(delivery).where(
             delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id)
         )
 
         def work(connection: sa.Connection) -> UnscheduledWork:
             return UnscheduledWork(
-                tuple(map(instance_of, connection.execute(left.limit(limit)))),
+                (
+                    *map(instance_of, connection.execute(left.limit(limit))),
+                    *map(instance_of, connection.execute(due.limit(limit))),
+                ),
                 tuple(map(delivery_of, connection.execute(unsent.limit(limit)))),
             )
 

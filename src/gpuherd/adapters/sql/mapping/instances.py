@@ -23,7 +23,10 @@ from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
+from gpuherd.domain.endings.lease_term import LeaseTerm
+from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.due import due_at
 from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
@@ -109,6 +112,7 @@ def instance_row(it: Instance) -> Doc:
         "reclaim_told": reclaim is not None,
         "reclaim_at": None if reclaim is None else at(reclaim.reclaim_at),
         "reclaim": None if reclaim is None else [at(reclaim.seen_at), at(reclaim.loss_expected_at)],
+        **_terms_doc(it),
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -130,6 +134,7 @@ def instance_row(it: Instance) -> Doc:
         "owner": it.owner,
         "gpus": used.gpus,
         "micro_usd": int(used.hourly_usd * MICROS),
+        "due_at": due_at(it),
         "doc": dumps(doc),
     }
 
@@ -172,6 +177,7 @@ def instance_of(row: Row[Any]) -> Instance:
         stopped_at=moment(doc["stopped_at"]),
         releasing=doc["releasing"],
         reclaim=_reclaim_of(doc),
+        **_terms_of(doc),
         asked_at=moment(doc["asked_at"]),
         operation=None if doc["operation"] is None else operation_of(doc["operation"]),
         health_check=None if doc["health_check"] is None else HealthCheck.from_doc(doc["health_check"]),
@@ -191,6 +197,30 @@ def _reclaim_of(doc: Doc) -> ReclaimNotice | None:
         return earlier_rows.reclaim_of(reclaim_at) if doc.get("reclaim_told") else None
     seen_at, loss_expected_at = map(from_micros, doc["reclaim"])
     return ReclaimNotice(seen_at, reclaim_at, loss_expected_at)
+
+
+def _terms_doc(it: Instance) -> Doc:
+    """Return how the end of an instance is kept; most have none, and need no room for it."""
+    doc: Doc = {}
+    if it.terms != NO_TERMS:
+        doc["terms"] = it.terms.as_doc()
+    if it.lease_term is not None:
+        doc["lease_term"] = it.lease_term.as_doc()
+    if it.used_at is not None:
+        doc["used_at"] = at(it.used_at)
+    if it.data_expiry_told:
+        doc["data_expiry_told"] = True
+    return doc
+
+
+def _terms_of(doc: Doc) -> Doc:
+    terms, lease_term = doc.get("terms"), doc.get("lease_term")
+    return {
+        "terms": NO_TERMS if terms is None else Terms.from_doc(terms),
+        "lease_term": None if lease_term is None else LeaseTerm.from_doc(lease_term),
+        "used_at": moment(doc.get("used_at")),
+        "data_expiry_told": doc.get("data_expiry_told", False),
+    }
 
 
 def _waiting_doc(it: Waiting) -> Doc:

@@ -47,6 +47,8 @@ instance = sa.Table(
     sa.Column("cost_doubt_nusd", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("cost_rate_nusd_h", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("cost_at", Moment),
+    # When it must be looked at next although nothing changes: the end of a lease, say.
+    sa.Column("due_at", Moment),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -70,6 +72,12 @@ instance = sa.Table(
         "id",
         sqlite_where=sa.text("NOT settled"),
         postgresql_where=sa.text("NOT settled"),
+    ),
+    sa.Index(
+        "instance_due",
+        "due_at",
+        sqlite_where=sa.text("due_at IS NOT NULL"),
+        postgresql_where=sa.text("due_at IS NOT NULL"),
     ),
     sa.Index(
         "instance_ready_times",
@@ -125,6 +133,7 @@ api_key = sa.Table(
     sa.Column("requests_per_minute", sa.Integer),
     sa.Column("max_gpus", sa.Integer),
     sa.Column("max_hourly_usd", sa.Text),
+    sa.Column("max_lease_s", sa.Integer),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("expires_at", Moment),
     sa.Column("last_used_at", Moment),

@@ -13,7 +13,7 @@ from rich.text import Text
 from gpuherd.client import Instance
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
-from gpuherd.entrypoints.durations import relative_time
+from gpuherd.entrypoints.durations import relative_time, rough_duration
 
 
 class Rentable(Protocol):
@@ -44,8 +44,9 @@ def instance_table(rows: Sequence[Instance], now: datetime, width: int) -> Table
         Column("GPU", _gpu, 4, shrinks_to=14),
         Column("REGION", lambda it: it.region or "", 3),
         Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 2, right=True),
-        Column("CREATED", lambda it: when(it.created_at, now), 5),
-        Column("ID", lambda it: it.id, 6),
+        Column("ENDS", lambda it: ends(it, now), 5),
+        Column("CREATED", lambda it: when(it.created_at, now), 6),
+        Column("ID", lambda it: it.id, 7),
     ]
     return table(columns, rows, width)
 
@@ -69,6 +70,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("ready", when(it.ready_at, now)),
         ("stopped", when(it.stopped_at, now)),
         ("taken back", when(it.loss_expected_at, now)),
+        ("ends", _ends_line(it, now)),
         ("health", it.health_check.status if it.health_check else ""),
         *endpoint_lines(it),
         ("labels", ", ".join(f"{key}={value}" for key, value in it.labels.items())),
@@ -104,6 +106,12 @@ def when(moment: datetime | None, now: datetime) -> str:
     return relative_time(moment, now) if moment else ""
 
 
+def ends(it: Instance, now: datetime) -> str:
+    """Say when it ends by itself, or nothing if it does not."""
+    moments = [part.ends_at for part in (it.lease, it.auto_stop) if part is not None and part.ends_at]
+    return when(min(moments, default=None), now)
+
+
 def usd_an_hour(amount: Decimal | None) -> str:
     """Say a price as people do, or nothing if it is none."""
     if amount is None:
@@ -124,6 +132,16 @@ def _style(it: Instance) -> str:
 def _gpu(it: Instance) -> str:
     product = it.product_name or ""
     return f"{it.gpu_num} × {product}" if it.gpu_num not in (None, 1) and product else product
+
+
+def _ends_line(it: Instance, now: datetime) -> str:
+    parts = []
+    if it.lease is not None:
+        at = when(it.lease.ends_at, now) or "so long after it is rented"
+        parts.append(f"{it.lease.then} {at} (lease)")
+    if it.auto_stop is not None:
+        parts.append(f"{it.auto_stop.then} after {rough_duration(it.auto_stop.silence_seconds)} of silence")
+    return ", ".join(parts)
 
 
 def _disk(it: Instance) -> str:

@@ -108,6 +108,28 @@ MaxPrice = Annotated[
     typer.Option(parser=_usd, metavar="USD", help="The most that the whole instance may cost an hour."),
 ]
 WebhookUrl = Annotated[str | None, typer.Option("--webhook-url", help="Where to tell what happens.")]
+LeaseOption = Annotated[
+    float | None,
+    typer.Option(
+        "--lease",
+        parser=_duration,
+        metavar="DURATION",
+        help="Stop it so long after it was rented: 90m, 8h, 2d. Extend it with gpuherd lease.",
+    ),
+]
+SilenceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--silence",
+        parser=_duration,
+        metavar="DURATION",
+        help="Stop it when nobody has said for so long that it is in use: gpuherd keep.",
+    ),
+]
+ThenOption = Annotated[
+    Literal["stop", "delete"] | None,
+    typer.Option("--then", help="What becomes of it at its end; stop keeps its disk, which may cost."),
+]
 HealthPort = Annotated[
     int | None,
     typer.Option("--health-port", min=1, max=65535, help="Ready only when the program answers on this port."),

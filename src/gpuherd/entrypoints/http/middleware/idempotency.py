@@ -113,5 +113,7 @@ def _replay(kept: StoredReply) -> Response:
 
 
 def _without_secrets(body: bytes) -> str:
+    if not body:
+        return ""
     value = json.loads(body)
     return compact({name: None if name in SECRET_FIELDS else it for name, it in value.items()}).decode()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
+from gpuherd.client import ApiError, AutoStop, ConnectionFailed, Gpuherd, Instance, Lease, Wish
 from gpuherd.client.clock import Clock
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
@@ -29,12 +29,15 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthTimeout,
     IdempotencyKey,
     Labels,
+    LeaseOption,
     MaxPrice,
     Name,
     OnFailureOption,
     OptimizeOption,
     Regions,
+    SilenceOption,
     TemplateId,
+    ThenOption,
     Timeout,
     WaitForCapacity,
     WebhookUrl,
@@ -67,6 +70,9 @@ def up(
     health_timeout: HealthTimeout = None,
     on_failure: OnFailureOption = None,
     wait_for_capacity: WaitForCapacity = None,
+    lease: LeaseOption = None,
+    silence: SilenceOption = None,
+    then: ThenOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show the plan, do not ask.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")] = False,
     timeout: Timeout = TIMEOUT_S,
@@ -90,6 +96,8 @@ def up(
         "on_failure": on_failure,
         "health_check": health_check_of(health_port, health_path, health_timeout),
         "wait_for_capacity_s": wait_for_capacity,
+        "lease": None if lease is None else Lease(seconds=round(lease), then=then),
+        "auto_stop": None if silence is None else AutoStop(round(silence), then or "stop"),
     }
     if not yes and output.for_people and is_interactive():
         confirm_plan(cli, output, name, gpu, template, wish)

@@ -1,0 +1,89 @@
+"""The commands about the end of an instance: lease, keep."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from gpuherd.client import Gpuherd, Lease, LeaseChanged
+from gpuherd.entrypoints.cli.render.costs import usd
+from gpuherd.entrypoints.cli.render.instances import when
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.runtime.find import find
+from gpuherd.entrypoints.cli.runtime.options import NameOrId, ThenOption
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+from gpuherd.entrypoints.durations import parse_duration
+
+_USAGE = "say how long from now (+2h, 90m, 3d), or --until a time, or --none"
+
+
+def lease(
+    context: typer.Context,
+    name_or_id: NameOrId,
+    span: Annotated[
+        str | None, typer.Argument(metavar="DURATION", help="How long from now: +2h, 90m, 3d.")
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M%z"],
+            metavar="TIME",
+            help="Until then: 2026-12-24T18:00Z.",
+        ),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Take the lease away: it ends by hand only.")] = False,
+    then: ThenOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Set when an instance ends, counted from now. It is stopped then, or deleted with --then delete."""
+    if (span is not None) + (until is not None) + none != 1:
+        raise typer.BadParameter(_USAGE)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    wanted = None if none else Lease(_seconds(span), until, then)
+
+    def work(herd: Gpuherd) -> None:
+        it = find(herd, name_or_id)
+        changed = herd.instances.remove_lease(it) if wanted is None else herd.instances.set_lease(it, wanted)
+        if output.for_people:
+            output.out.print(_sentence(it.name, changed, cli.clock.now()), soft_wrap=True)
+        else:
+            output.answer(changed.raw, changed.instance_id)
+
+    run(cli, output, work)
+
+
+def keep(
+    context: typer.Context, name_or_id: NameOrId, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
+    """Say that an instance is in use, so that silence does not end it."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+
+    def work(herd: Gpuherd) -> None:
+        it = find(herd, name_or_id)
+        herd.instances.heartbeat(it)
+        if output.for_people:
+            output.out.print(f"{safe(it.name)} is in use", soft_wrap=True)
+        else:
+            output.answer({"instanceId": it.id}, it.id)
+
+    run(cli, output, work)
+
+
+def _seconds(span: str | None) -> int | None:
+    if span is None:
+        return None
+    try:
+        return round(parse_duration(span.removeprefix("+")))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _sentence(name: str, it: LeaseChanged, now: datetime) -> str:
+    if it.ends_at is None:
+        return f"{safe(name)} has no end: it runs until somebody stops it"
+    cost = "" if it.cost_until_end is None else f", and costs {usd(it.cost_until_end)} until then"
+    what = "deleted" if it.then == "delete" else "stopped"
+    return f"{safe(name)} is {what} {when(it.ends_at, now)}{cost}"

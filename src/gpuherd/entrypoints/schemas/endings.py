@@ -1,0 +1,73 @@
+"""The ends of an instance as a request agrees on them. The limits are the domain's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, StrictInt, model_validator
+
+from gpuherd.domain.endings import terms as domain
+from gpuherd.domain.endings.terms import AutoStop, EndAction, Lease
+from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
+from gpuherd.entrypoints.schemas.texts import Moment
+from gpuherd.usecases.instances.change_lease import LeaseOrder
+
+
+def _between(limits: tuple[int, int]) -> Any:
+    return Field(ge=limits[0], le=limits[1])
+
+
+def _words(limits: tuple[int, int]) -> Words:
+    return Words(f"must be a whole number of seconds from {limits[0]} to {limits[1]}")
+
+
+LeaseSeconds = Annotated[StrictInt, _between(domain.LEASE_S), _words(domain.LEASE_S)]
+_SilenceSeconds = Annotated[StrictInt, _between(domain.SILENCE_S), _words(domain.SILENCE_S)]
+_StoppedSeconds = Annotated[StrictInt, _between(domain.STOPPED_S), _words(domain.STOPPED_S)]
+_Then = Annotated[EndAction, Words("must be stop or delete")]
+
+
+class LeaseBody(RequestModel):
+    """How long from the rental on, or until when; and what then."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    seconds: LeaseSeconds | None = None
+    until: Annotated[Moment | None, Words("must be a time in ISO 8601")] = None
+    then: _Then | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.seconds is None) == (self.until is None):
+            raise ValueError("give seconds or until, one of the two")
+        return self
+
+    def to_domain(self) -> Lease:
+        """Return the lease of a new instance."""
+        return Lease(self.seconds, self.until, self.then or EndAction.STOP)
+
+    def to_order(self) -> LeaseOrder:
+        """Return the new end of one that is there."""
+        return LeaseOrder(self.seconds, self.until, self.then)
+
+
+class AutoStopBody(RequestModel):
+    """An end for what nobody uses."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    silence_s: Annotated[_SilenceSeconds, Field(alias="silenceSeconds")]
+    then: _Then = EndAction.STOP
+
+    def to_domain(self) -> AutoStop:
+        """Return what was agreed."""
+        return AutoStop(self.silence_s, self.then)
+
+
+LeaseField = Annotated[LeaseBody | None, Code("INVALID_LEASE"), Words("must be an object")]
+AutoStopField = Annotated[AutoStopBody | None, Code("INVALID_AUTO_STOP"), Words("must be an object")]
+DeleteAfterStopped = Annotated[
+    _StoppedSeconds | None,
+    Field(alias="deleteAfterStoppedSeconds"),
+    Code("INVALID_DELETE_AFTER_STOPPED"),
+]

@@ -1,0 +1,115 @@
+"""Change the lease: set the end of an instance anew, or take it away.
+
+An extension and an end may meet. The version of the instance decides: whoever writes second reads again, and
+an extension that finds the end written down is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.clock import Clock
+from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
+from gpuherd.domain.endings.terms import EndAction, Lease
+from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, StaleWrite
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
+from gpuherd.ports.instances import Change, Instances
+from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.instances.change_goal import WRITE_TRIES_MAX
+from gpuherd.usecases.instances.end_rules import EndRules, check_lease
+from gpuherd.usecases.instances.find import FindInstance
+from gpuherd.usecases.jobs.kinds import JobFactory
+
+AUDIT_ACTION = "instance.lease"
+
+
+@dataclass(frozen=True)
+class LeaseOrder:
+    """How long from now, or until when; what becomes of it then, None for what was agreed before."""
+
+    seconds: int | None = None
+    until: datetime | None = None
+    then: EndAction | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLease:
+    """The use case."""
+
+    instances: Instances
+    jobs: Jobs
+    find: FindInstance
+    job_factory: JobFactory
+    rules: EndRules
+    clock: Clock
+
+    async def set(self, word: str, order: LeaseOrder, caller: Caller = SYSTEM_CALLER) -> Instance:
+        """Set the end anew, counted from now. `Conflict` (LEASE_ENDED) after the end."""
+
+        def with_lease(it: Instance) -> Instance:
+            now = self.clock.now()
+            then = order.then or _agreed_action(it)
+            lease = Lease(order.seconds, order.until, then)
+            check_lease(lease, caller.limits, now)
+            return replace(
+                it, terms=replace(it.terms, lease=lease), lease_term=self._term(lease, now), settled=False
+            )
+
+        return await self._change(word, with_lease, caller)
+
+    async def remove(self, word: str, caller: Caller = SYSTEM_CALLER) -> Instance:
+        """Take the lease away, so that nothing but a person ends it."""
+        if (most := caller.limits.max_lease_s) is not None:
+            words = f"lease cannot be taken away: instances of this key have one of at most {most} s"
+            raise InvalidRequest([FieldProblem("lease", "LEASE_REQUIRED", words)])
+        return await self._change(
+            word,
+            lambda it: replace(it, terms=replace(it.terms, lease=None), lease_term=None, settled=False),
+            caller,
+        )
+
+    def _term(self, lease: Lease, now: datetime) -> LeaseTerm:
+        if lease.until is not None:
+            return term_until(lease.until, now, self.rules.lease_warning, lease.then)
+        assert lease.seconds is not None, "a lease has a length or a moment"
+        return term_of(lease.seconds, now, self.rules.lease_warning, lease.then)
+
+    async def _change(self, word: str, wanted: Callable[[Instance], Instance], caller: Caller) -> Instance:
+        instance_id = (await self.find(word, caller)).id
+        for _ in range(WRITE_TRIES_MAX):
+            before = await self.instances.get(instance_id)
+            _refuse_ended(before)
+            after = wanted(before)
+            record = caller.audit_record(
+                AUDIT_ACTION, before.id, self.clock.now(), _end_text(before), _end_text(after)
+            )
+            try:
+                saved = await self.instances.update(Change(after, audit_record=record))
+            except StaleWrite:
+                continue
+            # It may wait for something until the end as it was, and must look again for the new one.
+            await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
+            return saved
+        raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+
+def _refuse_ended(it: Instance) -> None:
+    if it.goal is Goal.DELETED or it.status in TERMINAL_STATUSES:
+        words = f"{it.name!r} is {it.status}; there is nothing left that a lease could end"
+        raise Conflict(words, code="LEASE_ENDED", details={"status": it.status.value})
+    if it.lease_term is not None and it.lease_term.ended:
+        words = f"the lease of {it.name!r} has ended; start it again for a fresh one of the same length"
+        raise Conflict(words, code="LEASE_ENDED", details={"status": it.status.value})
+
+
+def _agreed_action(it: Instance) -> EndAction:
+    return EndAction.STOP if it.terms.lease is None else it.terms.lease.then
+
+
+def _end_text(it: Instance) -> str:
+    term = it.lease_term
+    return "" if term is None else f"{term.then} at {term.ends_at.isoformat()}"

@@ -1,0 +1,78 @@
+"""End: change the goal of an instance whose time is over, as if a person had asked, and say why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from gpuherd.clock import Clock, Ids
+from gpuherd.contract.values import iso
+from gpuherd.domain.endings.ending import End, EndCause, Ending, WarnData, WarnLease
+from gpuherd.domain.endings.terms import EndAction
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events, goals
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+
+log = structlog.get_logger()
+
+# Ends that have an event of their own; of the others the new goal tells enough.
+_END_EVENTS = {EndCause.LEASE: events.LEASE_ENDED, EndCause.SILENCE: events.SILENCE_ENDED}
+
+
+@dataclass(frozen=True)
+class EndInstance:
+    """Carries out what the endings decide. It calls nobody: the goal that it writes down does the rest."""
+
+    turns: InstanceLeases
+    event_recorder: EventRecorder
+    clock: Clock
+    ids: Ids
+
+    async def __call__(self, turn: LeasedInstance, decision: Ending) -> LeasedInstance:
+        match decision:
+            case WarnLease():
+                return await self._warn_lease(turn, decision)
+            case WarnData():
+                return await self._warn_data(turn, decision)
+            case End():
+                return await self._end(turn, decision)
+
+    async def _end(self, turn: LeasedInstance, end: End) -> LeasedInstance:
+        it, now = turn.instance, self.clock.now()
+        change_goal = goals.stop if end.action is EndAction.STOP else goals.delete
+        after = change_goal(it, self.ids.new("op_"), now)
+        after = replace(_with_lease_ended(after, end), reason=f"asked to {end.action}: {end.reason}")
+        cause = events.Cause(events.END_CAUSES[end.cause], end.reason)
+        details = {"then": end.action.value}
+        told = [] if end.cause not in _END_EVENTS else [NewEvent(_END_EVENTS[end.cause], end.reason, details)]
+        goal = NewEvent(
+            events.GOAL_EVENTS[after.status], after.reason, {}, it.status.value, after.status.value, cause
+        )
+        change = self.event_recorder.change(after, *told, goal, actor=end.cause.value)
+        if (put_aside := goals.superseded(it, now)) is not None:
+            change = replace(change, operations=(put_aside, *change.operations))
+        log.info("instance.ended", instance_id=it.id, cause=end.cause.value, action=end.action.value)
+        return await self.turns.save(turn, change)
+
+    async def _warn_lease(self, turn: LeasedInstance, warning: WarnLease) -> LeasedInstance:
+        it = turn.instance
+        assert it.lease_term is not None, "only a lease that runs can end soon"
+        warned = replace(it, lease_term=replace(it.lease_term, warned=True))
+        details = {"endsAt": iso(warning.ends_at), "then": it.lease_term.then.value}
+        news = NewEvent(events.LEASE_ENDING, f"its lease ends at {iso(warning.ends_at)}", details)
+        return await self.turns.save(turn, self.event_recorder.change(warned, news))
+
+    async def _warn_data(self, turn: LeasedInstance, warning: WarnData) -> LeasedInstance:
+        told = replace(turn.instance, data_expiry_told=True)
+        words = f"the cloud may drop the data of this stopped machine at {iso(warning.expires_at)}"
+        news = NewEvent(events.DATA_EXPIRING, words, {"expiresAt": iso(warning.expires_at)})
+        return await self.turns.save(turn, self.event_recorder.change(told, news))
+
+
+def _with_lease_ended(it: Instance, end: End) -> Instance:
+    if end.cause is not EndCause.LEASE or it.lease_term is None:
+        return it
+    return replace(it, lease_term=replace(it.lease_term, warned=True, ended=True))
