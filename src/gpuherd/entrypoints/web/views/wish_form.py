@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuherd.domain.errors import FieldProblem
+from gpuherd.entrypoints.durations import HOUR, MINUTE
 from gpuherd.entrypoints.web.forms import Form
 
 TEXT_FIELDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
@@ -15,12 +16,20 @@ FIELDS = (
     *TEXT_FIELDS,
     *NUMBER_FIELDS,
     "maxHourlyPrice",
+    "leaseHours",
     "waitMinutes",
     "labels",
     "healthPort",
     "healthPath",
     "health",
 )
+# Fields of the API that the form asks for in other words.
+_FORM_NAMES = {
+    "healthCheck": "healthPort",
+    "waitForCapacity": "waitMinutes",
+    "lease": "leaseHours",
+    "region": "regions",
+}
 DEFAULTS = {
     "gpuNum": "1",
     "rootfsSize": "60",
@@ -58,9 +67,10 @@ def launch_body_of(it: FormValues) -> dict[str, Any]:
         body["maxHourlyPrice"] = said["maxHourlyPrice"].removeprefix("$")
     if it.regions:
         body["regions"] = list(it.regions)
+    if said["leaseHours"]:
+        body["lease"] = {"seconds": _seconds(said["leaseHours"], HOUR)}
     if said["waitMinutes"]:
-        minutes = _number(said["waitMinutes"])
-        body["waitForCapacity"] = {"seconds": minutes * 60 if isinstance(minutes, int) else minutes}
+        body["waitForCapacity"] = {"seconds": _seconds(said["waitMinutes"], MINUTE)}
     if labels := _labels(said["labels"]):
         body["labels"] = labels
     if said["health"] or said["healthPort"] or said["healthPath"]:
@@ -73,9 +83,7 @@ def problems_by_field(problems: Iterable[FieldProblem]) -> dict[str, str]:
     found: dict[str, str] = {}
     for it in problems:
         field = it.field.split(".")[0]
-        name = {"healthCheck": "healthPort", "waitForCapacity": "waitMinutes", "region": "regions"}.get(
-            field, field
-        )
+        name = _FORM_NAMES.get(field, field)
         said = it.message.removeprefix(f"{field}: ").removeprefix(f"{field} ")
         found[name] = f"{found[name]}; {said}" if name in found else said
     return found
@@ -88,6 +96,11 @@ def _health(said: dict[str, str]) -> dict[str, Any]:
     if said["healthPath"]:
         check["path"] = said["healthPath"]
     return check
+
+
+def _seconds(text: str, unit_s: int) -> int | str:
+    number = _number(text)
+    return number * unit_s if isinstance(number, int) else number
 
 
 def _labels(text: str) -> dict[str, str]:
