@@ -179,20 +179,20 @@ def check_wanted(evidence: Evidence) -> Iterator[Violation]:
 
 
 def check_account(evidence: Evidence) -> Iterator[Violation]:
-    """I15: while another account is shown, nobody is told a loss and nothing is done there."""
+    """I24: while another account is shown, nobody is told a loss and nothing is done there."""
     if evidence.strangers is None:
         return
     for what in evidence.false_losses:
-        yield Violation("I15 account", what)
+        yield Violation("I24 account", what)
     now = evidence.strangers.now()
     for machine in evidence.strangers.machines.values():
         if not machine.is_alive(now):
-            yield Violation("I15 account", f"the stranger {machine.name} is gone")
+            yield Violation("I24 account", f"the stranger {machine.name} is gone")
     for line in evidence.strangers.record.lines:
         if line.endpoint in MUTATING_CALLS | {"create"}:
-            yield Violation("I15 account", f"{line.endpoint} on somebody else's account: {line.outcome}")
+            yield Violation("I24 account", f"{line.endpoint} on somebody else's account: {line.outcome}")
     if evidence.quiet and VANISHING_HELD in evidence.tables.flags:
-        yield Violation("I15 account", "our account is back, and no loss is believed yet")
+        yield Violation("I24 account", "our account is back, and no loss is believed yet")
 
 
 def check_ledger(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterator[Violation]:

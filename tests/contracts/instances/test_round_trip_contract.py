@@ -13,6 +13,7 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.instances import Change
@@ -31,12 +32,18 @@ def same(found: object, meant: object) -> bool:
     return found == meant and repr(found) == repr(meant)
 
 
+def mine(meant: Instance, n: int) -> Instance:
+    """Return an instance with ids of its own. What it has cost is the meter's to write, not a turn's."""
+    cloud_id = f"m-{n}" if meant.cloud_id else None
+    return replace(meant, id=instance_id(n), cloud_id=cloud_id, cost=SettledCost())
+
+
 class TestRoundTrip:
     @some
     @given(every(Instance))
     async def test_instances(self, store: Store, meant: Instance) -> None:
         n = next(_numbers)
-        meant = replace(meant, id=instance_id(n), cloud_id=f"m-{n}" if meant.cloud_id else None)
+        meant = mine(meant, n)
         await store.instances.add(Change(meant))
         assert same(await store.instances.get(meant.id), meant)
 
@@ -48,7 +55,7 @@ class TestRoundTrip:
         await store.instances.add(Change(an_instance(n, version=meant.version)))
         turn = await store.turns.acquire(instance_id(n), None)
         assert turn is not None
-        meant = replace(meant, id=instance_id(n), cloud_id=f"m-{n}" if meant.cloud_id else None)
+        meant = mine(meant, n)
         saved = await store.turns.save(turn, Change(meant))
         assert same(saved.instance, replace(meant, version=meant.version + 1))
         assert same(await store.instances.get(meant.id), saved.instance)

@@ -41,7 +41,7 @@ def test_a_key_that_is_believed_at_once_is_noticed(monkeypatch: pytest.MonkeyPat
         return True
 
     monkeypatch.setattr(AccountGuard, "is_confirmed", always)
-    assert "I15 account" in rules_broken(seeds_with(SwapKind.OTHER_KEY), "accounts")
+    assert "I24 account" in rules_broken(seeds_with(SwapKind.OTHER_KEY), "accounts")
 
 
 def test_a_missing_brake_on_vanishing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_missing_brake_on_vanishing_is_noticed(monkeypatch: pytest.MonkeyPatch
         return False
 
     monkeypatch.setattr(VanishingBrake, "holds", never)
-    assert "I15 account" in rules_broken(seeds_with(SwapKind.MIXED_UP), "accounts")
+    assert "I24 account" in rules_broken(seeds_with(SwapKind.MIXED_UP), "accounts")
 
 
 def test_who_takes_the_next_machine_of_an_id_for_its_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,8 +199,9 @@ async def test_without_an_answer_about_details_and_prices_it_is_adopted_all_the_
 ) -> None:
     stranger = rent_outside_gpuherd(world, "somebody-elses")
     await herd.clock.sleep(600)
-    await herd.observer.look()
+    # The meter asks for prices with the first list that shows a machine of others.
     world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.GET, ApiEndpoint.PRODUCTS)))
+    await herd.observer.look()
     adopted, _ = await herd.orphan_services.adopt(stranger)
     assert (adopted.cloud_id, adopted.rental) == (stranger, None)
 

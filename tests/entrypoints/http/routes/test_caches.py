@@ -8,7 +8,10 @@ import pytest
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.fake_clock import FakeClock
 
-NAMES = ["details", "states", "comprehensive", "listing", "offers", "regions", "templates", "template_misses"]
+NAMES = [
+    *("details", "states", "comprehensive", "listing", "offers", "regions", "templates", "template_misses"),
+    *("balance", "volumes"),
+]
 
 
 async def stats(api: httpx.AsyncClient, name: str) -> dict[str, object]:

@@ -23,7 +23,12 @@ async def test_a_key_is_shown_once_and_never_stored(api: httpx.AsyncClient, herd
     made = reply.json()
     assert (reply.status_code, reply.headers["location"]) == (201, f"/api/keys/{made['id']}")
     assert key_id_in(made["key"]) == made["id"]
-    assert made["limits"] == {"requestsPerMinute": None, "maxGpus": 4, "maxHourlyUsd": "1.5"}
+    assert made["limits"] == {
+        "requestsPerMinute": None,
+        "maxGpus": 4,
+        "maxHourlyUsd": "1.5",
+        "maxLeaseSeconds": None,
+    }
     shown = (await api.get(f"/api/keys/{made['id']}")).json()
     assert shown == {name: value for name, value in made.items() if name not in ("key", "webhookSecret")}
     assert (await api.get("/api/keys")).json() == {"keys": [shown], "total": 1}
