@@ -25,7 +25,6 @@ INSTANCE, CLOUD = "inst_01kdvdna00sngxhwbavy8vep2a", "8b529b4a97b75092"
 PRODUCT, REGION = "RTX 4090 24GB", "CN-HK-01"
 # What a model says that its fields' names do not tell.
 BY_MODEL: dict[str, Json] = {
-    "Bill": {"day": "2026-04-30"},
     "Billed": {"through": "2026-04-30", "total": "12.3"},
     "CostGroup": {"total": "12.3"},
     "Costs": {"groupBy": "label:team", "total": "12.3"},
@@ -127,6 +126,7 @@ BY_FIELD: Json = {
     "statusReason": "",
     "stoppedAt": None,
     "templateId": "101",
+    "day": "2026-04-30",
     "total": 1,
     "trouble": None,
     "type": "http",
