@@ -184,7 +184,9 @@ async def test_a_request_that_died_in_the_sleep_does_not_hold_up_the_next(
 ) -> None:
     await far.page.add_init_script(KEEP_STREAM)
     await far.page.clock.install()
-    await far.go("/instances")
+    # The opened stream makes the page fetch itself; if that died in the silence, the next would wait for it.
+    async with far.page.expect_request_finished(is_refresh):
+        await far.go("/instances")
     await is_live(far.page)
     line.fall_silent()
     async with far.page.expect_request(is_refresh):
