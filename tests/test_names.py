@@ -1,4 +1,4 @@
-"""A class name is defined once in the package, so that a search for it finds one thing."""
+"""A class name is defined once, so that a search finds one thing; a folder can be read at a glance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 import gpuherd
 
 PACKAGE = Path(gpuherd.__file__).parent
+ROOT = Path(__file__).parents[1]
+MODULES_MAX = 15
+# One chain in the order of its numbers: whoever looks for something there knows its number.
+MIGRATIONS = ROOT / "src/gpuherd/adapters/sql/schema/migrations/versions"
 # They have the same names on purpose: the client reads what the contract says.
 PUBLIC_SHAPES = ("contract", "client")
 
@@ -27,3 +31,16 @@ def test_a_class_name_is_defined_once() -> None:
     classes = defined_classes()
     assert classes["Plane"] == 1
     assert {name for name, count in classes.items() if count > 1} == set()
+
+
+def test_no_folder_holds_more_modules_than_can_be_read_at_a_glance() -> None:
+    folders = Counter(
+        path.parent
+        for top in ("src", "tests", "proof", "bench", "tools", "examples")
+        for path in (ROOT / top).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+    assert folders[PACKAGE / "ports"] > 5
+    crowded = {str(it.relative_to(ROOT)): n for it, n in folders.items() if n > MODULES_MAX}
+    crowded.pop(str(MIGRATIONS.relative_to(ROOT)), None)
+    assert crowded == {}

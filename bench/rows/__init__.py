@@ -8,23 +8,19 @@ from bench.environment import BenchEnvironment
 from bench.report import Line
 from bench.rows import (
     burst,
-    comprehensive,
     costs,
-    create,
     fleet,
-    get,
     growth,
     idle,
     jobs,
-    listing,
     memory,
     recovery,
     rental,
     replicas,
     restart,
-    streams,
     webhook,
 )
+from bench.rows.requests import comprehensive, create, get, listing, streams
 
 Row = Callable[[BenchEnvironment], Awaitable[list[Line]]]
 

@@ -18,7 +18,7 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.domain.instance.lifecycle.next_step import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.instances import Change
@@ -31,12 +31,12 @@ from gpuherd.simulator.world.timeline import Due
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from gpuherd.usecases.orphans.order import OPERATOR
-from proof.chaos.account_swap import OUR_ACCOUNT
 from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, SeenMachine, Window
+from proof.chaos.cloud.account_swap import OUR_ACCOUNT
+from proof.chaos.cloud.recording_cloud import RecordingCloud
+from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, ReusingWorld
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
 from proof.chaos.process import Pace, Process, ProcessEnvironment
-from proof.chaos.recording_cloud import RecordingCloud
-from proof.chaos.reused_ids import NEVER_REUSED, IdReuse, ReusingWorld
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import PRODUCT
 from tests.support.memory.tables import Tables

@@ -20,6 +20,7 @@ from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.money_checker import MachineLifetime, check_known, check_single, machine_lifetimes
+from proof.chaos.cloud.recording_cloud import RecordingCloud
 from proof.chaos.crash_injection import (
     CrashablePort,
     CrashInjector,
@@ -28,7 +29,6 @@ from proof.chaos.crash_injection import (
     crash_with_probability,
 )
 from proof.chaos.harness import CALM_LIMIT_S, CRASHES_MAX, small_catalogue
-from proof.chaos.recording_cloud import RecordingCloud
 from proof.chaos.schedules import Schedule, UserOperation
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import Herd

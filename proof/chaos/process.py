@@ -16,19 +16,19 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.instances import Change, LeasedInstance
 from gpuherd.simulator.world.world import World
+from proof.chaos.cloud.recording_cloud import CircuitBreakerCloud
 from proof.chaos.crash_injection import CrashablePort, CrashInjector
-from proof.chaos.recording_cloud import CircuitBreakerCloud
 from proof.chaos.virtual_time import VirtualClock
 from tests.support.herd import Herd
 from tests.support.memory.costs import MemoryCosts
-from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.jobs import MemoryJobs
-from tests.support.memory.leases import MemoryInstanceLeases
-from tests.support.memory.observations import MemoryObservations
+from tests.support.memory.instances.instances import MemoryInstances
+from tests.support.memory.instances.leases import MemoryInstanceLeases
+from tests.support.memory.instances.observations import MemoryObservations
+from tests.support.memory.jobs.jobs import MemoryJobs
+from tests.support.memory.jobs.queue import MemoryQueue
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.ports import memory_ports
-from tests.support.memory.queue import MemoryQueue
 from tests.support.memory.tables import QueueRow, Tables
 
 T = TypeVar("T")

@@ -20,14 +20,14 @@ from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.instances.launch import LaunchRequest
-from proof.chaos.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
-from proof.chaos.copied_machines import MachineCopy, draw_copies, place_copy
+from proof.chaos.cloud.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
+from proof.chaos.cloud.copied_machines import MachineCopy, draw_copies, place_copy
+from proof.chaos.cloud.witness_instance import place_witness_instance
 from proof.chaos.crash_injection import crash_with_probability
 from proof.chaos.harness import Harness, small_catalogue
 from proof.chaos.process import Process
 from proof.chaos.schedules import Schedule, UserOperation
-from proof.chaos.witness_instance import place_witness_instance
 from tests.support.herd import Herd
 
 HOOK = "https://example.com/hook"

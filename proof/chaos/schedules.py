@@ -8,10 +8,10 @@ from random import Random
 
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import FaultKind
-from proof.chaos.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
+from proof.chaos.cloud.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
+from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
 from proof.chaos.process import Pace
-from proof.chaos.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 
 OPERATIONS_MAX = 8
 # What somebody does at the cloud's own console, or the cloud by itself.

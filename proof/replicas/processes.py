@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
-from tests.support.fork_server import CAN_FORK, FORK_SERVER
-from tests.support.processes import Process, _die_with_parent
+from tests.support.processes.fork_server import CAN_FORK, FORK_SERVER
+from tests.support.processes.services import Process, _die_with_parent
 
 FROZEN = "T"
 

@@ -22,7 +22,7 @@ from gpuherd.simulator.server import SHUTDOWN_S, make_app
 from gpuherd.simulator.world.addresses import LocalAddresses
 from gpuherd.simulator.world.world import World
 from proof.replicas.processes import ModuleProcess
-from tests.support.processes import Novita
+from tests.support.processes.services import Novita
 
 SPEED = 200.0
 UNITS = 10**6

@@ -21,7 +21,7 @@ from proof.replicas.postgres_cluster import PostgresCluster
 from proof.replicas.recording_cloud import CreateRecordingCloud
 from proof.replicas.takeover import Takeover, jobs_of, until_taken_over
 from proof.replicas.users import User, UserOutcome
-from tests.support.processes import Receiver, receiver
+from tests.support.processes.services import Receiver, receiver
 
 # From the last blow; a life may have to wait for two leases and a few settling times.
 END_LIMIT_S = 120.0

@@ -15,7 +15,7 @@ from proof.chaos.kills.checker import GONE
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.fleet import Fleet, Replica
 from proof.replicas.plan import Nemesis, Plan
-from tests.support.processes import KEY
+from tests.support.processes.services import KEY
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
 # One that stands still takes a request and never answers.

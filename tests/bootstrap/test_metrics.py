@@ -20,7 +20,7 @@ from gpuherd.settings import Settings, load_settings
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World
 from tests.support.event_streams import asking
-from tests.support.processes import receiver
+from tests.support.processes.services import receiver
 from tests.support.scraping import Scrape, read_page
 
 pytestmark = pytest.mark.processes

@@ -25,7 +25,7 @@ from gpuherd.ports.instances import Change
 from gpuherd.settings import load_settings
 from tests.support.builders import an_event, an_instance, instance_id
 from tests.support.event_streams import asking
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 

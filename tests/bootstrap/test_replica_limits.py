@@ -25,9 +25,9 @@ from gpuherd.resilience.circuit_breaker import CircuitBreaker, SharedBreakerStat
 from gpuherd.resilience.rate_limit import Lane, RateLimitExceeded
 from gpuherd.settings import load_settings
 from gpuherd.usecases.replicas.store_history import StoreHistory
-from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.databases import sqlalchemy_url
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 ADMIN_KEY = "ghk_of_both_replicas"
 # Slow enough that nothing comes in while a test runs.

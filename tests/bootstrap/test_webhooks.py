@@ -23,7 +23,7 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.settings import load_settings
 from gpuherd.simulator.server import start_simulator
 from gpuherd.simulator.world.world import World
-from tests.support.processes import Receiver, receiver
+from tests.support.processes.services import Receiver, receiver
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from tests.support.processes import KEY, Novita, Receiver, Server, receiver
+from tests.support.processes.services import KEY, Novita, Receiver, Server, receiver
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 try:

@@ -79,7 +79,7 @@ async def is_live(page: Page) -> None:
 async def pass_time(page: Page, ms: int) -> None:
     """Let time pass for a page whose requests are answered.
 
-    Its clock runs faster than the server: a request on the way would seem to hang for as long as the clock runs.
+    Its clock runs faster than the server: a request on the way would seem to hang as long as the clock runs.
     """
     for _ in range(0, ms, STEP):
         await expect(page.locator(".htmx-request")).to_have_count(0, timeout=SLOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.support import AnyClient, FakeServer, client_of
+from tests.client.support.server import AnyClient, FakeServer, client_of
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.webhooks.signing import Signer
-from tests.client.support import InstantClock
+from tests.client.support.server import InstantClock
 from tests.client.test_webhook import BODY
-from tests.support.processes import KEY, Novita, Server
+from tests.support.processes.services import KEY, Novita, Server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -25,7 +25,7 @@ from gpuherd.client import (
     UnexpectedReply,
     WaitTimedOut,
 )
-from tests.client.support import AnyClient, FakeReply, FakeServer, details, problem
+from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, problem
 
 
 def look(herd: object) -> object:

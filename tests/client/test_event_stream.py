@@ -17,8 +17,8 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.instances import Change
 from gpuherd.server.protocol import ConnectionLimits
 from gpuherd.usecases.events.event_stream import EventFeed
-from tests.client.support import AnyClient, FakeReply, FakeServer, details, lost, problem
-from tests.client.support import Herd as Client
+from tests.client.support.server import AnyClient, FakeReply, FakeServer, details, lost, problem
+from tests.client.support.server import Herd as Client
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane  # noqa: F401
 from tests.entrypoints.http.raw_http import running_server
 from tests.support.builders import an_event, an_instance, instance_id

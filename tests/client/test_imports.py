@@ -32,7 +32,7 @@ def test_nothing_of_the_server_is_loaded(name: str) -> None:
     assert not HEAVY & modules
     ours = {it for it in modules if it.split(".")[0] == "gpuherd"}
     assert {it for it in ours if not it.startswith(("gpuherd.client.", "gpuherd.contract"))} == OURS
-    assert "gpuherd.contract.schema" not in ours
+    assert "gpuherd.contract.codec.schema" not in ours
     assert not {it for it in modules if it.startswith("aiohttp.web")}
 
 

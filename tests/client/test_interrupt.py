@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.client.test_docs import LIMIT_S, server
-from tests.support.processes import KEY, Server
+from tests.support.processes.services import KEY, Server
 
 __all__ = ["server"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, HealthCheck, Instance, SecretLost, UnexpectedReply
-from tests.client.support import AnyClient, FakeReply, FakeServer, accepted, client_of, details, lost
+from tests.client.support.server import AnyClient, FakeReply, FakeServer, accepted, client_of, details, lost
 
 
 def page(*ids: str, following: str | None = None) -> dict[str, Any]:

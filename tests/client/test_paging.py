@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuherd.client import AsyncGpuherd, Gpuherd, UnexpectedReply
-from tests.client.support import AnyClient, FakeServer, details
+from tests.client.support.server import AnyClient, FakeServer, details
 
 
 def page(*ids: str, following: str | None = None) -> dict[str, Any]:

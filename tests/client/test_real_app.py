@@ -23,12 +23,12 @@ from gpuherd.client import (
     verify_webhook,
 )
 from gpuherd.domain.webhooks.signing import Signer
-from tests.client.real_app import RealAppClient
+from tests.client.support.real_app import RealAppClient
 from tests.entrypoints.http.conftest import KEY, anonymous, clock, herd, meter, plane
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.unmanaged_machines import look, rent_outside_gpuherd
-from tests.support.webhook_receivers import BROKEN, OK, Hooks
+from tests.support.webhooks.receivers import BROKEN, OK, Hooks
 
 __all__ = ["anonymous", "clock", "herd", "meter", "plane"]
 

@@ -20,8 +20,8 @@ from gpuherd.client import (
     WaitTimedOut,
 )
 from gpuherd.client.event_stream import AsyncStream
-from gpuherd.client.wire import Request
-from tests.client.support import (
+from gpuherd.client.transport.wire import Request
+from tests.client.support.server import (
     STILL,
     AnyClient,
     FakeReply,

@@ -14,8 +14,8 @@ from gpuherd.client import (
 )
 from gpuherd.client.effects import run
 from gpuherd.client.retrying import RetryingCaller
-from gpuherd.client.wire import Request
-from tests.client.support import (
+from gpuherd.client.transport.wire import Request
+from tests.client.support.server import (
     Answer,
     AnyClient,
     FakeReply,

@@ -9,7 +9,16 @@ import pytest
 from gpuherd.client import ConnectionFailed, GpuherdError, Instance, InstanceFailed, NotFound, WaitTimedOut
 from gpuherd.client.models.instance import Operation
 from gpuherd.client.waiting import outcome_of
-from tests.client.support import STILL, AnyClient, FakeReply, FakeServer, details, lost, problem, refused
+from tests.client.support.server import (
+    STILL,
+    AnyClient,
+    FakeReply,
+    FakeServer,
+    details,
+    lost,
+    problem,
+    refused,
+)
 
 
 def wait(**options: Any) -> Any:

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook
 
 from gpuherd.client import BadConfiguration, WebhookInvalid, verify_webhook
 from gpuherd.domain.access.secret import Secret
-from tests.client.support import NOW, InstantClock, details
+from tests.client.support.server import NOW, InstantClock, details
 
 SECRET = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
 EVENT = {

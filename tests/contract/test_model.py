@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from gpuherd.contract.model import Model, Undecodable, encode, hidden, on_wire_as
-from gpuherd.contract.values import LeftOutIfNone, OffsetTime, OneOf
+from gpuherd.contract.codec.model import Model, Undecodable, encode, hidden, on_wire_as
+from gpuherd.contract.codec.values import LeftOutIfNone, OffsetTime, OneOf
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuherd.contract import access, instance, job, operation, orphan, webhook, why
-from gpuherd.contract.model import words_of
+from gpuherd.contract.codec.model import words_of
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance import events

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gpuherd.adapters.sql.engine.database import Database
-from tests.support.databases import Store, migrate_file, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import Tables
-from tests.support.postgres import postgres_server  # noqa: F401
-from tests.support.shared_sql_cache import share_compiled_sql
+from tests.support.sql.databases import Store, migrate_file, sqlalchemy_url
+from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
+from tests.support.sql.postgres import postgres_server  # noqa: F401
+from tests.support.sql.shared_sql_cache import share_compiled_sql
 
 MEMORY = "memory:"
 

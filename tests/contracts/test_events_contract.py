@@ -22,8 +22,8 @@ from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
-from tests.support.databases import Store, all_at_once, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
+from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url
 
 
 @pytest.fixture(autouse=True)

@@ -36,8 +36,8 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store
 
 MINUTE = timedelta(minutes=1)
 

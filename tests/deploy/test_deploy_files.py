@@ -22,7 +22,7 @@ from aiohttp import web
 from gpuherd.__main__ import application
 from gpuherd.bootstrap.service import SHUTDOWN_LIMIT_S
 from gpuherd.settings import SETTING_NAMES
-from tests.support.processes import free_port
+from tests.support.processes.services import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

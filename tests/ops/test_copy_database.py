@@ -30,9 +30,9 @@ from gpuherd.ops.copy_database import copy_database
 from gpuherd.ops.migrate import make_schema
 from gpuherd.settings import Settings
 from tests.ops.aged_database import change, copy_of, due_times, everything, make_aged_database, one
-from tests.support.databases import migrate_file, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.databases import migrate_file, sqlalchemy_url
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 pytestmark = pytest.mark.postgres
 

@@ -18,7 +18,7 @@ from gpuherd.settings import Settings
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.ops.aged_database import change
 from tests.support.fake_clock import FakeClock
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 
 @pytest.fixture

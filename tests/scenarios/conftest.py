@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Novita, Receiver, Server, receiver
+from tests.support.processes.services import Novita, Receiver, Server, receiver
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import KEY, Novita, Process, Server
+from tests.support.processes.services import KEY, Novita, Process, Server
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gpuherd.adapters.sql.database_home import mark_copied
-from tests.support.processes import Novita, Process, Receiver, Server, free_port
+from tests.support.processes.services import Novita, Process, Receiver, Server, free_port
 
 pytestmark = pytest.mark.processes
 

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
-from tests.support.processes import KEY, Novita, Process, Receiver, Server
+from tests.support.processes.services import KEY, Novita, Process, Receiver, Server
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import Novita, Server, free_port
+from tests.support.processes.services import Novita, Server, free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

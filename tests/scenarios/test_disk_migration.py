@@ -18,7 +18,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.migrate import HEAD
 from proof.chaos.kills.killable_server import KillableServer
 from proof.chaos.kills.points import MID_MIGRATION, Kill
-from tests.support.processes import Novita
+from tests.support.processes.services import Novita
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

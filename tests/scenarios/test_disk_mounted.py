@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Novita, Process, Server, free_port
+from tests.support.processes.services import Novita, Process, Server, free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

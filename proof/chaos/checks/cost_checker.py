@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from gpuherd.domain.costs.amount import NANO, doubt_nano
-from gpuherd.domain.costs.meter import UNCLEAR
+from gpuherd.domain.costs.meter.meter import UNCLEAR
 from gpuherd.domain.costs.span import CostSpan
 from gpuherd.simulator.money.charge import Span
 from gpuherd.simulator.world.machine import SimulatedMachine

@@ -17,7 +17,7 @@ from proof.chaos.kills.plan import Plan
 from proof.chaos.kills.report import Report
 from proof.chaos.kills.runner import Evidence, execute_plan
 from proof.chaos.output import tell
-from tests.support.processes import Novita
+from tests.support.processes.services import Novita
 
 SPEED = 200.0
 API = "/gpu-instance/openapi/v1/gpu/instance"

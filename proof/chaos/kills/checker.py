@@ -12,8 +12,8 @@ from typing import Any
 from gpuherd.domain.cloud.tag import Tag, parse_tag
 from proof.chaos.kills.plan import UserScript
 from proof.chaos.kills.runner import Evidence
-from tests.support.processes import KEY
-from tests.support.webhook_checker import webhook_violations
+from tests.support.processes.services import KEY
+from tests.support.webhooks.checker import webhook_violations
 
 SECRETS = ("sk_test_canary_novita_key", "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3", KEY)
 WEBHOOK_SECRET = f"whsec_{SECRETS[1]}"

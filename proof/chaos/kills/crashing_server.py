@@ -23,8 +23,8 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
 from gpuherd.adapters.sql.instances import store, write
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain.instance import lifecycle
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.lifecycle import next_step as lifecycle
 from proof.chaos.kills.points import CRASH_AT_VARIABLE, MID_BATCH, MID_MIGRATION, POINTS
 
 ATTEMPTS = {AttemptState.SENT: "intent", AttemptState.BOUND: "bind"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from proof.chaos.kills.points import CRASH_AT_VARIABLE, Kill
-from tests.support.processes import BOOT_LIMIT_S, Novita, Process, Server, _die_with_parent
+from tests.support.processes.services import BOOT_LIMIT_S, Novita, Process, Server, _die_with_parent
 
 ROOT = Path(__file__).parents[3]
 # Names another service to be put to the test, for example one without a guard.

@@ -15,7 +15,7 @@ import aiohttp
 
 from proof.chaos.kills.killable_server import KillableServer
 from proof.chaos.kills.plan import Plan, UserScript
-from tests.support.processes import Novita, Receiver, receiver
+from tests.support.processes.services import Novita, Receiver, receiver
 
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
 # From the last start in peace.

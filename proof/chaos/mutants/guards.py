@@ -38,7 +38,7 @@ ACCOUNTS = "tests/proof/chaos/test_accounts.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
-METER = "tests/domain/costs/test_meter.py"
+METER = "tests/domain/costs/meter/test_meter.py"
 COST_REPORT = "tests/usecases/costs/test_report.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
@@ -167,11 +167,11 @@ RENTING = (
     ),
     Safeguard(
         "an open attempt is resolved before anything else",
-        "domain/instance/lifecycle.py",
+        "domain/instance/lifecycle/next_step.py",
         "    if attempt is not None and attempt.is_open:\n        return _resolve(instance, now)\n",
         "",
         (
-            "tests/domain/instance/test_lifecycle_properties.py::test_an_open_attempt_is_resolved_whatever_the_goal",
+            "tests/domain/instance/lifecycle/test_properties.py::test_an_open_attempt_is_resolved_whatever_the_goal",
         ),
     ),
     Safeguard(
@@ -192,14 +192,17 @@ RENTING = (
     ),
     Safeguard(
         "a machine that vanished is not rented again",
-        "domain/instance/lifecycle.py",
+        "domain/instance/lifecycle/next_step.py",
         '            return Fail(VANISHED, "the machine vanished from the cloud before it was usable")\n',
         "            return Rent()\n",
-        ("tests/domain/instance/test_lifecycle.py", "tests/domain/instance/test_lifecycle_model.py"),
+        (
+            "tests/domain/instance/lifecycle/test_next_step.py",
+            "tests/domain/instance/lifecycle/test_model.py",
+        ),
     ),
     Safeguard(
         "a restart without an answer is not repeated",
-        "domain/instance/lifecycle.py",
+        "domain/instance/lifecycle/next_step.py",
         "    if not _overdue(instance, now, RESTART_SEEN_WITHIN):\n        return LookForRestart()\n",
         "    if True:\n        return Restart()\n",
         (
@@ -219,7 +222,7 @@ RENTING = (
         "usecases/instances/launch.py",
         "            wish = replace(wish, hourly_usd_max=hourly_usd)\n",
         "            pass\n",
-        ("tests/entrypoints/http/routes/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
+        ("tests/entrypoints/http/routes/access/test_keys.py::test_what_was_counted_is_all_that_it_may_cost",),
     ),
     Safeguard(
         "a clock that is set ahead ends no wait for capacity",
@@ -387,12 +390,14 @@ REMOVAL = (
     ),
     Safeguard(
         "a delete lasts until the absence is proven",
-        "domain/instance/lifecycle.py",
+        "domain/instance/lifecycle/next_step.py",
         "    if instance.cloud_id is None or observation.phase is Phase.ABSENT:\n"
         "        return Become(Status.DELETED)\n",
         "    if instance.cloud_id is None or observation.phase in (Phase.ABSENT, Phase.UNKNOWN):\n"
         "        return Become(Status.DELETED)\n",
-        ("tests/domain/instance/test_lifecycle_goals.py::test_not_seen_is_no_proof_that_a_delete_is_done",),
+        (
+            "tests/domain/instance/lifecycle/test_next_step_goals.py::test_not_seen_is_no_proof_that_a_delete_is_done",
+        ),
     ),
     Safeguard(
         "two sightings of a surplus machine",
@@ -814,7 +819,7 @@ OWNERSHIP = (
     ),
     Safeguard(
         "a machine of another name and the same age is ours, renamed",
-        "domain/instance/lifecycle.py",
+        "domain/instance/lifecycle/next_step.py",
         "    return machine.created_at > bound.closed_at\n",
         "    return True\n",
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
@@ -1003,91 +1008,91 @@ MONEY = (
 SPANS = (
     Safeguard(
         "a machine of ours is metered from its call",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        return min(it.terms.sent_at, now)\n",
         "        return it.previous.started_at\n",
         (METER,),
     ),
     Safeguard(
         "an unknown word ends no span",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "    elif it.is_missed or phase is Phase.UNKNOWN:\n",
         "    elif it.is_missed:\n",
         (METER,),
     ),
     Safeguard(
         "missing once ends no span",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "MISSING_LISTS_NEEDED = 2\n",
         "MISSING_LISTS_NEEDED = 1\n",
         (METER,),
     ),
     Safeguard(
         "an end lies after the last list that showed it",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        lo = span.began.lo if it.previous is None else max(span.began.lo, it.previous.started_at)\n",
         "        lo = it.this.finished_at\n",
         (METER,),
     ),
     Safeguard(
         "what was not sure is in doubt at the end",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "    if span.sure_until is not None:\n        lo = span.sure_until\n",
         "    if False:\n        lo = span.began.lo\n",
         (METER,),
     ),
     Safeguard(
         "the first list without a machine was its end",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        hi = min(hi, span.missed_at)\n",
         "        pass\n",
         (METER,),
     ),
     Safeguard(
         "a list that nobody vouches for is no end",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        return self.this.finished_at if self.is_missed and self.this.is_vouched else None\n",
         "        return self.this.finished_at if self.is_missed else None\n",
         (METER,),
     ),
     Safeguard(
         "what comes back may have been paid for all along",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        return min(ended.lo, now)\n",
         "        return now\n",
         (METER,),
     ),
     Safeguard(
         "what is first seen in its removal may have run",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "    if it.is_new or it.was_gone or _may_have_run(it):\n",
         "    if it.was_gone:\n",
         (METER,),
     ),
     Safeguard(
         "what was started anew may have stood still",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "    if it.was_started_anew or (was_unclear and span.sure_until is not None):\n",
         "    if was_unclear and span.sure_until is not None:\n",
         (METER,),
     ),
     Safeguard(
         "a step of the clock is cut out",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         '    new = replace(span, id=0, began=Edge(after, after), began_by="clock")\n',
         '    new = replace(span, id=0, began=Edge(before, before), began_by="clock")\n',
         (METER,),
     ),
     Safeguard(
         "what was there before we looked is not ours to charge",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "    if it.previous is None:\n        return now\n    if it.terms is not None:\n",
         "    if it.previous is None:\n        return it.created_at or now\n    if it.terms is not None:\n",
         (METER,),
     ),
     Safeguard(
         "another machine under the same id has a meter of its own",
-        "domain/costs/meter.py",
+        "domain/costs/meter/meter.py",
         "        return not self.is_missed and "
         "machine_tag(self.before.machine) != machine_tag(self.after.machine)\n",
         "        return False\n",

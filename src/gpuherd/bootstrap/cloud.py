@@ -14,8 +14,8 @@ from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import CloudIdentity
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.billing import ProviderBilling
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.costs import ProviderBilling
 from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import Lane, RateLimiter

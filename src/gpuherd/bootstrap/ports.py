@@ -16,9 +16,8 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
-from gpuherd.ports.billing import ProviderBilling
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.costs import Costs
+from gpuherd.ports.costs import Costs, ProviderBilling
 from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, Instances
@@ -27,8 +26,7 @@ from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.probes import Prober
-from gpuherd.ports.replicas import Replica
-from gpuherd.ports.shared_limits import SharedLimits
+from gpuherd.ports.replicas import Replica, SharedLimits
 from gpuherd.ports.webhooks import DeliveryLog, Outbox, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.usecases.access.sessions import STRETCHING_ROUNDS

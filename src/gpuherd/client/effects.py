@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuherd.client.errors import UnexpectedReply
-from gpuherd.client.wire import Reply, Request
-from gpuherd.contract.model import Undecodable
+from gpuherd.client.transport.wire import Reply, Request
+from gpuherd.contract.codec.model import Undecodable
 
 T = TypeVar("T")
 

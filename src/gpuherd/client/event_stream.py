@@ -16,9 +16,9 @@ from gpuherd.client.effects import Effect, pause
 from gpuherd.client.errors import ApiError, ConnectionFailed, GpuherdError, UnexpectedReply
 from gpuherd.client.models.instance import LiveEvent
 from gpuherd.client.retrying import FIRST_DELAY_S, RetryingCaller
-from gpuherd.client.sse import NotAnEventStream, SseParser
-from gpuherd.client.wire import Reply, Request, api_error, get
-from gpuherd.contract.model import Undecodable
+from gpuherd.client.transport.sse import NotAnEventStream, SseParser
+from gpuherd.client.transport.wire import Reply, Request, api_error, get
+from gpuherd.contract.codec.model import Undecodable
 
 # The server gives a sign of life every 15 seconds.
 SILENCE_MAX_S = 45.0

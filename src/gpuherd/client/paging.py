@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from gpuherd.client.effects import Effects
 from gpuherd.client.errors import UnexpectedReply
 from gpuherd.client.retrying import RetryingCaller
-from gpuherd.client.wire import Json, Request, listed
+from gpuherd.client.transport.wire import Json, Request, listed
 
 T = TypeVar("T")
 

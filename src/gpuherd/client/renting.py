@@ -16,8 +16,8 @@ from gpuherd.client.errors import ApiError, Conflict, GpuherdError, NotFound, No
 from gpuherd.client.models.instance import Instance
 from gpuherd.client.resources.instances import create_request, order_request
 from gpuherd.client.retrying import RetryingCaller, RetryPolicy
+from gpuherd.client.transport.wire import Request
 from gpuherd.client.waiting import Listeners, OnProgress, follow
-from gpuherd.client.wire import Request
 from gpuherd.client.wish import Wish
 
 Release = Literal["delete", "stop"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gpuherd.client.clock import Clock
 from gpuherd.client.effects import Effects, pause, send
 from gpuherd.client.errors import ApiError, ConnectionFailed, GpuherdError, TooManyRequests
-from gpuherd.client.wire import Json, Reply, Request, answer_of
+from gpuherd.client.transport.wire import Json, Reply, Request, answer_of
 
 FIRST_DELAY_S = 0.25
 DELAY_MAX_S = 8.0

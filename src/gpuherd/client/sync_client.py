@@ -27,8 +27,8 @@ from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.transport.sync_transport import HttpTransport
+from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
 from gpuherd.client.waiting import OnProgress
-from gpuherd.client.wire import USER_AGENT, Reply, Request
 from gpuherd.client.wish import Wish
 from gpuherd.domain.access.secret import Secret
 

@@ -11,7 +11,7 @@ from gpuherd.client.effects import Effects, pause
 from gpuherd.client.errors import ApiError, ConnectionFailed, GpuherdError, InstanceFailed, WaitTimedOut
 from gpuherd.client.models.instance import Instance, Operation
 from gpuherd.client.retrying import NO_RETRIES, RetryingCaller
-from gpuherd.client.wire import get, path_segment
+from gpuherd.client.transport.wire import get, path_segment
 
 Until = Literal["ready", "exited", "deleted"]
 OnProgress = Callable[[Instance], None]

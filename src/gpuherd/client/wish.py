@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypedDict
 
-from gpuherd.client.wire import Json
-from gpuherd.contract.values import camel
+from gpuherd.client.transport.wire import Json
+from gpuherd.contract.codec.values import camel
 
 Usd = Decimal | str | float
 

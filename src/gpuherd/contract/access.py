@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from gpuherd.contract.model import Model, hidden
-from gpuherd.contract.values import OneOf
+from gpuherd.contract.codec.model import Model, hidden
+from gpuherd.contract.codec.values import OneOf
 
 Scope = Annotated[str, OneOf(("read", "write", "admin"))]
 KeyStatus = Annotated[str, OneOf(("active", "expired", "revoked"))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from gpuherd.contract.codec.model import Model
 from gpuherd.contract.instance import BillingMode
-from gpuherd.contract.model import Model
 
 
 class Offer(Model, needs=("region",)):

@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from gpuherd.contract.model import Model, on_wire_as
-from gpuherd.contract.values import OneOf, TextFormat
+from gpuherd.contract.codec.model import Model, on_wire_as
+from gpuherd.contract.codec.values import OneOf, TextFormat
 
 Day = Annotated[str, TextFormat("date")]
 LeftoverKind = Annotated[str, OneOf(("running", "stopped", "volume", "orphan", "waiting"))]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpuherd.contract.model import Model
+from gpuherd.contract.codec.model import Model
 
 
 class Event(Model, needs=("sequence", "type", "at")):

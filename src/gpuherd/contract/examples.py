@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_args, get_origin
 
-from gpuherd.contract.model import (
+from gpuherd.contract.codec.model import (
     Json,
     Model,
     choices_of,
@@ -18,7 +18,7 @@ from gpuherd.contract.model import (
     parts_of,
     words_of,
 )
-from gpuherd.contract.values import WithOffset
+from gpuherd.contract.codec.values import WithOffset
 
 TIME, OFFSET_TIME = "2026-05-01T12:00:00.000000Z", "2026-05-01T12:00:00.000000+00:00"
 INSTANCE, CLOUD = "inst_01kdvdna00sngxhwbavy8vep2a", "8b529b4a97b75092"

@@ -7,8 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from gpuherd.contract.model import Model, hidden, on_wire_as
-from gpuherd.contract.values import OneOf, Url
+from gpuherd.contract.codec.model import Model, hidden, on_wire_as
+from gpuherd.contract.codec.values import OneOf, Url
 
 Status = Annotated[
     str,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from gpuherd.contract.model import Model
-from gpuherd.contract.values import OneOf
+from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import OneOf
 
 JobKind = Annotated[
     str, OneOf(("create_instance", "monitor_instance", "monitor_startup", "check_health", "send_webhook"))

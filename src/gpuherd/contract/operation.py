@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
+from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import Failure, Goal, Status
-from gpuherd.contract.model import Model
-from gpuherd.contract.values import OneOf
 
 OperationKind = Annotated[str, OneOf(("start", "restart", "stop", "delete"))]
 OperationState = Annotated[str, OneOf(("running", "succeeded", "failed", "superseded"))]

@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
+from gpuherd.contract.codec.model import Model, on_wire_as
+from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import Status
-from gpuherd.contract.model import Model, on_wire_as
-from gpuherd.contract.values import OneOf
 
 # surplus: ours and superfluous; unrecorded: ours, but this database does not know it; foreign: not ours.
 Verdict = Annotated[str, OneOf(("surplus", "unrecorded", "foreign"))]

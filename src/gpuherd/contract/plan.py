@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
 
+from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import BillingMode, CapacityWait, Optimize
-from gpuherd.contract.model import Model
-from gpuherd.contract.values import OneOf
 
 
 class WholeOffer(Model):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpuherd.contract.model import Model
-from gpuherd.contract.values import LeftOutIfNone, Url
+from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import LeftOutIfNone, Url
 
 
 class FieldError(Model):

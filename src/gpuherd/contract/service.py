@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from gpuherd.contract.model import Model
-from gpuherd.contract.values import LeftOutIfNone, OffsetTime, OneOf
+from gpuherd.contract.codec.model import Model
+from gpuherd.contract.codec.values import LeftOutIfNone, OffsetTime, OneOf
 
 UpDown = Annotated[str, OneOf(("up", "down"))]
 Breaker = Annotated[str, OneOf(("CLOSED", "OPEN", "HALF_OPEN"))]

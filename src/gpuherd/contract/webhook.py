@@ -7,11 +7,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+from gpuherd.contract.codec.model import Model, hidden
+from gpuherd.contract.codec.values import LeftOutIfNone, OneOf
 from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
 from gpuherd.contract.instance import InstanceRecord
-from gpuherd.contract.model import Model, hidden
 from gpuherd.contract.orphan import OrphanNotice, Verdict
-from gpuherd.contract.values import LeftOutIfNone, OneOf
 
 # An orphan that no instance has is told in this one too, with other data.
 ORPHAN_DETECTED = "instance.orphan_detected"

@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
+from gpuherd.contract.codec.model import Model, on_wire_as
+from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import Failure, HealthReport, Status
-from gpuherd.contract.model import Model, on_wire_as
-from gpuherd.contract.values import OneOf
 
 AttemptState = Annotated[str, OneOf(("sent", "bound", "rejected", "unknown", "abandoned"))]
 WaitingFor = Annotated[

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.contract.problem import FieldError, Problem, Refusal
 from gpuherd.domain.cloud.offer import TemplateUnusable
 from gpuherd.domain.errors import (

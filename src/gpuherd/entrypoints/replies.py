@@ -8,7 +8,7 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.model import Model
+from gpuherd.contract.codec.model import Model
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.usecases.compact_json import compact
 

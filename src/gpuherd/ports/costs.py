@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
+from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
@@ -147,4 +149,20 @@ class Costs(Protocol):
 
     async def bill(self, first: date, last: date) -> Sequence[BilledDay]:
         """Return the provider's rows of these days, both included, by day, machine and category."""
+        ...
+
+
+class ProviderBilling(Protocol):
+    """The provider's own numbers. Every call only reads, and may raise `CloudError`."""
+
+    async def charges(self, begin: datetime, end: datetime) -> tuple[ProviderCharge, ...]:
+        """Return what is charged for the hours that begin in [begin, end), as far as it is written yet."""
+        ...
+
+    async def available_usd(self) -> Decimal:
+        """Return what is left to be spent; it may be less than nothing."""
+        ...
+
+    async def list_volumes(self) -> tuple[StorageVolume, ...]:
+        """Return all network volumes of the account."""
         ...

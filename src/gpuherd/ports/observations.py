@@ -9,7 +9,7 @@ from typing import Protocol
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.vanishing import Bound
-from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import Instance
 

@@ -1,6 +1,7 @@
 """What replicas agree on in their common database.
 
-Who leads, by a lease with a fencing token, and which replicas are alive.
+Who leads, by a lease with a fencing token, which replicas are alive, and the rate limits and the breaker
+state that they share. Times of the limits are told in seconds, by the database's clock.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from gpuherd.resilience.circuit_breaker import SharedBreakerState
+from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease
 
 
 class LeaderLeases(Protocol):
@@ -54,4 +58,37 @@ class Replicas(Protocol):
 
     async def deregister(self, replica_id: str) -> None:
         """Deregister this replica."""
+        ...
+
+
+class SharedLimits(Protocol):
+    """Limits by name. Each begins full. `StoreUnavailable` lends nothing."""
+
+    async def lease(
+        self, name: str, limit: Limit, wanted: int, returned: ReturnedTokens | None = None
+    ) -> TokenLease:
+        """Lend tokens for `limit.lease_s`.
+
+        `returned` are those of an earlier loan that nobody will spend now.
+        """
+        ...
+
+    async def throttle(self, name: str, limit: Limit, pause_s: float) -> TokenLease:
+        """Note a refusal by the other side: half the rate for all, and nothing for `pause_s`."""
+        ...
+
+    async def look(self, name: str, limit: Limit) -> TokenLease:
+        """Tell how it stands, and lend nothing."""
+        ...
+
+
+class BreakerStore(Protocol):
+    """Where replicas tell each other whether calls are made at all."""
+
+    async def read(self) -> tuple[int, SharedBreakerState]:
+        """Return how it stands, and the number of the change that made it so: 0 if there was none ever."""
+        ...
+
+    async def write(self, shared_state: SharedBreakerState, number: int) -> bool:
+        """Make the change after that number; False if somebody else has made it."""
         ...

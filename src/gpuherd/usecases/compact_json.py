@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from gpuherd.contract.model import Model, encode
+from gpuherd.contract.codec.model import Model, encode
 
 
 def compact(value: Model | Any) -> bytes:

@@ -14,7 +14,7 @@ from tests.adapters.queue.queue_backends import (
     postgres_backend,
     sqlite_backend,
 )
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

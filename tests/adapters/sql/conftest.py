@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
-from tests.support.databases import sqlalchemy_url
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.databases import sqlalchemy_url
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 TABLES = (
     "CREATE TABLE note (text TEXT UNIQUE)",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpuherd.client import Instance
 from gpuherd.client.models import access, account, instance
-from gpuherd.contract.model import Model, Undecodable, fields_of, key_of
-from tests.client.support import details
+from gpuherd.contract.codec.model import Model, Undecodable, fields_of, key_of
+from tests.client.support.server import details
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

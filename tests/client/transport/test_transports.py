@@ -17,7 +17,7 @@ from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import SystemClock
 from gpuherd.client.transport.async_transport import AiohttpTransport
 from gpuherd.client.transport.sync_transport import HttpTransport
-from gpuherd.client.wire import Reply, Request
+from gpuherd.client.transport.wire import Reply, Request
 
 KEY = "ghk_canary_key_on_the_wire"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Wait-Timed-Out: true\r\n\r\n{}"

@@ -39,8 +39,8 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START, FakeClock
+from tests.support.sql.databases import Store, all_at_once
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)

@@ -14,9 +14,9 @@ from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.ports.instances import Change
 from tests.support.builders import an_instance
-from tests.support.databases import Store
 from tests.support.fake_clock import START
 from tests.support.memory.store import MemoryStore
+from tests.support.sql.databases import Store
 
 RECORD = AuditRecord(START, "key", "create", "inst_1", "", "", "")
 # How long one waits for the other where they do not wait for each other.

@@ -12,8 +12,8 @@ from gpuherd.adapters.sql.schema.tables import audit, audit_anchor
 from gpuherd.domain.access.audit import NO_HASH, PRUNE_ACTION, AuditRecord, first_broken_entry
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.ports.access import AuditPage, AuditPruning
-from tests.support.databases import Store
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store
 
 DAY = timedelta(days=1)
 NOW = START + 400 * DAY

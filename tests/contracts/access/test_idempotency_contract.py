@@ -12,7 +12,7 @@ from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_turn_job, an_event, an_instance, instance_id
-from tests.support.databases import Store, all_at_once
+from tests.support.sql.databases import Store, all_at_once
 
 CLAIM = IdempotencyClaim("key-of-ada", "run-7", "fingerprint-1")
 OTHER_BODY = replace(CLAIM, fingerprint="fingerprint-2")

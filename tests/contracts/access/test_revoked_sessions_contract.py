@@ -16,9 +16,9 @@ from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import Caller
 from gpuherd.ports.access import RevokedSessions
 from tests.contracts.conftest import MEMORY
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
 from tests.support.memory.revoked_sessions import MemoryRevokedSessions
+from tests.support.sql.databases import Store, all_at_once
 
 HOUR = timedelta(hours=1)
 ADA = Caller("adaadaad", Scope.READ)

@@ -15,7 +15,7 @@ from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.costs.bill import BillCategory
 from gpuherd.domain.errors import CloudUnavailable, KeyRefused
-from gpuherd.ports.billing import ProviderBilling
+from gpuherd.ports.costs import ProviderBilling
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.simulator.calls import ApiEndpoint

@@ -18,8 +18,8 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.ports.instances import Change
 from tests.support.builders import an_instance
-from tests.support.databases import Store, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
+from tests.support.sql.databases import Store, sqlalchemy_url
 
 NOVITA = CloudIdentity(simulated=False, base_url="https://api.novita.ai")
 PROXY = CloudIdentity(simulated=False, base_url="https://proxy.example")

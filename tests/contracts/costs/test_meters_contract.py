@@ -13,11 +13,11 @@ from sqlalchemy.exc import IntegrityError
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd
-from gpuherd.domain.costs.meter import ListTimes
-from gpuherd.domain.costs.metering import Metering
+from gpuherd.domain.costs.meter.meter import ListTimes
+from gpuherd.domain.costs.meter.metering import Metering
+from gpuherd.domain.costs.meter.tariff import Tariff
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
-from gpuherd.domain.costs.tariff import Tariff
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status

@@ -20,8 +20,8 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store, all_at_once
 
 
 async def add(store: Store, *instances: Instance) -> None:

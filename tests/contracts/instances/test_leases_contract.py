@@ -33,9 +33,9 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
 from tests.support.memory.store import MemoryStore
+from tests.support.sql.databases import Store, all_at_once
 
 MINUTE = timedelta(minutes=1)
 

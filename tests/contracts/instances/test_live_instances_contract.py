@@ -28,12 +28,12 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
-from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.leases import MemoryInstanceLeases
-from tests.support.memory.observations import MemoryObservations
+from tests.support.memory.instances.instances import MemoryInstances
+from tests.support.memory.instances.leases import MemoryInstanceLeases
+from tests.support.memory.instances.observations import MemoryObservations
 from tests.support.memory.tables import Tables
+from tests.support.sql.databases import Store
 
 
 async def test_all_live_instances_come_newest_first_and_deleted_ones_do_not(store: Store) -> None:

@@ -30,8 +30,8 @@ from tests.support.builders import (
     an_instance,
     instance_id,
 )
-from tests.support.databases import Store, wait_for_lock_contention
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store, wait_for_lock_contention
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 

@@ -10,11 +10,11 @@ from gpuherd.domain.errors import MachineHeld
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle import VANISHED
+from gpuherd.domain.instance.lifecycle.next_step import VANISHED
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_running_instance, an_attempt, an_instance, instance_id
-from tests.support.databases import Store
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store
 
 GONE = {
     "deleted": a_running_instance(1, status=Status.DELETED),

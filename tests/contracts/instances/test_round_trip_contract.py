@@ -18,8 +18,8 @@ from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_list, an_instance, instance_id
-from tests.support.databases import Store
 from tests.support.memory.store import MemoryStore
+from tests.support.sql.databases import Store
 from tests.support.strategies import every
 
 # The examples of one test share a database, so each takes ids that no other has.

@@ -13,8 +13,8 @@ from gpuherd.domain.errors import NotFound
 from gpuherd.jobs.job import Job, JobStatus, Priority
 from gpuherd.ports.jobs import JobQuery
 from tests.support.builders import a_turn_job, instance_id
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store, all_at_once
 
 MINUTE = timedelta(minutes=1)
 

@@ -20,9 +20,9 @@ from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Priority
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
-from tests.support.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
 from tests.support.fake_clock import START, FakeClock
 from tests.support.memory.store import MemoryStore
+from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
 
 HOUR = timedelta(hours=1)
 

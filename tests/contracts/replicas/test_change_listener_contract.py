@@ -28,8 +28,8 @@ from gpuherd.ports.webhooks import OutboxEntries
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.events.event_stream import EventFeed, Reader
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
-from tests.support.databases import Store, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
+from tests.support.sql.databases import Store, sqlalchemy_url
 
 pytestmark = pytest.mark.postgres
 

@@ -27,8 +27,8 @@ from gpuherd.ports.instances import Change
 from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.replicas import Replica
 from tests.support.builders import a_list, a_machine, a_sighting, a_turn_job, an_instance, instance_id
-from tests.support.databases import Store, all_at_once, sqlalchemy_url
 from tests.support.fake_clock import START, FakeClock
+from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url
 
 TERM = timedelta(seconds=10)
 SECOND = timedelta(seconds=1)

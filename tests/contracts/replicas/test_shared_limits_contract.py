@@ -15,12 +15,12 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.replicas.shared_limits import SqlBreakerStore, SqlSharedLimits
 from gpuherd.adapters.sql.schema.replica_tables import budget
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.shared_limits import BreakerStore, SharedLimits
+from gpuherd.ports.replicas import BreakerStore, SharedLimits
 from gpuherd.resilience.circuit_breaker import SharedBreakerState
 from gpuherd.resilience.token_lease_bucket import Limit, ReturnedTokens, TokenLease
-from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.shared_limits import MemoryBreakerStore, MemorySharedLimits
+from tests.support.sql.databases import sqlalchemy_url
 
 # So slow that nothing comes in while a test runs.
 SLOW = Limit(0.001, 60, batch=6)

@@ -17,8 +17,8 @@ from gpuherd.ports.instances import Change
 from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
 from tests.support.builders import a_delivery, an_instance
-from tests.support.databases import Store, all_at_once
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store, all_at_once
 
 
 class TestOutbox:

@@ -16,8 +16,8 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryQuery
 from tests.support.builders import a_delivery, a_sending_job, an_instance
-from tests.support.databases import Store
 from tests.support.fake_clock import START
+from tests.support.sql.databases import Store
 
 DAY = timedelta(days=1)
 DELIVERED: dict[str, Any] = {"state": DeliveryState.DELIVERED, "tries": 1}

@@ -10,8 +10,8 @@ import pytest
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice, is_reclaim_announced, read_notice, was_reclaimed
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import next_step
-from gpuherd.domain.instance.steps import (
+from gpuherd.domain.instance.lifecycle.next_step import next_step
+from gpuherd.domain.instance.lifecycle.steps import (
     AnnounceReclaim,
     Become,
     Fail,
@@ -21,7 +21,7 @@ from gpuherd.domain.instance.steps import (
     Settled,
     WithdrawReclaim,
 )
-from tests.domain.instance.lifecycle_driver import DEADLINE, an_instance
+from tests.domain.instance.lifecycle.driver import DEADLINE, an_instance
 
 HOUR = timedelta(hours=1)
 NOW = DEADLINE - timedelta(minutes=5)

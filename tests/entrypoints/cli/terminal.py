@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.fork_server import CAN_FORK, FORK_SERVER, ForkedProcess
+from tests.support.processes.fork_server import CAN_FORK, FORK_SERVER, ForkedProcess
 
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE_S = 30.0

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from tests.entrypoints.cli.support import KEY
 from tests.entrypoints.cli.terminal import RICH, Terminal, terminal
-from tests.support.processes import Process, free_port
+from tests.support.processes.services import Process, free_port
 
 pytestmark = pytest.mark.processes
 

@@ -16,12 +16,12 @@ from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.simulator.world.world import World
-from tests.support.databases import sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
 from tests.support.herd import ADMIN_KEY, Herd
-from tests.support.inline_database import InlinePostgres
-from tests.support.postgres import postgres_server  # noqa: F401
+from tests.support.sql.databases import sqlalchemy_url
+from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
+from tests.support.sql.inline_database import InlinePostgres
+from tests.support.sql.postgres import postgres_server  # noqa: F401
 
 # Which database the whole folder runs on: `postgresql`, or SQLite if it says nothing.
 DATABASE = "GPUHERD_TEST_DATABASE"

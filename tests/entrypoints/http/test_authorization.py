@@ -15,7 +15,7 @@ from gpuherd.domain.access.api_key import Scope
 from gpuherd.entrypoints.auth import authorization
 from gpuherd.entrypoints.auth.authorization import OPEN, ROUTE_SCOPES, RouteTable, UndeclaredRoute
 from gpuherd.entrypoints.http import app
-from gpuherd.entrypoints.http.routes import instances
+from gpuherd.entrypoints.http.routes.instances import instances
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd

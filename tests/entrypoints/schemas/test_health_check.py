@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.net.egress_policy import EgressPolicy

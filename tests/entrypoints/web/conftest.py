@@ -11,9 +11,9 @@ import pytest
 from gpuherd.bootstrap.application import build_application
 from gpuherd.entrypoints.plane import Plane
 from tests.entrypoints.http.conftest import KEY, clock, herd, meter, plane
-from tests.support.fresh_postgres import fresh_postgres, reusable_postgres
 from tests.support.keys import make_key
-from tests.support.postgres import postgres_server
+from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres
+from tests.support.sql.postgres import postgres_server
 
 __all__ = ["clock", "fresh_postgres", "herd", "meter", "plane", "postgres_server", "reusable_postgres"]
 

@@ -18,8 +18,8 @@ from gpuherd.ops.doctor.database import (
     open_postgres,
     open_sqlite,
 )
-from tests.support.databases import migrate_file
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.databases import migrate_file
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 CANARY = "canary-that-must-not-be-printed"
 

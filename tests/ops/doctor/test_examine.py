@@ -14,8 +14,8 @@ from gpuherd.clock import Clock, SystemClock
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.examine import examine
 from tests.entrypoints.cli.support import Answer, FakeApi, SeenRequest, running_api
-from tests.support.databases import migrate_file
 from tests.support.fake_clock import FakeClock
+from tests.support.sql.databases import migrate_file
 
 CANARY = "sk_canary-that-must-not-be-printed"
 ADMIN = "admin-key-of-the-server"

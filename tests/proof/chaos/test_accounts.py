@@ -8,7 +8,7 @@ from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.reconcile import advance, apply_step
 from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
-from proof.chaos.account_swap import SwapKind
+from proof.chaos.cloud.account_swap import SwapKind
 from proof.chaos.report import run_seed, run_seeds
 from proof.chaos.schedules import draw_schedule
 from tests.proof.chaos.test_schedules import explain

@@ -20,7 +20,7 @@ from proof.replicas.plan import Nemesis, Plan
 from proof.replicas.runner import Evidence, Row
 from proof.replicas.takeover import Takeover
 from proof.replicas.users import UserOutcome
-from tests.support.processes import Receiver
+from tests.support.processes.services import Receiver
 
 INSTALLATION = "0a1b2c3d"
 KEY = "01m7ftebhcgqgdgsenmm0vvc2g"

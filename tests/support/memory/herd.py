@@ -12,14 +12,14 @@ from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
 from tests.support.memory.costs import MemoryCosts
-from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.jobs import MemoryJobs
-from tests.support.memory.leases import MemoryInstanceLeases
-from tests.support.memory.observations import MemoryObservations
+from tests.support.memory.instances.instances import MemoryInstances
+from tests.support.memory.instances.leases import MemoryInstanceLeases
+from tests.support.memory.instances.observations import MemoryObservations
+from tests.support.memory.jobs.jobs import MemoryJobs
+from tests.support.memory.jobs.queue import MemoryQueue
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.ports import memory_ports
-from tests.support.memory.queue import MemoryQueue
 from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import QUEUED, QueueRow, Tables
 

@@ -12,7 +12,7 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
-from gpuherd.domain.instance.lifecycle import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
 from gpuherd.domain.orphans.orphan import (
     MachineRecords,
     Orphan,
@@ -23,9 +23,9 @@ from gpuherd.domain.orphans.orphan import (
 from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import LedgerEntry, LedgerWrite, OrphanCandidate
-from tests.support.memory import job_rows
-from tests.support.memory.instance_writes import add_instance, let_go, update_instance
-from tests.support.memory.observations import sighting_row
+from tests.support.memory.instances.observations import sighting_row
+from tests.support.memory.instances.writes import add_instance, let_go, update_instance
+from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import Clash, SightingRow, Tables
 
 

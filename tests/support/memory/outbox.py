@@ -11,7 +11,7 @@ from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.dispatch import QueuedDelivery
 from gpuherd.jobs.job import delivery_key
 from gpuherd.ports.webhooks import DeliveryUpdate, WakesNext
-from tests.support.memory import job_rows
+from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import Tables
 
 

@@ -16,10 +16,10 @@ from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.costs import MemoryCosts, write_spans
-from tests.support.memory.instances import MemoryInstances
-from tests.support.memory.jobs import MemoryJobs
-from tests.support.memory.leases import MemoryInstanceLeases
-from tests.support.memory.observations import MemoryObservations
+from tests.support.memory.instances.instances import MemoryInstances
+from tests.support.memory.instances.leases import MemoryInstanceLeases
+from tests.support.memory.instances.observations import MemoryObservations
+from tests.support.memory.jobs.jobs import MemoryJobs
 from tests.support.memory.orphans import MemoryOrphans
 from tests.support.memory.outbox import MemoryFlags, MemoryOutbox
 from tests.support.memory.tables import Tables

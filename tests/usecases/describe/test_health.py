@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.instance.health import EndpointHealth, Health, HealthCategory, HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.usecases.describe.instance import describe_health, describe_health_check

@@ -10,10 +10,10 @@ import pytest
 
 from gpuherd.adapters.sql.mapping.instances import wish_doc, wish_of
 from gpuherd.client.wish import Wish as ClientWish
+from gpuherd.contract.codec.model import fields_of
+from gpuherd.contract.codec.values import camel
 from gpuherd.contract.instance import InstanceRecord
-from gpuherd.contract.model import fields_of
 from gpuherd.contract.plan import Plan
-from gpuherd.contract.values import camel
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Optimize, Wish
 from gpuherd.entrypoints.schemas.launch import LaunchBody

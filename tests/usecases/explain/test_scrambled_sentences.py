@@ -15,7 +15,7 @@ import pytest
 
 from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.bootstrap.ports import StorePorts
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -31,7 +31,7 @@ from gpuherd.usecases.explain.why import ExplainInstance
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
-from tests.support.memory.instances import MemoryInstances
+from tests.support.memory.instances.instances import MemoryInstances
 
 Rewrite = Callable[[str], str]
 

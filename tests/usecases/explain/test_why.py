@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.health import Health

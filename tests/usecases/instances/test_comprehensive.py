@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.mapping.instances import instance_row
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.tag import Tag, cloud_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.instances import LiveInstance

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.disk_tariff import DiskTariff

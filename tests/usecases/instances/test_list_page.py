@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from gpuherd.contract.codec.model import encode
 from gpuherd.contract.instance import InstanceRecord
-from gpuherd.contract.model import encode
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.instances import InstancePage, InstanceQuery
 from gpuherd.usecases.describe.instance import describe

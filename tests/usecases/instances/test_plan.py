@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuherd.contract.values import iso
+from gpuherd.contract.codec.values import iso
 from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Status

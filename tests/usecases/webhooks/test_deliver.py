@@ -19,7 +19,7 @@ from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
-from tests.support.webhook_receivers import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
+from tests.support.webhooks.receivers import BROKEN, DOWN, GONE, MISSING, MOVED, OK, Hooks
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from gpuherd.entrypoints.plane import WebhookServices
 from gpuherd.ports.webhooks import DeliveryFilter
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from tests.support.herd import ROOT_KEY, Herd
-from tests.support.webhook_receivers import BROKEN, DOWN, GONE, OK, DeliveryAttempt, Hooks
+from tests.support.webhooks.receivers import BROKEN, DOWN, GONE, OK, DeliveryAttempt, Hooks
 
 ALL = "https://all.example.com/hook"
 SOME = "https://some.example.com/hook?token=canary-in-the-query"

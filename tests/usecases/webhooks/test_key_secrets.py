@@ -26,7 +26,7 @@ from gpuherd.usecases.access.manage_keys import IssuedKey
 from gpuherd.usecases.instances.launch import LaunchRequest
 from tests.support.herd import ROOT_KEY, Herd
 from tests.support.keys import make_key
-from tests.support.webhook_receivers import DeliveryAttempt, Hooks
+from tests.support.webhooks.receivers import DeliveryAttempt, Hooks
 
 DAY = timedelta(days=1)
 TICK = timedelta(seconds=1)

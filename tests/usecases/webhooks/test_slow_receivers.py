@@ -9,7 +9,7 @@ from gpuherd.ports.instances import Change
 from gpuherd.usecases.events.record import NewEvent
 from tests.support.builders import a_delivery, a_running_instance
 from tests.support.herd import Herd
-from tests.support.webhook_receivers import OK, Hooks, send_side_by_side
+from tests.support.webhooks.receivers import OK, Hooks, send_side_by_side
 
 SLOW = "https://slow.example.com/hook"
 BODY = b'{"type":"instance.created","data":{"sequence":1}}'

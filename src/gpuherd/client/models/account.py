@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpuherd.contract.catalogue import Offer, Product, Region, Template, TemplatePort
+from gpuherd.contract.codec.model import Model
 from gpuherd.contract.instance import Comprehensive, Instance, ListedInstance, ListedMachine
-from gpuherd.contract.model import Model
 from gpuherd.contract.orphan import Orphan, Orphans, Released
 from gpuherd.contract.service import CloudTrust, Creates, Health, Sync
 

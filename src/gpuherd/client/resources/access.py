@@ -23,7 +23,7 @@ from gpuherd.client.models.access import (
 )
 from gpuherd.client.paging import Items, PageReader, items_of
 from gpuherd.client.resources.instances import PAGE, Ref, word_of
-from gpuherd.client.wire import Json, get, path_segment
+from gpuherd.client.transport.wire import Json, get, path_segment
 from gpuherd.client.wish import Usd
 from gpuherd.domain.access.secret import Secret
 

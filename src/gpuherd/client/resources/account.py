@@ -23,7 +23,7 @@ from gpuherd.client.models.account import (
 from gpuherd.client.models.instance import EventPage, Instance
 from gpuherd.client.models.plan import Plan
 from gpuherd.client.paging import Items, items_of
-from gpuherd.client.wire import Request, get, path_segment
+from gpuherd.client.transport.wire import Request, get, path_segment
 from gpuherd.client.wish import Wish, create_body
 
 # Of a plan: the server waits for the cloud's catalogue, unlike in a create.

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from gpuherd.client.effects import Effects
 from gpuherd.client.methods import Resource, api_method
 from gpuherd.client.models.costs import Balance, Bill, Costs, Leftovers
-from gpuherd.client.wire import get
+from gpuherd.client.transport.wire import get
 
 Moment = date | datetime | str
 

@@ -19,8 +19,8 @@ from gpuherd.client.models.instance import (
 from gpuherd.client.models.why import Why
 from gpuherd.client.paging import PageReader
 from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.transport.wire import Json, Request, get, listed, path_segment
 from gpuherd.client.waiting import Listeners, OnAnswer, OnProgress, OnTrouble, Until, follow, wait_for
-from gpuherd.client.wire import Json, Request, get, listed, path_segment
 from gpuherd.client.wish import HealthCheck, Lease, Wish, create_body
 
 Ref = str | Instance

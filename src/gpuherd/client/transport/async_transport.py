@@ -11,7 +11,7 @@ from yarl import URL
 from gpuherd.client.address import Address
 from gpuherd.client.errors import ConnectionFailed
 from gpuherd.client.transport.failures import reason_of
-from gpuherd.client.wire import USER_AGENT, Reply, Request
+from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
 

@@ -10,7 +10,7 @@ from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
 from gpuherd.client.errors import ConnectionFailed
 from gpuherd.client.transport.failures import reason_of
-from gpuherd.client.wire import USER_AGENT, Reply, Request
+from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
 
 CONNECT_TIMEOUT_S = 5.0
 # Shorter than servers and proxies keep them: a connection that is just being closed loses a request.

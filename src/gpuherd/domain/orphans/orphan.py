@@ -20,7 +20,7 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle import (
+from gpuherd.domain.instance.lifecycle.next_step import (
     CLOCKS_APART_MAX,
     has_given_up_machine,
     wants_machine,

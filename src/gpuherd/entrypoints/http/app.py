@@ -23,26 +23,11 @@ from gpuherd.entrypoints.http.middleware.request_context import RequestContextMi
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
-from gpuherd.entrypoints.http.routes import (
-    audit,
-    caches,
-    catalogue,
-    cloud,
-    costs,
-    creates,
-    events,
-    health,
-    instances,
-    jobs,
-    keys,
-    leases,
-    metrics,
-    operations,
-    orphans,
-    plans,
-    sync,
-    webhooks,
-)
+from gpuherd.entrypoints.http.routes import costs, events, jobs, orphans, webhooks
+from gpuherd.entrypoints.http.routes.access import audit, keys
+from gpuherd.entrypoints.http.routes.cloud import catalogue, cloud, creates, sync
+from gpuherd.entrypoints.http.routes.instances import instances, leases, operations, plans
+from gpuherd.entrypoints.http.routes.service import caches, health, metrics
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem, problem_of, problem_response, unexpected
 

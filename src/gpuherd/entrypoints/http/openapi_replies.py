@@ -19,9 +19,9 @@ from gpuherd.contract import (
     webhook,
     why,
 )
+from gpuherd.contract.codec.model import Json, Model
+from gpuherd.contract.codec.schema import held_by, reference, schema_of
 from gpuherd.contract.examples import example_of
-from gpuherd.contract.model import Json, Model
-from gpuherd.contract.schema import held_by, reference, schema_of
 from gpuherd.entrypoints.problems import MEDIA_TYPE, TITLES
 
 JSON_TYPE = "application/json"

@@ -19,26 +19,12 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web import error_pages, static_files
 from gpuherd.entrypoints.web.forms import check_token, read_form
-from gpuherd.entrypoints.web.pages import (
-    api_docs,
-    audit,
-    cloud,
-    creates,
-    endpoints,
-    instance,
-    instances,
-    jobs,
-    keys,
-    login,
-    money,
-    offers,
-    orphans,
-    overview,
-    rent,
-    settings,
-    webhooks,
-)
-from gpuherd.entrypoints.web.pages.login import LoginRateLimiter
+from gpuherd.entrypoints.web.pages import api_docs, costs, jobs, orphans, overview, settings
+from gpuherd.entrypoints.web.pages.access import audit, keys, login
+from gpuherd.entrypoints.web.pages.access.login import LoginRateLimiter
+from gpuherd.entrypoints.web.pages.cloud import cloud, creates, offers
+from gpuherd.entrypoints.web.pages.instances import instance, instances, rent
+from gpuherd.entrypoints.web.pages.webhooks import endpoints, webhooks
 from gpuherd.entrypoints.web.routes import Handler
 
 PAGE_MODULES = (
@@ -52,7 +38,7 @@ PAGE_MODULES = (
     jobs,
     keys,
     login,
-    money,
+    costs,
     offers,
     orphans,
     overview,

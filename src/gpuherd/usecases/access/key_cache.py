@@ -15,7 +15,7 @@ from gpuherd.domain.access.api_key import ADMIN_ID, ID_CHARS, PREFIX, ApiKey, di
 from gpuherd.domain.access.caller import ADMIN, Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.ports.access import ApiKeys
-from gpuherd.ports.shared_limits import SharedLimits
+from gpuherd.ports.replicas import SharedLimits
 from gpuherd.resilience.leased_tokens import LeasedTokens
 from gpuherd.resilience.token_bucket import TokenBucket
 from gpuherd.resilience.token_lease_bucket import Limit

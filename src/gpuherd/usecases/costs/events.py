@@ -11,8 +11,8 @@ from decimal import Decimal
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.contract.codec.model import Model, encode
 from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
-from gpuherd.contract.model import Model, encode
 from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.costs.reconcile import Comparison
 from gpuherd.domain.instance import events

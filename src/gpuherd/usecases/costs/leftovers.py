@@ -12,8 +12,7 @@ from gpuherd.domain.costs.bill import StorageVolume
 from gpuherd.domain.costs.leftover import Leftover, LeftoverKind
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
-from gpuherd.ports.billing import ProviderBilling
-from gpuherd.ports.costs import Costs, OpenSpan
+from gpuherd.ports.costs import Costs, OpenSpan, ProviderBilling
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.cloud.catalogue import within_budget

@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.domain.costs.meter.volumes import VolumeLook, read_volumes, subject_of_volume
 from gpuherd.domain.costs.span import CostKind
-from gpuherd.domain.costs.volumes import VolumeLook, read_volumes, subject_of_volume
 from gpuherd.domain.errors import CloudError
-from gpuherd.ports.billing import ProviderBilling
-from gpuherd.ports.costs import Costs
+from gpuherd.ports.costs import Costs, ProviderBilling
 from gpuherd.ports.flags import Flags
 
 log = structlog.get_logger()

@@ -8,8 +8,7 @@ from decimal import Decimal
 from gpuherd.clock import Clock
 from gpuherd.domain.costs.amount import usd_of
 from gpuherd.domain.costs.runway import AccountBalance
-from gpuherd.ports.billing import ProviderBilling
-from gpuherd.ports.costs import Costs
+from gpuherd.ports.costs import Costs, ProviderBilling
 from gpuherd.resilience.cache import Cache
 
 BALANCE_TTL_S = 30.0

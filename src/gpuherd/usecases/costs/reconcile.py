@@ -27,8 +27,7 @@ from gpuherd.domain.costs.reconcile import (
 )
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.errors import CloudError
-from gpuherd.ports.billing import ProviderBilling
-from gpuherd.ports.costs import BilledDay, Costs, MeteredMachine
+from gpuherd.ports.costs import BilledDay, Costs, MeteredMachine, ProviderBilling
 from gpuherd.usecases.costs.events import CostEvents, OtherPrice
 
 log = structlog.get_logger()

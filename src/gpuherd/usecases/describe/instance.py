@@ -7,11 +7,11 @@ from datetime import datetime
 from gpuherd.contract import instance as shown
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.costs.amount import usd_of
-from gpuherd.domain.instance.due import silence_ends_at
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import EndpointHealth, Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle.due import silence_ends_at
 from gpuherd.domain.instance.quota import cost_until_end
 from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.usecases.describe.wish import describe_wish

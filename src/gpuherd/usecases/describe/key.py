@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from gpuherd.contract import access as shown
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditEntry
 from gpuherd.domain.access.secret import Secret

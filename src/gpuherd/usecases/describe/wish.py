@@ -6,9 +6,9 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
+from gpuherd.contract.codec.model import Model, encode
+from gpuherd.contract.codec.values import camel, decimal_text
 from gpuherd.contract.instance import CapacityWait
-from gpuherd.contract.model import Model, encode
-from gpuherd.contract.values import camel, decimal_text
 from gpuherd.domain.instance.instance import Wish
 
 # Where the contract has another word for a field.

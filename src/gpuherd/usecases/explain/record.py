@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuherd.contract.values import usd
+from gpuherd.contract.codec.values import usd
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish

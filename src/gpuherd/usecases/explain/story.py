@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from gpuherd.contract.values import usd
+from gpuherd.contract.codec.values import usd
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import (

@@ -12,11 +12,12 @@ from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance import events, goals
+from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
-from gpuherd.domain.instance.goals import StartOrder
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import goals
+from gpuherd.domain.instance.lifecycle.goals import StartOrder
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances

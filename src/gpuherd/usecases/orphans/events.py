@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.contract.model import encode
-from gpuherd.contract.values import usd
+from gpuherd.contract.codec.model import encode
+from gpuherd.contract.codec.values import usd
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.events import ACCOUNT, Event

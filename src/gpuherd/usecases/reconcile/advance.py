@@ -22,10 +22,14 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.due import due_at, instance_ending
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle import is_machine_of_other_call, next_step, was_machine_proven_gone
-from gpuherd.domain.instance.steps import Observation, Settled, Wait
+from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
+from gpuherd.domain.instance.lifecycle.next_step import (
+    is_machine_of_other_call,
+    next_step,
+    was_machine_proven_gone,
+)
+from gpuherd.domain.instance.lifecycle.steps import Observation, Settled, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.contract.values import iso
+from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
@@ -24,19 +24,20 @@ from gpuherd.domain.errors import (
     OutOfStock,
 )
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance import events, steps
+from gpuherd.domain.instance import events
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle import (
+from gpuherd.domain.instance.lifecycle import steps
+from gpuherd.domain.instance.lifecycle.next_step import (
     is_machine_of_other_call,
     is_restarting,
     is_starting_again,
     must_release,
     shows_restart,
 )
+from gpuherd.domain.instance.lifecycle.steps import Step
 from gpuherd.domain.instance.operation import OperationPhase
-from gpuherd.domain.instance.steps import Step
 from gpuherd.domain.instance.waiting import Waiting
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance

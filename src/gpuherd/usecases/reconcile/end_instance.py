@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import structlog
 
 from gpuherd.clock import Clock, Ids
-from gpuherd.contract.values import iso
+from gpuherd.contract.codec.values import iso
 from gpuherd.domain.endings.ending import End, EndCause, Ending, WarnData, WarnLease
 from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance import events, goals
+from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle import goals
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 

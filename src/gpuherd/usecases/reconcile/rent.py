@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock
-from gpuherd.contract.values import iso
+from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.errors import (

@@ -14,7 +14,7 @@ from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle import awaits_health
+from gpuherd.domain.instance.lifecycle.next_step import awaits_health
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.instances import InstanceLeases, Instances, LeasedInstance

@@ -10,7 +10,7 @@ import asyncio
 import structlog
 
 from gpuherd.domain.errors import StoreUnavailable
-from gpuherd.ports.shared_limits import BreakerStore
+from gpuherd.ports.replicas import BreakerStore
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 
 log = structlog.get_logger()

@@ -22,8 +22,8 @@ from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import event, instance, job
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_turn_job, an_instance, instance_id
-from tests.support.databases import migrate_file
 from tests.support.fake_clock import START
+from tests.support.sql.databases import migrate_file
 
 tally = sa.table("tally", sa.column("id", sa.Integer), sa.column("word", sa.Text))
 INSERT = PreparedInsert(lambda _: sa.insert(tally).inline(), "id", "word")

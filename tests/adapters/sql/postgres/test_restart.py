@@ -27,7 +27,7 @@ from tests.adapters.queue.queue_backends import PostgresBackend, postgres_backen
 from tests.adapters.sql.conftest import make_tables
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S, texts, writing
 from tests.adapters.sql.postgres.restarts import FAST, IMMEDIATE, OwnServer, own_server
-from tests.support.databases import sqlalchemy_url
+from tests.support.sql.databases import sqlalchemy_url
 
 pytestmark = pytest.mark.postgres
 MODES = pytest.mark.parametrize("mode", [FAST, IMMEDIATE])

@@ -11,10 +11,10 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.server_history import IN_RECOVERY, ServerHistory
 from gpuherd.ports.instances import Change
 from tests.support.builders import an_event, an_instance
-from tests.support.databases import Store, sqlalchemy_url
 from tests.support.fake_clock import FakeClock
-from tests.support.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
-from tests.support.postgres import postgres_server  # noqa: F401
+from tests.support.sql.databases import Store, sqlalchemy_url
+from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
+from tests.support.sql.postgres import postgres_server  # noqa: F401
 
 # As a standby that lags behind by three events; the numbers go on where it was.
 LOSE_THREE = """

@@ -14,7 +14,7 @@ from alembic.config import Config
 
 import gpuherd.adapters.sql.schema.migrate as migrations
 from gpuherd.adapters.sql.engine.database import Database
-from tests.support.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 

@@ -26,8 +26,8 @@ from tests.support.builders import (
     an_attempt,
     an_event,
 )
-from tests.support.databases import Store
 from tests.support.fake_clock import FakeClock
+from tests.support.sql.databases import Store
 
 SEEDS = range(20)
 SECTOR = 512

@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.errors import DatabaseUnusable
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.adapters.sql.schema.migrate import migrate
-from tests.support.inline_database import migrated_copy
+from tests.support.sql.inline_database import migrated_copy
 
 
 @pytest.fixture

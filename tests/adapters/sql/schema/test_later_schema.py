@@ -24,7 +24,7 @@ from gpuherd.adapters.sql.schema.run_migrations import VERSIONS, run_migrations
 from gpuherd.clock import SystemClock
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
 from tests.adapters.sql.schema.old_database import BOTH, left_at
-from tests.support.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 EXPANDED, CONTRACTED = "0900", "0901"
 

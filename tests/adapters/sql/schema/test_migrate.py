@@ -23,7 +23,7 @@ from gpuherd.adapters.sql.schema import queue_table
 from gpuherd.adapters.sql.schema import tables as schema
 from gpuherd.adapters.sql.schema.migrate import HEAD, MIGRATION_LOCK, migrate
 from tests.adapters.sql.engine.blocked_writer import PATIENCE_S
-from tests.support.databases import install_queue, sqlalchemy_url
+from tests.support.sql.databases import install_queue, sqlalchemy_url
 
 OURS = set(schema.metadata.tables)
 QUEUE = set(queue_table.queue_metadata.tables)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databases import migrate_file
+from tests.support.sql.databases import migrate_file
 
 # Made by others, or for the queue, which has a description of its own.
 NOT_OURS = {"alembic_version", "pgqueuer", "sqlite_sequence"}

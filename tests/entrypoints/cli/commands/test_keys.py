@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.audit import NO_HASH, PRUNE_ACTION, AuditAnchor, AuditEntry, AuditRecord, chained
 from gpuherd.usecases.describe.key import describe_entry
 from tests.entrypoints.cli.support import NOW, Answer, Cli, FakeApi, SeenRequest, problem

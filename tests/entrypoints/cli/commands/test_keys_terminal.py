@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuherd.contract.model import encode
+from gpuherd.contract.codec.model import encode
 from gpuherd.usecases.describe.key import describe_entry
 from tests.entrypoints.cli.commands.test_keys import KEY, log, serving
 from tests.entrypoints.cli.support import FakeApi

@@ -12,7 +12,7 @@ import pytest
 from gpuherd.ports.webhooks import DeliveryResult
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
-from tests.support.webhook_receivers import BROKEN, MISSING, OK, Hooks
+from tests.support.webhooks.receivers import BROKEN, MISSING, OK, Hooks
 
 URL = "https://example.com/hook?token=canary"
 SHOWN = "https://example.com/hook?***"

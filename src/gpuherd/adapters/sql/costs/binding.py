@@ -20,7 +20,7 @@ from gpuherd.adapters.sql.costs.write import (
 from gpuherd.adapters.sql.schema.cost_tables import ledger_subject, meter
 from gpuherd.adapters.sql.schema.tables import attempt
 from gpuherd.domain.clock_reading import earliest
-from gpuherd.domain.costs.of_instance import subject_of_instance, unseen_spans
+from gpuherd.domain.costs.meter.of_instance import subject_of_instance, unseen_spans
 from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
 from gpuherd.domain.instance.instance import Instance
 

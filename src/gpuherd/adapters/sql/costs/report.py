@@ -24,7 +24,7 @@ from gpuherd.adapters.sql.schema.cost_tables import (
     meter,
 )
 from gpuherd.adapters.sql.schema.tables import instance, list_record
-from gpuherd.domain.costs.of_instance import subject_of_instance
+from gpuherd.domain.costs.meter.of_instance import subject_of_instance
 from gpuherd.domain.costs.open_days import spread_open
 from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
 from gpuherd.domain.costs.span import CostKind

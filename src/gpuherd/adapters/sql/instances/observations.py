@@ -26,7 +26,7 @@ from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
-from gpuherd.domain.costs.metering import Metering, MeterState
+from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status

@@ -26,12 +26,12 @@ from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.due import due_at
 from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
+from gpuherd.domain.instance.lifecycle.due import due_at
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
 from gpuherd.domain.instance.settled_cost import SettledCost

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpuherd.entrypoints.http.middleware.authorization import declared_route
-from gpuherd.entrypoints.http.routes.instances import launch
+from gpuherd.entrypoints.http.routes.instances.instances import launch
 from gpuherd.usecases.instances.find import is_id
 from gpuherd.usecases.instances.read import ReadInstance
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.contract.values import iso
+from gpuherd.contract.codec.values import iso
 from gpuherd.contract.webhook import ReplayedDeliveries, WebhookEndpointRemoved, WebhookEndpoints
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.net.url_redaction import redact_query

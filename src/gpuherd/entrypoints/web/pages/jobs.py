@@ -10,7 +10,7 @@ from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.lists import job_query
 from gpuherd.entrypoints.query import Query
 from gpuherd.entrypoints.replies import plane_of
-from gpuherd.entrypoints.web.pages.instances import next_page, without_blanks
+from gpuherd.entrypoints.web.pages.instances.instances import next_page, without_blanks
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.formatting import BAD, GOOD, IDLE, MOVING

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from gpuherd.domain.instance.goals import RESTARTABLE, STOPPABLE
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lifecycle.goals import RESTARTABLE, STOPPABLE
 from gpuherd.domain.instance.quota import hourly_usd_now
 from gpuherd.entrypoints.web.views.formatting import MOVING, look_of
 

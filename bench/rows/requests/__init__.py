@@ -1,0 +1,1 @@
+"""Single requests, and streams: what a caller waits for."""

@@ -1,0 +1,1 @@
+"""The meter: how spans of cost come from what lists and looks show."""

@@ -1,0 +1,123 @@
+"""The meters of all machines that a list has shown in a new light, read together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.domain.clock_reading import ClockSeam, earliest
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.observation import ObservedMachine
+from gpuherd.domain.costs.meter.meter import (
+    NO_METER,
+    ListTimes,
+    MachineMeter,
+    MeterReading,
+    cut_at_seam,
+    is_unpriced,
+    read_meter,
+)
+from gpuherd.domain.costs.meter.tariff import AgreedTerms, Tariff
+from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
+from gpuherd.domain.fast_replace import replace
+
+# So many steps of the clock are kept: what was stamped before them has long ended.
+SEAMS_KEPT_MAX = 20
+
+
+@dataclass(frozen=True)
+class Metering:
+    """What the meters need to know about a list, beside the machines that it changes."""
+
+    # How each of them was known before; those that are not in here were not.
+    before: Mapping[str, ObservedMachine]
+    # The last believable list before this one (None: we have only begun to look), and this one, all by the
+    # clock as it is now.
+    previous: ListTimes | None
+    this: ListTimes
+    tariff: Tariff
+    # Where the wall clock was set since the last list, and all such places before, oldest first.
+    seam: ClockSeam | None = None
+    seams: tuple[ClockSeam, ...] = ()
+    # Machines whose meter is to be read although nothing of what is known about them has changed.
+    also: tuple[ObservedMachine, ...] = ()
+    # Of these we have only begun to look.
+    first_look: frozenset[str] = frozenset()
+
+    @property
+    def all_seams(self) -> tuple[ClockSeam, ...]:
+        return (self.seams if self.seam is None else (*self.seams, self.seam))[-SEAMS_KEPT_MAX:]
+
+
+@dataclass(frozen=True)
+class MeterState:
+    """What the store knows about the meters as a whole."""
+
+    seams: tuple[ClockSeam, ...] = ()
+    # Machines whose price nobody knew.
+    unpriced: frozenset[str] = frozenset()
+    # Machines that the lists have left unclear, or missed once.
+    unclear: frozenset[str] = frozenset()
+
+
+def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
+    """Return the meter of each machine from its spans, oldest first."""
+    going_on: dict[str, dict[CostKind, CostSpan]] = defaultdict(dict)
+    ended: dict[str, dict[CostKind, Edge]] = defaultdict(dict)
+    unpriced: dict[str, list[CostSpan]] = defaultdict(list)
+    for it in spans:
+        if it.ended is None:
+            going_on[it.cloud_id][it.kind] = it
+        else:
+            ended[it.cloud_id][it.kind] = it.ended
+            if is_unpriced(it):
+                unpriced[it.cloud_id].append(it)
+    return {it: MachineMeter(going_on[it], ended[it], tuple(unpriced[it])) for it in {*going_on, *ended}}
+
+
+def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | None) -> list[CostSpan]:
+    """Cut all spans that go on where the wall clock was set, since the last believable list or after it."""
+    seen_at = seam.before if previous is None else previous.started_at - seam.step
+    return [part for span in spans for part in cut_at_seam(span, seam.before, seam.after, seen_at)]
+
+
+def read_meters(
+    metering: Metering,
+    changed: Sequence[ObservedMachine],
+    meters: Mapping[str, MachineMeter],
+    terms: Mapping[str, AgreedTerms],
+) -> list[CostSpan]:
+    """Return all spans that a list opens, closes or puts in doubt, in the order in which to write them."""
+    spans: list[CostSpan] = []
+    for after in (*changed, *metering.also):
+        cloud_id = after.machine.cloud_id
+        is_first_look = cloud_id in metering.first_look
+        agreed = terms.get(cloud_id)
+        if agreed is not None:
+            agreed = replace(agreed, sent_at=earliest(agreed.sent_at, metering.all_seams))
+        reading = MeterReading(
+            before=None if is_first_look else metering.before.get(cloud_id),
+            after=after,
+            previous=None if is_first_look else metering.previous,
+            this=metering.this,
+            tariff=metering.tariff,
+            created_at=_created_at(after.machine, metering.all_seams),
+            terms=agreed,
+        )
+        meter = meters.get(cloud_id, NO_METER)
+        if metering.all_seams and meter.last_ended:
+            last = {
+                kind: Edge(earliest(it.lo, metering.all_seams), it.hi)
+                for kind, it in meter.last_ended.items()
+            }
+            meter = replace(meter, last_ended=last)
+        spans += read_meter(meter, reading)
+    return spans
+
+
+def _created_at(machine: Machine, seams: Sequence[ClockSeam]) -> datetime | None:
+    """Return when the cloud made a machine: by its clock, or by ours before it was set."""
+    stamp = machine.created_at
+    return None if stamp is None else min(stamp, earliest(stamp, seams))

@@ -1,0 +1,58 @@
+"""Due: what the endings say about an instance, and when somebody must look at it although nothing changes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gpuherd.domain.endings.ending import Ending, Situation, ending, next_due, silent_at
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle import goals
+from gpuherd.domain.instance.lifecycle.next_step import was_machine_proven_gone
+
+
+def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:
+    """Return what has to happen to an instance now because some time is over; None if none is.
+
+    `up_since` is since when this service could have heard that it is in use.
+    """
+    return ending(it.terms, _situation(it), now, up_since) if _may_end(it) else None
+
+
+def due_at(it: Instance) -> datetime | None:
+    """Return when an instance must be looked at next, whatever else happens or does not."""
+    return next_due(it.terms, _situation(it)) if _may_end(it) else None
+
+
+def silence_ends_at(it: Instance) -> datetime | None:
+    """Return when silence ends it, if nobody says that it is in use until then."""
+    return silent_at(it.terms, _situation(it)) if _may_end(it) else None
+
+
+def _may_end(it: Instance) -> bool:
+    """Tell whether there is something left to end: what is being removed ends by itself."""
+    if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
+        return False
+    if it.status is Status.FAILED:
+        # A machine that was kept costs as before.
+        return it.cloud_id is not None and not was_machine_proven_gone(it)
+    return True
+
+
+def _situation(it: Instance) -> Situation:
+    exited = it.status is Status.EXITED
+    return Situation(
+        term=it.lease_term,
+        can_stop=_can_stop(it),
+        is_stopping=it.goal is Goal.STOPPED and not exited and it.status is not Status.FAILED,
+        stopped_since=it.stopped_at if exited else None,
+        data_warned=it.data_expiry_told,
+        usable_since=it.ready_at if it.usable else None,
+        used_at=it.used_at,
+    )
+
+
+def _can_stop(it: Instance) -> bool:
+    """Tell whether an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
+    has_come_up = it.ready_at is not None or it.stopped_at is not None
+    is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
+    return goals.can_stop(it) and (has_come_up or is_up)

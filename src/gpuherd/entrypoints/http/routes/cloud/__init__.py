@@ -1,0 +1,1 @@
+"""The provider: what it offers, what it shows, and whether creates may go out."""

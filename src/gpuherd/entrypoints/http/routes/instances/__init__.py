@@ -1,0 +1,1 @@
+"""Instances: wishes, plans, operations, leases."""

@@ -1,0 +1,1 @@
+"""Signing in, keys, and the audit log."""

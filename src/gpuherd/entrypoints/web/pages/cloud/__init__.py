@@ -1,0 +1,1 @@
+"""The provider: its offers, its machines, and whether creates may go out."""

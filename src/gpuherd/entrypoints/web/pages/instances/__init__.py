@@ -1,0 +1,1 @@
+"""Instances: the list, one of them, and a new one."""

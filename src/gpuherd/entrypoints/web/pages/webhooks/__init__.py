@@ -1,0 +1,1 @@
+"""Webhooks on their way, and the endpoints they go to."""
