@@ -50,17 +50,21 @@ def find_seam(last: ClockReading | None, this: ClockReading | None) -> ClockSeam
     return ClockSeam(last.at, last.at + step, this.at - step) if step else None
 
 
-def earliest(moment: datetime, seams: Sequence[ClockSeam]) -> datetime:
-    """Return a moment that the wall clock showed, by the clock as it is now.
+def earliest(moment: datetime, seams: Sequence[ClockSeam], now: datetime) -> datetime:
+    """Return a moment by the clock as it is now, of which it is not known how often that was set since.
 
-    Where the clock was set back the same times come twice; then the earliest that it can mean.
+    Where the clock was set back the same times come twice; then the earliest that it can mean. A time that
+    the clock has never shown was reckoned back, by a clock that had been set, to before that.
     """
-    meant, shift = [], timedelta(0)
+    shown: list[datetime] = []
+    reckoned: list[datetime] = []
+    shift = timedelta(0)
     for before, after in pairwise((None, *seams, None)[::-1]):
         # It may be of the time between these two places, the later of which comes first here.
         if before is not None:
             shift += before.step
-        begun = after is None or after.after <= moment + STEP_MIN
-        if begun and (before is None or moment <= before.noticed_at + STEP_MIN):
-            meant.append(moment + shift)
-    return min(meant, default=moment)
+        if moment > (now if before is None else before.noticed_at + STEP_MIN):
+            continue
+        is_shown = after is None or after.after <= moment + STEP_MIN
+        (shown if is_shown else reckoned).append(moment + shift)
+    return min(shown or reckoned, default=moment)

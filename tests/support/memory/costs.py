@@ -263,6 +263,6 @@ def note_unseen(tables: Tables, it: Instance, now: datetime) -> None:
         return
     for call in tables.attempts.values():
         if (call.instance_id, call.cloud_id) == (it.id, cloud_id):
-            sent_at = earliest(call.sent_at, tables.meters.get("seams", ()))
+            sent_at = earliest(call.sent_at, tables.meters.get("seams", ()), now)
             write_spans(tables, unseen_spans(it, sent_at, now), {cloud_id: subject_of_instance(it)}, now)
             return

@@ -68,5 +68,5 @@ def note_unseen(connection: sa.Connection, it: Instance, now: datetime) -> None:
     if sent_at is None:
         return
     subject = subject_of_instance(it)
-    spans = unseen_spans(it, earliest(sent_at, read_seams(connection)), now)
+    spans = unseen_spans(it, earliest(sent_at, read_seams(connection), now), now)
     write_spans(connection, spans, {subject.cloud_id: subject}, now)

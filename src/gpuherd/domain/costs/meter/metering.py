@@ -91,25 +91,26 @@ def read_meters(
 ) -> list[CostSpan]:
     """Return all spans that a list opens, closes or puts in doubt, in the order in which to write them."""
     spans: list[CostSpan] = []
+    now = metering.this.finished_at
     for after in (*changed, *metering.also):
         cloud_id = after.machine.cloud_id
         is_first_look = cloud_id in metering.first_look
         agreed = terms.get(cloud_id)
         if agreed is not None:
-            agreed = replace(agreed, sent_at=earliest(agreed.sent_at, metering.all_seams))
+            agreed = replace(agreed, sent_at=earliest(agreed.sent_at, metering.all_seams, now))
         reading = MeterReading(
             before=None if is_first_look else metering.before.get(cloud_id),
             after=after,
             previous=None if is_first_look else metering.previous,
             this=metering.this,
             tariff=metering.tariff,
-            created_at=_created_at(after.machine, metering.all_seams),
+            created_at=_created_at(after.machine, metering.all_seams, now),
             terms=agreed,
         )
         meter = meters.get(cloud_id, NO_METER)
         if metering.all_seams and meter.last_ended:
             last = {
-                kind: Edge(earliest(it.lo, metering.all_seams), it.hi)
+                kind: Edge(earliest(it.lo, metering.all_seams, now), it.hi)
                 for kind, it in meter.last_ended.items()
             }
             meter = replace(meter, last_ended=last)
@@ -117,7 +118,7 @@ def read_meters(
     return spans
 
 
-def _created_at(machine: Machine, seams: Sequence[ClockSeam]) -> datetime | None:
+def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> datetime | None:
     """Return when the cloud made a machine: by its clock, or by ours before it was set."""
     stamp = machine.created_at
-    return None if stamp is None else min(stamp, earliest(stamp, seams))
+    return None if stamp is None else min(stamp, earliest(stamp, seams, now))
