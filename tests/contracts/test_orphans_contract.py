@@ -88,9 +88,10 @@ class TestStrays:
 
     async def test_each_comes_with_all_records_about_it(self, store: Store) -> None:
         bound = a_running_instance(2, cloud_id="machine-1", status=Status.DELETED)
+        made = an_attempt(2, state=AttemptState.BOUND, cloud_id="machine-1")
         named = an_instance(1)
         call = an_attempt(1, state=AttemptState.ABANDONED)
-        await store.instances.add(Change(bound))
+        await store.instances.add(Change(bound, attempt=made))
         await store.instances.add(Change(named, attempt=call))
         seen = a_sighting(a_tagged_machine(1))
         await see(store, seen)
@@ -98,7 +99,7 @@ class TestStrays:
         records = candidate.records
         assert records.bound == await store.instances.get(bound.id)
         assert records.named == await store.instances.get(named.id)
-        assert records.attempt == call
+        assert (records.attempt, records.bound_attempt) == (call, made)
         assert (candidate.sighting, candidate.orphan) == (seen, None)
         assert await store.orphans.records(seen.machine) == candidate.records
 

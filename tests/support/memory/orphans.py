@@ -10,6 +10,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
 from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
@@ -128,7 +129,7 @@ class MemoryOrphans:
             foreign = it.verdict is OrphanVerdict.FOREIGN
             if foreign and it.confirmed_at and it.order is None and listed and bound is None:
                 continue
-            records = MachineRecords(bound=bound)
+            records = MachineRecords(bound=bound, bound_attempt=self._bound_attempt(bound))
             if row is not None:
                 records = self._records(row)
             yield OrphanCandidate(row.sighting if row else None, records, self._orphan(it.cloud_id, row))
@@ -147,8 +148,10 @@ class MemoryOrphans:
         tables = self._tables
         named = tables.instances.get(row.tagged_instance_id or "")
         key = tables.tags.get(row.tag or "")
+        bound = self._bound(row.sighting.machine.cloud_id)
         return MachineRecords(
-            bound=self._bound(row.sighting.machine.cloud_id),
+            bound=bound,
+            bound_attempt=self._bound_attempt(bound),
             attempt=None if key is None else tables.attempts[key],
             named=None if named is None else named.instance,
         )
@@ -156,6 +159,13 @@ class MemoryOrphans:
     def _bound(self, cloud_id: str) -> Instance | None:
         instance_id = self._tables.bound.get(cloud_id)
         return None if instance_id is None else self._tables.instances[instance_id].instance
+
+    def _bound_attempt(self, bound: Instance | None) -> Attempt | None:
+        if bound is None:
+            return None
+        calls = self._tables.attempts.values()
+        mine = (it for it in calls if (it.instance_id, it.cloud_id) == (bound.id, bound.cloud_id))
+        return next(mine, None)
 
     def _adopt(self, tables: Tables, orphan: Orphan, change: Change, is_new: bool, now: datetime) -> Instance:
         holder = self._bound(orphan.cloud_id)

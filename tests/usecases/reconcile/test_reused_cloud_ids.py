@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gpuherd.domain.cloud.tag import cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.next_step import VANISHED
@@ -22,7 +23,7 @@ from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.instance import describe
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
-from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged
+from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged, tag_of
 
 
 @pytest.fixture
@@ -122,12 +123,28 @@ async def test_an_instance_whose_machine_vanished_does_not_come_back_with_anothe
     assert (await ledger(herd))["again"].verdict is OrphanVerdict.UNRECORDED
 
 
-async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_reported(herd: Herd) -> None:
-    """Not removed: it may be the lost one, adopted under the tag of another instance, that has come back."""
+async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_removed(herd: Herd) -> None:
+    """The lost one was made by a call of its own, and this one after that had its answer."""
     before = await vanished(herd)
     await record(herd, 7, status=Status.DELETED)
     assert rent_tagged(herd, 7) == "again"
     await herd.run_for(timedelta(minutes=3))
+    assert alive(herd) == set()
+    assert (await herd.instances.get(before.id)).status is Status.FAILED
+
+
+async def test_a_vanished_machine_that_comes_back_under_the_tag_of_a_given_up_call_is_reported(
+    herd: Herd, world: World
+) -> None:
+    """Not removed: somebody has only renamed it, while the cloud showed nothing of it."""
+    before = await herd.settle(await herd.launch("first"))
+    world.faults.add(Fault(FaultKind.EMPTY_LIST, for_s=300), Fault(FaultKind.GET_404_GLITCH, for_s=300))
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(before.id)).status is Status.FAILED
+    await record(herd, 7, status=Status.DELETED)
+    machine = world.machines["again"]
+    machine.name, machine.request = cloud_name("job-7", tag_of(herd, 7)), replace(machine.request, envs=())
+    await herd.run_for(timedelta(minutes=6))
     line = (await ledger(herd))["again"]
     assert line.verdict is OrphanVerdict.UNRECORDED
     assert f"the machine that instance {before.id} has lost" in line.finding.reason

@@ -23,6 +23,7 @@ from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.next_step import (
     CLOCKS_APART_MAX,
     has_given_up_machine,
+    is_machine_of_other_call,
     wants_machine,
     was_machine_proven_gone,
 )
@@ -71,8 +72,9 @@ class OrphanEnding(StrEnum):
 class MachineRecords:
     """What we hold about one machine."""
 
-    # The instance that has it.
+    # The instance that has it, and the create call of that instance which made a machine of this id.
     bound: Instance | None = None
+    bound_attempt: Attempt | None = None
     # The create call whose tag it carries.
     attempt: Attempt | None = None
     # The instance that its tag names.
@@ -189,7 +191,7 @@ def judge_machine(
         return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
     if records.attempt.cloud_id is None and records.named is not None and wants_machine(records.named):
         return None
-    if holder is not None:
+    if holder is not None and not _is_made_later(machine, records.bound_attempt):
         reason = (
             f"it has the id of the machine that instance {holder.id} has lost, and the tag of another one"
         )
@@ -201,6 +203,14 @@ def _is_of_other_instance(machine: Machine, holder: Instance) -> bool:
     """Tell whether the cloud has given the id of the machine that an instance lost to another one's."""
     tag = owner_tag(machine)
     return was_machine_proven_gone(holder) and tag is not None and tag.instance_key != holder.key
+
+
+def _is_made_later(machine: Machine, bound: Attempt | None) -> bool:
+    """Tell whether a machine is surely not the one that the instance of its id has lost.
+
+    One that was adopted carries the tag of another from the beginning, and may have come back.
+    """
+    return bound is not None and is_machine_of_other_call(machine, bound)
 
 
 def doubt_about(

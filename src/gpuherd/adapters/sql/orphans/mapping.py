@@ -27,8 +27,9 @@ from gpuherd.ports.orphans import LedgerEntry, OrphanCandidate
 
 BOUND = instance.alias("bound")
 NAMED = instance.alias("named")
+BOUND_ATTEMPT = attempt.alias("bound_attempt")
 # Everything about one machine in one statement: what is read together was true together.
-_PARTS = {"s": sighting, "o": orphan, "b": BOUND, "a": attempt, "n": NAMED}
+_PARTS = {"s": sighting, "o": orphan, "b": BOUND, "a": attempt, "n": NAMED, "c": BOUND_ATTEMPT}
 
 
 def part_columns(letters: str = "".join(_PARTS)) -> list[sa.Label[Any]]:
@@ -38,12 +39,13 @@ def part_columns(letters: str = "".join(_PARTS)) -> list[sa.Label[Any]]:
 
 def candidate_of(row: Row[Any]) -> OrphanCandidate:
     """Return what one row of all parts says."""
-    bound, call, named = _part(row, "b"), _part(row, "a"), _part(row, "n")
+    bound, call, named, bound_call = (_part(row, letter) for letter in "banc")
     entry = ledger_entry_of(row)
     return OrphanCandidate(
         sighting=entry.sighting,
         records=MachineRecords(
             bound=None if bound is None else instance_of(bound),
+            bound_attempt=None if bound_call is None else attempt_of(bound_call),
             attempt=None if call is None else attempt_of(call),
             named=None if named is None else instance_of(named),
         ),

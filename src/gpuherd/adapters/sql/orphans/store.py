@@ -15,6 +15,7 @@ from gpuherd.adapters.sql.instances.write import add_instance, let_go, update_in
 from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.orphans.mapping import (
     BOUND,
+    BOUND_ATTEMPT,
     NAMED,
     candidate_of,
     ledger_entry_of,
@@ -169,6 +170,10 @@ def _with_records(parts: sa.Join, cloud_id: sa.ColumnElement[str]) -> sa.Select[
         parts.outerjoin(BOUND, BOUND.c.cloud_id == cloud_id)
         .outerjoin(attempt, attempt.c.tag == sighting.c.tag)
         .outerjoin(NAMED, NAMED.c.id == sighting.c.tagged_instance_id)
+        .outerjoin(
+            BOUND_ATTEMPT,
+            sa.and_(BOUND_ATTEMPT.c.instance_id == BOUND.c.id, BOUND_ATTEMPT.c.cloud_id == BOUND.c.cloud_id),
+        )
     )
     return sa.select(*part_columns()).select_from(joined)
 
@@ -201,10 +206,16 @@ def _records(connection: sa.Connection, machine: Machine) -> MachineRecords:
     # The create call first: one that ends between two reads has its machine bound by the second.
     called = connection.execute(sa.select(attempt).where(attempt.c.tag == machine_tag(machine))).first()
     bound = connection.execute(sa.select(instance).where(instance.c.cloud_id == machine.cloud_id)).first()
+    made = sa.select(attempt).where(
+        attempt.c.instance_id == (None if bound is None else bound.id),
+        attempt.c.cloud_id == machine.cloud_id,
+    )
+    bound_call = connection.execute(made).first()
     named_id = None if owner is None else ID_PREFIX + owner.instance_key
     named = connection.execute(sa.select(instance).where(instance.c.id == named_id)).first()
     return MachineRecords(
         bound=None if bound is None else instance_of(bound),
+        bound_attempt=None if bound_call is None else attempt_of(bound_call),
         attempt=None if called is None else attempt_of(called),
         named=None if named is None else instance_of(named),
     )
