@@ -11,6 +11,7 @@ import gpuherd
 PACKAGE = Path(gpuherd.__file__).parent
 ROOT = Path(__file__).parents[1]
 MODULES_MAX = 15
+LINES_MAX = 400
 # One chain in the order of its numbers: whoever looks for something there knows its number.
 MIGRATIONS = ROOT / "src/gpuherd/adapters/sql/schema/migrations/versions"
 # They have the same names on purpose: the client reads what the contract says.
@@ -44,3 +45,8 @@ def test_no_folder_holds_more_modules_than_can_be_read_at_a_glance() -> None:
     crowded = {str(it.relative_to(ROOT)): n for it, n in folders.items() if n > MODULES_MAX}
     crowded.pop(str(MIGRATIONS.relative_to(ROOT)), None)
     assert crowded == {}
+
+
+def test_no_module_of_the_package_holds_two_subjects() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {str(it.relative_to(PACKAGE)): n for it, n in lines.items() if n > LINES_MAX} == {}

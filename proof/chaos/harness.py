@@ -18,7 +18,7 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.instance import Goal, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.instances import Change

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.events import goes_to_instance_webhook
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from proof.chaos.checks.cost_checker import check_costs
 from proof.chaos.checks.evidence import Evidence, Violation

@@ -9,7 +9,7 @@ from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanEnding, OrphanVerdict
 from gpuherd.simulator.faults.fault import FaultKind
 from proof.chaos.checks.checker import FOUND_AGAIN

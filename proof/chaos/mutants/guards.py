@@ -32,7 +32,7 @@ EXCHANGE = "tests/adapters/novita/test_exchange.py"
 LEADERSHIP = "tests/usecases/replicas/test_leadership.py"
 LEADERSHIP_CONTRACT = "tests/contracts/replicas/test_leadership_contract.py"
 LOST_HISTORY = "tests/usecases/cloud/test_lost_history.py"
-HEALTH_ROUNDS = "tests/usecases/reconcile/test_run_health_round.py"
+HEALTH_ROUNDS = "tests/usecases/reconcile/health/test_run_health_round.py"
 TRUST = "tests/usecases/cloud/test_trust.py"
 ACCOUNTS = "tests/proof/chaos/test_accounts.py"
 KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
@@ -202,8 +202,8 @@ RENTING = (
     ),
     Safeguard(
         "a restart without an answer is not repeated",
-        "domain/instance/lifecycle/next_step.py",
-        "    if not _overdue(instance, now, RESTART_SEEN_WITHIN):\n        return LookForRestart()\n",
+        "domain/instance/lifecycle/restart.py",
+        "    if not is_overdue(instance, now, RESTART_SEEN_WITHIN):\n        return LookForRestart()\n",
         "    if True:\n        return Restart()\n",
         (
             "tests/usecases/reconcile/test_restart.py"
@@ -363,7 +363,7 @@ STORE = (
 REMOVAL = (
     Safeguard(
         "a health round counts for the run that it asked",
-        "usecases/reconcile/run_health_round.py",
+        "usecases/reconcile/health/run_health_round.py",
         "        if not _is_about(turn, asked):\n",
         "        if False:\n",
         (
@@ -377,7 +377,7 @@ REMOVAL = (
         "    if any(it.status is EndpointStatus.PENDING for it in health.endpoints):\n",
         "    if False:\n",
         (
-            "tests/usecases/reconcile/test_check_health.py"
+            "tests/usecases/reconcile/health/test_check_health.py"
             "::test_who_could_not_be_asked_is_not_given_up_when_the_time_is_over",
         ),
     ),
@@ -713,7 +713,7 @@ REPLICAS = (
     ),
     Safeguard(
         "a removal is made promptly or not at all",
-        "usecases/reconcile/apply_step.py",
+        "usecases/reconcile/request_machine.py",
         "            check_send_deadline(self.clock, decided_s)\n",
         "",
         (f"{LEADERSHIP}::test_neither_is_a_removal",),
@@ -819,7 +819,7 @@ OWNERSHIP = (
     ),
     Safeguard(
         "a machine of another name and the same age is ours, renamed",
-        "domain/instance/lifecycle/next_step.py",
+        "domain/instance/lifecycle/conditions.py",
         "    return machine.created_at > bound.closed_at\n",
         "    return True\n",
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),

@@ -8,7 +8,7 @@ import structlog
 
 from gpuherd.clock import Clock
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.next_step import is_starting_again
+from gpuherd.domain.instance.lifecycle.conditions import is_starting_again
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from gpuherd.domain.errors import MachineHeld
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.ports.instances import Change
 from tests.support.builders import a_running_instance, an_attempt, an_instance, instance_id
 from tests.support.fake_clock import START

@@ -13,7 +13,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 from gpuherd.domain.orphans.orphan import (
     MachineRecords,
     Orphan,

@@ -13,7 +13,7 @@ import pytest
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD

@@ -12,7 +12,7 @@ import pytest
 from gpuherd.domain.cloud.tag import cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind

@@ -6,6 +6,7 @@ from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
+from gpuherd.usecases.cloud.judge_list import JudgeList
 from gpuherd.usecases.cloud.metering import PrepareMetering, ReadTariff
 from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
@@ -21,9 +22,9 @@ def build_observer(
     catalogue: CatalogueCache,
 ) -> ObserveCloud:
     """Return what lists the machines of the account."""
-    stores = ports.stores
+    stores, cloud = ports.stores, ports.watch_cloud or ports.cloud
     return ObserveCloud(
-        cloud=ports.watch_cloud or ports.cloud,
+        cloud=cloud,
         observations=stores.observations,
         jobs=stores.book,
         job_factory=job_factory,
@@ -31,6 +32,7 @@ def build_observer(
         settling=values.settling,
         poll_interval=values.poll_interval,
         account=account,
+        judge_list=JudgeList(cloud, stores.observations, values.settling),
         vanishing=vanishing,
         metering=PrepareMetering(
             observations=stores.observations,

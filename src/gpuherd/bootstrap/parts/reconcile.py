@@ -13,11 +13,14 @@ from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
 from gpuherd.usecases.reconcile.bind_machine import BindMachine
-from gpuherd.usecases.reconcile.check_health import CheckHealth
 from gpuherd.usecases.reconcile.end_instance import EndInstance
+from gpuherd.usecases.reconcile.health.check_health import CheckHealth
+from gpuherd.usecases.reconcile.health.run_health_round import RunHealthRound
+from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import RentMachine
+from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.reconcile.run_health_round import RunHealthRound
+from gpuherd.usecases.reconcile.restart_machine import RestartMachine
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 
@@ -54,6 +57,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         unknown_outcomes_max=values.unknown_outcomes_max,
     )
     verify_tag = VerifyTag(turns, event_recorder, ports.stores.flags)
+    request = RequestMachine(turns, event_recorder, clock)
     apply_step = ApplyStep(
         turns=turns,
         cloud=cloud,
@@ -63,9 +67,11 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         resolve=ResolveAttempt(turns, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
+        request=request,
+        restart=RestartMachine(turns, cloud, event_recorder, request, clock),
+        reclaim=RecordReclaim(turns, event_recorder, values.reclaim_notice),
         end=EndInstance(turns, event_recorder, clock, ports.ids),
         clock=clock,
-        reclaim_notice=values.reclaim_notice,
     )
     return AdvanceInstance(
         turns=turns,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 
 ZERO_USD = Decimal(0)
 HOUR_S = Decimal(3600)

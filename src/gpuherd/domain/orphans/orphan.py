@@ -20,13 +20,13 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import (
-    CLOCKS_APART_MAX,
+from gpuherd.domain.instance.lifecycle.conditions import (
     has_given_up_machine,
     is_machine_of_other_call,
     wants_machine,
     was_machine_proven_gone,
 )
+from gpuherd.domain.instance.lifecycle.next_step import CLOCKS_APART_MAX
 
 # Who removes surplus machines by itself; a person who orders something has another name.
 COLLECTOR = "collector"

@@ -23,15 +23,15 @@ from gpuherd.domain.cloud.observation import (
     SettlingPolicy,
     Witness,
     diff_listing,
-    judge_witness,
 )
-from gpuherd.domain.errors import CloudError, LeadershipLost, MachineGone
+from gpuherd.domain.errors import CloudError, LeadershipLost
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.account import AccountGuard
+from gpuherd.usecases.cloud.judge_list import JudgeList
 from gpuherd.usecases.cloud.metering import PrepareMetering
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -40,9 +40,6 @@ from gpuherd.usecases.replicas.store_history import StoreHistory
 
 log = structlog.get_logger()
 
-WITNESSES_MAX = 20
-# So many of them are asked for one by one when a list shows none.
-WITNESS_CHECKS_MAX = 3
 FORGET_AFTER = timedelta(days=1)
 # What we know counts as fresh for so many poll intervals, and never for less than this.
 FRESH_INTERVALS = 3
@@ -83,6 +80,7 @@ class ObserveCloud:
     # How long a list stays good while nothing moves.
     poll_interval: timedelta
     account: AccountGuard
+    judge_list: JudgeList
     vanishing: VanishingBrake
     metering: PrepareMetering
     breaker_state: Callable[[], str] = lambda: "CLOSED"
@@ -310,7 +308,7 @@ class ObserveCloud:
             started_at=listing.started_at,
             finished_at=listing.finished_at,
             complete=listing.complete,
-            witness=await self._judge_list(listing) if is_ours else Witness.MISSING,
+            witness=await self.judge_list(listing) if is_ours else Witness.MISSING,
             machines=len(listing.machines),
             reading=read if is_ours else None,
         )
@@ -345,29 +343,6 @@ class ObserveCloud:
         if not record.believable:
             log.warning("observer.list_not_credible", complete=record.complete, witness=record.witness.value)
         return ListResult(listing, record, len(changed))
-
-    async def _judge_list(self, listing: Listing) -> Witness:
-        """Tell what a list is worth; one that contradicts our witnesses is checked by asking for those."""
-        # Read after the list was made: a witness that we learn of later cannot be held against it.
-        witnesses = await self.observations.witnesses(
-            listing.started_at - self.settling.witness_age, WITNESSES_MAX
-        )
-        worth = judge_witness(witnesses, (machine.cloud_id for machine in listing.machines))
-        if worth is Witness.MISSING and all(
-            [await self._is_gone(it) for it in list(witnesses)[:WITNESS_CHECKS_MAX]]
-        ):
-            # They really are gone, so the list may be honest; but nobody vouches for it any more.
-            return Witness.NONE
-        return worth
-
-    async def _is_gone(self, cloud_id: str) -> bool:
-        try:
-            await self.cloud.get_machine(cloud_id)
-        except MachineGone:
-            return True
-        except CloudError:
-            return False
-        return False
 
     async def _load_known(self) -> dict[str, ObservedMachine]:
         fencing_token = self.leadership.fencing_token

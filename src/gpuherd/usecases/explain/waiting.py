@@ -10,7 +10,7 @@ from gpuherd.domain.errors import NoCapacity, OutcomeUnknown, OutOfStock
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import VANISHED, was_started_externally
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED, was_started_externally
 from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.usecases.explain.story import sentence
 

@@ -12,7 +12,7 @@ from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.next_step import awaits_health
+from gpuherd.domain.instance.lifecycle.conditions import awaits_health
 from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuherd.clock import Ids
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.next_step import is_starting_again
+from gpuherd.domain.instance.lifecycle.conditions import is_starting_again
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import JOB_ID_PREFIX, Job, NewJob, Priority, delivery_key
 from gpuherd.usecases.describe.wish import wish_json

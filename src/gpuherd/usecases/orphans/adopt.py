@@ -13,7 +13,7 @@ from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, S
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import ID_PREFIX, Instance, Rental, Status
-from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 from gpuherd.domain.orphans.adoption import (
     AdoptionTerms,
     can_rebind,

@@ -23,12 +23,9 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call, was_machine_proven_gone
 from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
-from gpuherd.domain.instance.lifecycle.next_step import (
-    is_machine_of_other_call,
-    next_step,
-    was_machine_proven_gone,
-)
+from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import Observation, Settled, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
@@ -41,7 +38,8 @@ from gpuherd.usecases.events.record import NewEvent
 from gpuherd.usecases.explain.record import wait_record
 from gpuherd.usecases.jobs.kinds import JobFactory, reconcile_job_kind
 from gpuherd.usecases.jobs.log_context import bind_correlation_id
-from gpuherd.usecases.reconcile.apply_step import ApplyStep, RequeueAfter
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.step_result import RequeueAfter
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 # More steps than any instance needs in a row; a bound, so that a mistake cannot spin.

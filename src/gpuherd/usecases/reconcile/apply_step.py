@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,17 +10,11 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
-from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
-from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
     CloudError,
-    CloudRefused,
-    CloudUnavailable,
-    KeyRefused,
     MachineGone,
-    OutcomeUnknown,
     OutOfStock,
 )
 from gpuherd.domain.fast_replace import replace
@@ -29,51 +23,32 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import steps
-from gpuherd.domain.instance.lifecycle.next_step import (
+from gpuherd.domain.instance.lifecycle.conditions import (
     is_machine_of_other_call,
     is_restarting,
     is_starting_again,
     must_release,
-    shows_restart,
 )
 from gpuherd.domain.instance.lifecycle.steps import Step
-from gpuherd.domain.instance.operation import OperationPhase
-from gpuherd.domain.instance.waiting import Waiting
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.explain.record import EventDetails
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.reconcile.end_instance import EndInstance
+from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
+from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
-from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.reconcile.restart_machine import RESTART_RECHECK, RestartMachine
+from gpuherd.usecases.reconcile.step_result import RECHECK_SOON, RequeueAfter, StepResult
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 log = structlog.get_logger()
 
-RECHECK_SOON = timedelta(seconds=1)
-# A restart takes ten seconds or so: this often is enough to see it.
-RESTART_RECHECK = timedelta(seconds=3)
 # A health check has a job of its own; so often we see to it that it is there.
 HEALTH_JOB_CHECK = timedelta(seconds=30)
 HELD_RELEASE_RECHECK = timedelta(seconds=30)
-
-
-@dataclass(frozen=True)
-class RequeueAfter:
-    """Nothing more to do for a while, and why if that is worth telling."""
-
-    delay: timedelta
-    reason: str = ""
-    # What has to change first, where it is nothing that we do ourselves.
-    waiting: Waiting | None = None
-    # What goes on record when such a wait begins.
-    record: EventDetails | None = None
-
-
-StepResult = tuple[LeasedInstance, RequeueAfter | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +63,11 @@ class ApplyStep:
     resolve: ResolveAttempt
     job_factory: JobFactory
     verify_tag: VerifyTag
+    request: RequestMachine
+    restart: RestartMachine
+    reclaim: RecordReclaim
     end: EndInstance
     clock: Clock
-    # So long after its notice a spot machine is taken back, where the cloud does not say when.
-    reclaim_notice: timedelta = RECLAIM_NOTICE
 
     async def __call__(self, step: Step, turn: LeasedInstance) -> StepResult:
         """Take one step; return the turn after it, and a pause if the next look must wait.
@@ -113,11 +89,11 @@ class ApplyStep:
             case steps.Become(status, reason):
                 return await self._become(turn, status, reason), None
             case steps.AnnounceReclaim():
-                return await self._announce_reclaim(turn), None
+                return await self.reclaim.announce(turn), None
             case steps.FollowReclaim(reclaim_at):
-                return await self._follow_reclaim(turn, reclaim_at), None
+                return await self.reclaim.follow(turn, reclaim_at), None
             case steps.WithdrawReclaim():
-                return await self._withdraw_reclaim(turn), None
+                return await self.reclaim.withdraw(turn), None
             case End() | WarnLease() | WarnData():
                 return await self.end(turn, step), None
             case steps.Fail(code, reason):
@@ -125,15 +101,15 @@ class ApplyStep:
             case steps.Start():
                 return await self._start(turn)
             case steps.Restart():
-                return await self._restart(turn)
+                return await self.restart.ask(turn)
             case steps.LookForRestart():
-                return await self._look_for_restart(turn)
+                return await self.restart.look_for_effect(turn)
             case steps.ConfirmRestart():
-                return await self._confirm_restart(turn), None
+                return await self.restart.confirm(turn), None
             case steps.AbandonRestart(code, reason):
-                return await self._abandon_restart(turn, code, reason), None
+                return await self.restart.abandon(turn, code, reason), None
             case steps.Stop():
-                return await self._request(turn, self.cloud.stop_machine)
+                return await self.request(turn, self.cloud.stop_machine)
             case steps.Delete():
                 return await self._delete(turn)
             case steps.Released():
@@ -230,78 +206,12 @@ class ApplyStep:
         news = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
         return await self._save(turn, changed, news)
 
-    async def _announce_reclaim(self, turn: LeasedInstance) -> LeasedInstance:
-        seen = next(it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id)
-        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.reclaim_notice)
-        warned = _warned(turn.instance, notice)
-        details = {
-            "spotStatus": seen.machine.spot_status,
-            "reclaimAt": iso(seen.machine.spot_reclaim_at),
-            "lossExpectedAt": iso(warned.loss_expected_at),
-        }
-        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
-
-    async def _follow_reclaim(self, turn: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
-        known = turn.instance.reclaim
-        assert known is not None, "only what was announced is followed"
-        notice = read_notice(reclaim_at, known.seen_at, self.reclaim_notice)
-        return await self._save(turn, _warned(turn.instance, notice))
-
-    async def _withdraw_reclaim(self, turn: LeasedInstance) -> LeasedInstance:
-        reason = "the cloud does not take this spot machine back after all"
-        kept = replace(turn.instance, reason=reason, waiting_for=None, reclaim=None)
-        return await self._save(turn, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
-
     async def _start(self, turn: LeasedInstance) -> StepResult:
         try:
-            return await self._request(turn, self.cloud.start_machine)
+            return await self.request(turn, self.cloud.start_machine)
         except OutOfStock as error:
             # It holds the user's data: it stays as it is, exited, and can be started later.
             return await self._refused(await self.turns.refresh(turn), error), None
-
-    async def _restart(self, turn: LeasedInstance) -> StepResult:
-        try:
-            turn, error = await self._send(turn, self.cloud.restart_machine)
-        except KeyRefused:
-            turn = await self.turns.refresh(turn)
-            await self._save(turn, replace(turn.instance, asked_at=None))
-            raise
-        except OutOfStock as refused:
-            turn, error = await self.turns.refresh(turn), refused
-        if isinstance(error, OutOfStock | CloudRefused):
-            reason = f"the cloud refused the restart: {error.message}"
-            return await self._abandon_restart(turn, error.code, reason), None
-        operation = turn.instance.operation
-        if error is None and operation is not None:
-            accepted = operation.reached(OperationPhase.RESTARTING, self.clock.now())
-            turn = await self._save(turn, replace(turn.instance, operation=accepted))
-        return turn, RequeueAfter(RECHECK_SOON)
-
-    async def _look_for_restart(self, turn: LeasedInstance) -> StepResult:
-        try:
-            machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
-        except MachineGone:
-            return turn, RequeueAfter(RESTART_RECHECK)
-        if shows_restart(turn.instance, machine):
-            return await self._confirm_restart(turn), None
-        return turn, RequeueAfter(RESTART_RECHECK)
-
-    async def _confirm_restart(self, turn: LeasedInstance) -> LeasedInstance:
-        it, now = turn.instance, self.clock.now()
-        assert it.operation is not None, "every restart is an operation"
-        seen = it.operation.reached(OperationPhase.RESTARTING, now).reached(OperationPhase.STARTING, now)
-        return await self._save(turn, replace(it, operation=seen, reason="the machine restarts"))
-
-    async def _abandon_restart(self, turn: LeasedInstance, code: str, reason: str) -> LeasedInstance:
-        """Say that the restart has failed, or may have; the machine is looked at anew as it is."""
-        it = turn.instance
-        assert it.operation is not None, "every restart is an operation"
-        ended = it.operation.failed(Failure(code, reason, self.clock.now()))
-        as_it_is = replace(it, operation=ended, reason=reason, waiting_for=None, asked_at=None)
-        news = NewEvent(events.RESTART_FAILED, reason, {"code": code})
-        log.warning("instance.restart_failed", instance_id=it.id, code=code, reason=reason)
-        change = self.event_recorder.change(as_it_is, news)
-        return await self.turns.save(turn, replace(change, operations=(ended,)))
 
     async def _delete(self, turn: LeasedInstance) -> StepResult:
         wanted = turn.instance.goal is Goal.DELETED
@@ -312,7 +222,7 @@ class ApplyStep:
             # What has the id now is not ours to remove; that ours is gone is for the lists to prove.
             turn = await self._save(turn, replace(turn.instance, asked_at=self.clock.now()))
             return turn, RequeueAfter(RECHECK_SOON)
-        return await self._request(turn, self.cloud.delete_machine)
+        return await self.request(turn, self.cloud.delete_machine)
 
     async def _has_own_machine(self, turn: LeasedInstance) -> bool:
         """Ask whether the machine is still there: since its removal was asked for, it may have gone."""
@@ -321,39 +231,6 @@ class ApplyStep:
         except MachineGone:
             return False
         return turn.bound_attempt is None or not is_machine_of_other_call(shown, turn.bound_attempt)
-
-    async def _request(
-        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
-    ) -> StepResult:
-        """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
-        turn, error = await self._send(turn, call)
-        if error is not None:
-            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
-            log.info(
-                "machine.request_not_confirmed",
-                instance_id=turn.instance.id,
-                code=error.code,
-                reason=error.message,
-            )
-        return turn, RequeueAfter(RECHECK_SOON)
-
-    async def _send(
-        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
-    ) -> tuple[LeasedInstance, CloudError | None]:
-        """Write down that the cloud is asked, ask it, and return what it said that is not a yes."""
-        it, decided_s = turn.instance, self.clock.boottime()
-        turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
-        try:
-            check_send_deadline(self.clock, decided_s)
-            await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
-        except OutOfStock:
-            raise
-        except CloudUnavailable:
-            await self._save(turn, replace(turn.instance, asked_at=None))
-            raise
-        except (OutcomeUnknown, MachineGone, CloudRefused) as error:
-            return turn, error
-        return turn, None
 
     async def _refused(self, turn: LeasedInstance, error: CloudError) -> LeasedInstance:
         it = turn.instance
@@ -395,15 +272,6 @@ class ApplyStep:
 
     async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
         return await self.turns.save(turn, self.event_recorder.change(instance, *news))
-
-
-def _warned(it: Instance, notice: ReclaimNotice) -> Instance:
-    """Return the instance with a notice, and with the time that is known, or to be expected."""
-    at = notice.reclaim_at
-    when = f"at {iso(at)}" if at else f"probably at {iso(notice.loss_expected_at)}"
-    return replace(
-        it, reason=f"the cloud will take this spot machine back {when}", waiting_for=None, reclaim=notice
-    )
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

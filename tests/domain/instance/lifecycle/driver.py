@@ -15,8 +15,9 @@ from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status, Wish
 from gpuherd.domain.instance.lifecycle import goals
+from gpuherd.domain.instance.lifecycle.conditions import must_release
 from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.lifecycle.next_step import must_release, next_step
+from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import (
     AbandonRestart,
     Become,

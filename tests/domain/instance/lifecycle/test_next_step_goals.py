@@ -12,15 +12,13 @@ from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
 from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.goals import StartOrder
-from gpuherd.domain.instance.lifecycle.next_step import (
-    REPEAT_DELETE_AFTER,
-    REPEAT_REQUEST_AFTER,
+from gpuherd.domain.instance.lifecycle.conditions import (
     is_starting_again,
     must_release,
-    next_step,
     was_started_externally,
 )
+from gpuherd.domain.instance.lifecycle.goals import StartOrder
+from gpuherd.domain.instance.lifecycle.next_step import REPEAT_DELETE_AFTER, REPEAT_REQUEST_AFTER, next_step
 from gpuherd.domain.instance.lifecycle.steps import (
     RESYNC_INTERVAL,
     Become,

@@ -10,7 +10,8 @@ import pytest
 from gpuherd.domain.cloud.machine import Machine, Phase, PortMapping
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import RESTART_SEEN_WITHIN, next_step, shows_restart
+from gpuherd.domain.instance.lifecycle.next_step import next_step
+from gpuherd.domain.instance.lifecycle.restart import RESTART_SEEN_WITHIN, shows_restart
 from gpuherd.domain.instance.lifecycle.steps import (
     AbandonRestart,
     ConfirmRestart,

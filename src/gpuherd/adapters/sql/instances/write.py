@@ -33,7 +33,7 @@ from gpuherd.domain.errors import MachineHeld, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.next_step import was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.quota import Usage, check_quota, usage_of
 from gpuherd.jobs.job import NewJob

@@ -32,7 +32,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Instance, Status
-from gpuherd.domain.instance.lifecycle.next_step import has_given_up_machine
+from gpuherd.domain.instance.lifecycle.conditions import has_given_up_machine
 from gpuherd.domain.orphans.orphan import (
     MachineRecords,
     Orphan,

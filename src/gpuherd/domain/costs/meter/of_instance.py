@@ -13,7 +13,7 @@ from gpuherd.domain.costs.span import CostKind, CostSpan, Edge, PriceSource, Rat
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.next_step import was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from gpuherd.domain.endings.ending import Ending, Situation, ending, next_due, silent_at
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.next_step import was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 
 
 def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending | None:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Machine, Phase
-from gpuherd.domain.cloud.spot_reclaim import is_reclaim_announced, is_reclaim_withdrawn, was_reclaimed
-from gpuherd.domain.cloud.tag import owner_tag, parse_tag
+from gpuherd.domain.cloud.machine import BOOTING, NO_CONNECTION, Phase
+from gpuherd.domain.cloud.spot_reclaim import was_reclaimed
 from gpuherd.domain.endings.ending import Ending
 from gpuherd.domain.instance.attempt import Attempt
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle.conditions import (
+    VANISHED,
+    has_other_ports,
+    is_overdue,
+    is_starting_again,
+    was_started_externally,
+)
+from gpuherd.domain.instance.lifecycle.reclaim import reclaim_step
+from gpuherd.domain.instance.lifecycle.restart import restart_step
 from gpuherd.domain.instance.lifecycle.steps import (
     RESYNC_INTERVAL,
-    AbandonRestart,
-    AnnounceReclaim,
     Become,
-    ConfirmRestart,
     Delete,
     Fail,
-    FollowReclaim,
-    LookForRestart,
     Observation,
     ReadDetails,
     Released,
     Rent,
     Resolve,
-    Restart,
     RunHealthCheck,
     Settled,
     Start,
@@ -33,9 +35,7 @@ from gpuherd.domain.instance.lifecycle.steps import (
     Stop,
     UseListedDetails,
     Wait,
-    WithdrawReclaim,
 )
-from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind, OperationPhase
 
 # The cloud was asked and nothing moved for so long: ask again.
 REPEAT_DELETE_AFTER = timedelta(seconds=30)
@@ -44,10 +44,6 @@ REPEAT_REQUEST_AFTER = timedelta(seconds=60)
 LISTED_DETAILS_FRESH = timedelta(seconds=60)
 # The cloud's clock and ours differ by no more than this.
 CLOCKS_APART_MAX = timedelta(minutes=5)
-# So long a restart is looked for. One without an answer is not repeated: it may have taken effect, and a
-# second one would interrupt the application once more.
-RESTART_SEEN_WITHIN = timedelta(seconds=60)
-VANISHED = "INSTANCE_VANISHED"
 
 
 def next_step(
@@ -73,33 +69,17 @@ def next_step(
         return _recover_vanished(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
         return _stop_machine(instance, observation, now)
-    if step := _follow_reclaim(instance, observation):
+    if step := reclaim_step(instance, observation):
         return step
     if instance.usable or instance.status in (Status.EXITED, Status.MIGRATING):
         return _follow(instance, observation)
-    if (restart := _restart(instance, observation, now)) is not None:
+    if (restart := restart_step(instance, observation, now)) is not None:
         return restart
     if now >= instance.deadline and not was_started_externally(instance):
         return Fail(_timeout_code(instance), f"not usable in time: {_progress_words(instance, observation)}")
     if instance.cloud_id is None:
         return Rent()
     return _boot(instance, observation, now)
-
-
-def _follow_reclaim(instance: Instance, observation: Observation) -> Step | None:
-    """Follow what the lists say about a reclaim for as long as they do; None: nothing new."""
-    machine, known = observation.machine, instance.reclaim
-    if machine is None or instance.status is Status.EXITED:
-        return None
-    if known is not None and is_reclaim_withdrawn(machine):
-        return WithdrawReclaim()
-    if not is_reclaim_announced(machine):
-        return None
-    if known is None:
-        return AnnounceReclaim()
-    # The time need not come with the notice, and may change.
-    at = machine.spot_reclaim_at
-    return None if known.reclaim_at == at else FollowReclaim(at)
 
 
 def _resolve(instance: Instance, now: datetime) -> Step:
@@ -124,7 +104,7 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
         case Phase.STOPPED if again:
             return (
                 Start()
-                if _overdue(instance, now, REPEAT_REQUEST_AFTER)
+                if is_overdue(instance, now, REPEAT_REQUEST_AFTER)
                 else Wait(_recheck_delay(instance, now))
             )
         case Phase.STOPPED if was_started_externally(instance):
@@ -139,39 +119,6 @@ def _boot(instance: Instance, observation: Observation, now: datetime) -> Step:
             return Become(Status.STARTING)
         case _:
             return Wait(_recheck_delay(instance, now))
-
-
-def _restart(instance: Instance, observation: Observation, now: datetime) -> Step | None:
-    """Ask for a restart once, and look for its effect; None where there is none to be asked or looked for."""
-    operation = instance.operation
-    if operation is None or not is_restarting(instance) or operation.has_reached(OperationPhase.STARTING):
-        return None
-    if observation.phase in (Phase.STOPPED, Phase.REMOVING, Phase.ABSENT):
-        # What has stopped meanwhile is started; what has gone cannot be.
-        return None
-    if instance.asked_at is None:
-        if now >= instance.deadline:
-            return AbandonRestart("NETWORK_ERROR", "the cloud could not be asked for the restart in time")
-        return Restart() if observation.phase is Phase.RUNNING else None
-    is_newer = observation.changed_at is None or observation.changed_at > instance.asked_at
-    if observation.machine is not None and is_newer and shows_restart(instance, observation.machine):
-        return ConfirmRestart()
-    if not _overdue(instance, now, RESTART_SEEN_WITHIN):
-        return LookForRestart()
-    if operation.has_reached(OperationPhase.RESTARTING):
-        # The cloud has said yes; it was too quick to be seen.
-        return ConfirmRestart()
-    return AbandonRestart(
-        "OUTCOME_UNKNOWN",
-        "the restart got no answer, and the machine shows no sign of one; it was not asked for again",
-    )
-
-
-def shows_restart(instance: Instance, machine: Machine) -> bool:
-    """Tell whether a machine that ran, and was asked to restart, shows that it does or did."""
-    if machine.phase is Phase.RUNNING:
-        return _has_other_ports(instance, machine)
-    return machine.phase in BOOTING or machine.phase in (Phase.STOPPING, Phase.STOPPED)
 
 
 def _check_usable(instance: Instance, observation: Observation, now: datetime) -> Step:
@@ -227,17 +174,11 @@ def _follow(instance: Instance, observation: Observation) -> Step:
 
 def _was_moved(instance: Instance, observation: Observation) -> bool:
     """Tell whether the machine was moved between two looks: its ports have changed."""
-    if observation.machine is None or not _has_other_ports(instance, observation.machine):
+    if observation.machine is None or not has_other_ports(instance, observation.machine):
         return False
     # Once read, it is known: a list that goes on to say something else must not make us ask for ever.
     known_at = instance.started_at
     return observation.changed_at is not None and known_at is not None and observation.changed_at > known_at
-
-
-def _has_other_ports(instance: Instance, machine: Machine) -> bool:
-    shown = machine.ports
-    # Novita's documents show lists without endpoints; what is not there cannot differ.
-    return bool(shown) and all(port.endpoint for port in shown) and set(shown) != set(instance.ports)
 
 
 def _stopped(observation: Observation) -> Step:
@@ -262,7 +203,7 @@ def _recover_vanished(instance: Instance, observation: Observation, now: datetim
 
 def _stop_machine(instance: Instance, observation: Observation, now: datetime) -> Step:
     """Stop a machine; this costs money until it is done, so it is never given up."""
-    overdue = _overdue(instance, now, REPEAT_REQUEST_AFTER)
+    overdue = is_overdue(instance, now, REPEAT_REQUEST_AFTER)
     start_asked = _asked_before(instance, now)
     match observation.phase:
         case Phase.STOPPED if start_asked and not overdue:
@@ -302,71 +243,9 @@ def _release(instance: Instance, observation: Observation, now: datetime) -> Ste
 
 
 def _remove(instance: Instance, observation: Observation, now: datetime) -> Step:
-    if observation.phase is not Phase.REMOVING and _overdue(instance, now, REPEAT_DELETE_AFTER):
+    if observation.phase is not Phase.REMOVING and is_overdue(instance, now, REPEAT_DELETE_AFTER):
         return Delete()
     return Wait(REPEAT_DELETE_AFTER)
-
-
-def awaits_health(instance: Instance) -> bool:
-    """Tell whether the application is being asked whether it is up."""
-    return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
-
-
-def is_starting_again(instance: Instance) -> bool:
-    """Tell whether this is a start or restart of what was up, and not the first boot."""
-    operation = instance.operation
-    return operation is not None and operation.is_running and operation.kind in BRINGING_UP
-
-
-def is_restarting(instance: Instance) -> bool:
-    """Tell whether a restart is under way that has not led to a new run yet."""
-    operation = instance.operation
-    under_way = operation is not None and operation.is_running and operation.kind is OperationKind.RESTART
-    return under_way and instance.status is Status.STARTING
-
-
-def was_started_externally(instance: Instance) -> bool:
-    """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
-    came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
-    return bool(came_up_once) and not is_starting_again(instance)
-
-
-def must_release(instance: Instance) -> bool:
-    """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
-    first_boot = instance.stopped_at is None and not is_starting_again(instance)
-    return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
-
-
-def wants_machine(it: Instance) -> bool:
-    """Tell whether an instance has no machine, and is to rent one."""
-    return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
-
-
-def has_given_up_machine(it: Instance) -> bool:
-    """Tell whether an instance does not count on its machine any more."""
-    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
-    released = it.status is Status.FAILED and must_release(it) and not it.releasing
-    return it.status is Status.DELETED or released
-
-
-def was_machine_proven_gone(it: Instance) -> bool:
-    """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
-    vanished = it.last_error is not None and it.last_error.code == VANISHED
-    return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
-
-
-def is_machine_of_other_call(machine: Machine, bound: Attempt) -> bool:
-    """Tell whether the cloud has given the id of our machine to one of another create call of ours.
-
-    Its tag is of this installation and not of our call, and it was made after ours was bound. One that
-    somebody has only renamed keeps its age. As the tag has to be another, too, clocks get no allowance.
-    """
-    ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
-    if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
-        return False
-    if shown.installation != ours.installation or bound.closed_at is None or machine.created_at is None:
-        return False
-    return machine.created_at > bound.closed_at
 
 
 def _never_boots(instance: Instance, observation: Observation, now: datetime) -> bool:
@@ -375,18 +254,12 @@ def _never_boots(instance: Instance, observation: Observation, now: datetime) ->
     return instance.ready_at is None and instance.stopped_at is None and (failed or now >= instance.deadline)
 
 
-def _overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
-    """Tell whether the cloud was not asked yet, or so long ago that it must be asked again."""
-    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
-    return instance.asked_at is None or abs(now - instance.asked_at) >= patience
-
-
 def _asked_before(instance: Instance, now: datetime) -> bool:
     """Tell whether the last request to the cloud was made before the present operation was accepted."""
     operation = instance.operation
     if operation is None or instance.asked_at is None:
         return False
-    # After a clock that stepped back nothing is surely earlier, and `_overdue` alone decides.
+    # After a clock that stepped back nothing is surely earlier, and `is_overdue` alone decides.
     return instance.asked_at < operation.requested_at <= now
 
 

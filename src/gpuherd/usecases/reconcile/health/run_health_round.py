@@ -14,7 +14,7 @@ from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.next_step import awaits_health
+from gpuherd.domain.instance.lifecycle.conditions import awaits_health
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.instances import InstanceLeases, Instances, LeasedInstance
@@ -22,7 +22,7 @@ from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.jobs.log_context import bind_correlation_id
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
-from gpuherd.usecases.reconcile.check_health import CheckHealth
+from gpuherd.usecases.reconcile.health.check_health import CheckHealth
 
 LEASE_BUSY_RETRY = timedelta(seconds=1)
 

@@ -1,0 +1,87 @@
+"""Conditions: what holds of an instance, whatever the cloud shows at the moment."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.tag import owner_tag, parse_tag
+from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance, OnFailure, Status
+from gpuherd.domain.instance.operation import BRINGING_UP, OperationKind
+
+VANISHED = "INSTANCE_VANISHED"
+
+
+def has_other_ports(instance: Instance, machine: Machine) -> bool:
+    shown = machine.ports
+    # Novita's documents show lists without endpoints; what is not there cannot differ.
+    return bool(shown) and all(port.endpoint for port in shown) and set(shown) != set(instance.ports)
+
+
+def awaits_health(instance: Instance) -> bool:
+    """Tell whether the application is being asked whether it is up."""
+    return instance.goal is Goal.RUNNING and instance.status is Status.HEALTH_CHECKING
+
+
+def is_starting_again(instance: Instance) -> bool:
+    """Tell whether this is a start or restart of what was up, and not the first boot."""
+    operation = instance.operation
+    return operation is not None and operation.is_running and operation.kind in BRINGING_UP
+
+
+def is_restarting(instance: Instance) -> bool:
+    """Tell whether a restart is under way that has not led to a new run yet."""
+    operation = instance.operation
+    under_way = operation is not None and operation.is_running and operation.kind is OperationKind.RESTART
+    return under_way and instance.status is Status.STARTING
+
+
+def was_started_externally(instance: Instance) -> bool:
+    """Tell whether what comes up again was started or moved past us: the deadline is of an earlier boot."""
+    came_up_once = instance.stopped_at or (instance.ready_at and instance.cloud_id)
+    return bool(came_up_once) and not is_starting_again(instance)
+
+
+def must_release(instance: Instance) -> bool:
+    """Tell whether a failed instance gives its machine back: only one that was never of use to anybody."""
+    first_boot = instance.stopped_at is None and not is_starting_again(instance)
+    return instance.on_failure is OnFailure.DELETE and not instance.ready_at and first_boot
+
+
+def wants_machine(it: Instance) -> bool:
+    """Tell whether an instance has no machine, and is to rent one."""
+    return it.cloud_id is None and it.goal is Goal.RUNNING and it.status not in TERMINAL_STATUSES
+
+
+def has_given_up_machine(it: Instance) -> bool:
+    """Tell whether an instance does not count on its machine any more."""
+    # Only what was proven to be gone ends its release; a machine that shall be kept was never released.
+    released = it.status is Status.FAILED and must_release(it) and not it.releasing
+    return it.status is Status.DELETED or released
+
+
+def was_machine_proven_gone(it: Instance) -> bool:
+    """Tell whether the machine of an instance was proven to be gone, so that its id may be another one's."""
+    vanished = it.last_error is not None and it.last_error.code == VANISHED
+    return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
+
+
+def is_machine_of_other_call(machine: Machine, bound: Attempt) -> bool:
+    """Tell whether the cloud has given the id of our machine to one of another create call of ours.
+
+    Its tag is of this installation and not of our call, and it was made after ours was bound. One that
+    somebody has only renamed keeps its age. As the tag has to be another, too, clocks get no allowance.
+    """
+    ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
+    if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
+        return False
+    if shown.installation != ours.installation or bound.closed_at is None or machine.created_at is None:
+        return False
+    return machine.created_at > bound.closed_at
+
+
+def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
+    """Tell whether the cloud was not asked yet, or so long ago that it must be asked again."""
+    # Both ways: after a wall clock that stepped back, the last request seems to lie in the future.
+    return instance.asked_at is None or abs(now - instance.asked_at) >= patience

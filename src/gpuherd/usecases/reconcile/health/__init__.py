@@ -1,0 +1,1 @@
+"""The health of the application: rounds of probes, and the job that makes them."""

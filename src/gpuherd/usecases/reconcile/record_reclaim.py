@@ -1,0 +1,61 @@
+"""Records what the cloud says about a reclaim: that it takes a spot machine back, when, or not after all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpuherd.contract.codec.values import iso
+from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder, NewEvent
+
+
+@dataclass(frozen=True)
+class RecordReclaim:
+    """Writes notices down. It calls nobody: the cloud does what it has announced."""
+
+    turns: InstanceLeases
+    event_recorder: EventRecorder
+    # So long after its notice a spot machine is taken back, where the cloud does not say when.
+    notice: timedelta = RECLAIM_NOTICE
+
+    async def announce(self, turn: LeasedInstance) -> LeasedInstance:
+        """Tell that the machine will be taken back, and when."""
+        seen = next(it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id)
+        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.notice)
+        warned = _warned(turn.instance, notice)
+        details = {
+            "spotStatus": seen.machine.spot_status,
+            "reclaimAt": iso(seen.machine.spot_reclaim_at),
+            "lossExpectedAt": iso(warned.loss_expected_at),
+        }
+        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
+
+    async def follow(self, turn: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
+        """Take over another time, or that none is said any more; nobody is told again."""
+        known = turn.instance.reclaim
+        assert known is not None, "only what was announced is followed"
+        notice = read_notice(reclaim_at, known.seen_at, self.notice)
+        return await self._save(turn, _warned(turn.instance, notice))
+
+    async def withdraw(self, turn: LeasedInstance) -> LeasedInstance:
+        """Tell that the machine stays after all."""
+        reason = "the cloud does not take this spot machine back after all"
+        kept = replace(turn.instance, reason=reason, waiting_for=None, reclaim=None)
+        return await self._save(turn, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
+
+    async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
+        return await self.turns.save(turn, self.event_recorder.change(instance, *news))
+
+
+def _warned(it: Instance, notice: ReclaimNotice) -> Instance:
+    """Return the instance with a notice, and with the time that is known, or to be expected."""
+    at = notice.reclaim_at
+    when = f"at {iso(at)}" if at else f"probably at {iso(notice.loss_expected_at)}"
+    return replace(
+        it, reason=f"the cloud will take this spot machine back {when}", waiting_for=None, reclaim=notice
+    )

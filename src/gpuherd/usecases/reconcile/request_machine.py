@@ -1,0 +1,71 @@
+"""Asks the cloud to do something with a machine: written down before, sent once and in time or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from gpuherd.clock import Clock
+from gpuherd.domain.errors import (
+    CloudError,
+    CloudRefused,
+    CloudUnavailable,
+    MachineGone,
+    OutcomeUnknown,
+    OutOfStock,
+)
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.events.record import EventRecorder
+from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.reconcile.step_result import RECHECK_SOON, RequeueAfter, StepResult
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class RequestMachine:
+    """Start, restart, stop and delete go out here."""
+
+    turns: InstanceLeases
+    event_recorder: EventRecorder
+    clock: Clock
+
+    async def __call__(
+        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+    ) -> StepResult:
+        """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
+        turn, error = await self.send(turn, call)
+        if error is not None:
+            # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
+            log.info(
+                "machine.request_not_confirmed",
+                instance_id=turn.instance.id,
+                code=error.code,
+                reason=error.message,
+            )
+        return turn, RequeueAfter(RECHECK_SOON)
+
+    async def send(
+        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+    ) -> tuple[LeasedInstance, CloudError | None]:
+        """Write down that the cloud is asked, ask it, and return what it said that is not a yes."""
+        it, decided_s = turn.instance, self.clock.boottime()
+        turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
+        try:
+            check_send_deadline(self.clock, decided_s)
+            await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
+        except OutOfStock:
+            raise
+        except CloudUnavailable:
+            await self._save(turn, replace(turn.instance, asked_at=None))
+            raise
+        except (OutcomeUnknown, MachineGone, CloudRefused) as error:
+            return turn, error
+        return turn, None
+
+    async def _save(self, turn: LeasedInstance, instance: Instance) -> LeasedInstance:
+        return await self.turns.save(turn, self.event_recorder.change(instance))
