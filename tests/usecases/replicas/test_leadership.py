@@ -281,11 +281,11 @@ async def test_who_has_slept_through_its_term_does_not_lead(herd: Herd) -> None:
 async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.change_goal.delete(instance.id)
-    apply_step, prompt = herd.advance.apply_step, herd.turns
-    object.__setattr__(apply_step, "turns", HeldUp(herd, SEND_WITHIN_S + 1))
+    request, prompt = herd.advance.apply_step.request, herd.turns
+    object.__setattr__(request, "turns", HeldUp(herd, SEND_WITHIN_S + 1))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.deletes == 0
-    object.__setattr__(apply_step, "turns", prompt)
+    object.__setattr__(request, "turns", prompt)
     await herd.settle(instance)
     assert cloud.deletes == 1
 
