@@ -12,11 +12,12 @@ from datetime import timedelta
 from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM
 from gpuherd.domain.cloud.tag import Tag, parse_tag
 from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET
+from proof.chaos.kills.ledger_checker import Bill, check_ledger
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.runner import Evidence, Row, our_installation
 from tests.support.webhooks.checker import webhook_violations
 
-KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover")
+KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover", "ledger")
 # PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
 TERM_S = max(SHORT_LEASE_TERM, timedelta(seconds=10)).total_seconds()
 TERMS_MAX = 2
@@ -31,6 +32,7 @@ def check(run: Evidence) -> list[str]:
     found += _records(run)
     found += _ends(run)
     found += _webhooks(run)
+    found += [f"ledger: {it}" for it in check_ledger(run.tables, Bill(run.machines, run.now_s))]
     found += [
         f"takeover: a {it.kind} lay about for {it.took_s:.1f} s, {terms(it.took_s)} terms"
         for it in run.takeovers

@@ -20,7 +20,13 @@ from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
-from proof.chaos.kills.crashing_server import CrashPoint, shorten_repeat_intervals, wrap_calls, wrap_commits
+from proof.chaos.kills.crashing_server import (
+    CrashPoint,
+    shorten_repeat_intervals,
+    wrap_calls,
+    wrap_commits,
+    wrap_meter,
+)
 
 FREEZE_AT = "GPUHERD_FREEZE_AT"
 MANAGERS = Path("managers")
@@ -95,6 +101,7 @@ def main() -> None:
     crash_point = PausePoint(os.environ.get(FREEZE_AT, ""))
     wrap_calls(crash_point)
     wrap_commits(crash_point)
+    wrap_meter(crash_point)
     wrap_watch(crash_point)
     record_managers()
     record_list_calls()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from proof.chaos.kills.plan import UserScript
+from proof.chaos.kills.plan import METER_TIMES_MAX, UserScript
+from proof.chaos.kills.points import METER_POINTS
 from proof.replicas.postgres_cluster import Mode
 
 # In order of how often they are drawn; the rest of what the cloud can do to us is another suite's affair.
@@ -47,6 +48,8 @@ class Nemesis(StrEnum):
 
     KILL = "kill"
     STOP = "stop"
+    # Whoever looks at the cloud is killed while it writes down what that costs.
+    METER = "meter"
     RESTART = "restart"
     # The database is killed, and a standby that lags behind takes its place.
     FAILOVER = "failover"
@@ -120,6 +123,7 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
     draw = {
         Nemesis.KILL: _kills,
         Nemesis.STOP: _stops,
+        Nemesis.METER: _meter_kills,
         Nemesis.RESTART: _restarts,
         Nemesis.FAILOVER: _failovers,
     }
@@ -167,6 +171,14 @@ def _stops(chance: random.Random, seed: int) -> tuple[Strike, ...]:
             down_s,
         ),
     )
+
+
+def _meter_kills(chance: random.Random, seed: int) -> tuple[Strike, ...]:
+    """At each of its points in turn; at times whoever takes over dies too, at any moment."""
+    at = f"{METER_POINTS[seed % len(METER_POINTS)]}:{chance.randint(1, METER_TIMES_MAX)}"
+    first = Strike(0.0, StrikeTarget.ANY, chance.choice((0.0, 0.5, 4.0)), at=at)
+    second = Strike(3.0 * chance.random(), StrikeTarget.WATCH, chance.choice((0.0, 0.5)))
+    return (first, second) if chance.random() < 0.3 else (first,)
 
 
 def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:

@@ -14,6 +14,7 @@ import aiohttp
 import psycopg
 from psycopg.rows import dict_row
 
+from proof.chaos.kills.ledger_checker import LEDGER_TABLES
 from proof.replicas.failover_cluster import FailoverCluster
 from proof.replicas.fleet import Fleet, Replica, watch_holder
 from proof.replicas.plan import Nemesis, Plan, Strike, StrikeTarget
@@ -30,6 +31,7 @@ QUIET_LIMIT_S = 60.0
 POINT_LIMIT_S = 15.0
 PAUSE_S = 0.1
 TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job", "orphan", "sighting")
+ALL_TABLES = sorted({*TABLES, *LEDGER_TABLES})
 UNDONE = """
     SELECT (SELECT count(*) FROM job WHERE state = 'live') AS jobs,
            (SELECT count(*) FROM delivery WHERE state = 'pending') AS deliveries,
@@ -58,8 +60,9 @@ class Evidence:
     plan: Plan
     lived: list[UserOutcome]
     hooks: Receiver
-    # Everything that is true in the cloud, gone machines included, and every create call it got.
+    # Everything that is true in the cloud, gone machines included, when, and every create call it got.
     machines: list[Row]
+    now_s: float
     creates: list[Row]
     tables: dict[str, list[Row]]
     takeovers: list[Takeover]
@@ -90,8 +93,11 @@ class ReplicaHarness:
         for strike in self.plan.strikes:
             await asyncio.sleep(strike.after_s)
             match self.plan.nemesis:
-                case Nemesis.KILL:
-                    downs.append(asyncio.create_task(self._kill(strike)))
+                case Nemesis.KILL | Nemesis.METER:
+                    victim = await self._frozen_replica() if strike.at else self._victim(strike)
+                    if victim is not None:
+                        self._down.add(victim)
+                        downs.append(asyncio.create_task(self._kill(victim, strike)))
                 case Nemesis.STOP:
                     await self._stop(strike)
                 case Nemesis.RESTART:
@@ -101,11 +107,7 @@ class ReplicaHarness:
         await asyncio.gather(*downs)
         self.fleet.calm.set()
 
-    async def _kill(self, strike: Strike) -> None:
-        victim = self._victim(strike)
-        if victim is None:
-            return
-        self._down.add(victim)
+    async def _kill(self, victim: Replica, strike: Strike) -> None:
         # Standing still it can be seen with what it dies.
         await victim.process.freeze()
         held = await jobs_of(victim, self.fleet.database_url)
@@ -194,11 +196,13 @@ async def execute_plan(
             takeovers = [it for found in await asyncio.gather(*harness.takeovers) for it in found]
             await _machines_settled(plan, cloud, url)
             exit_codes = await fleet.end()
+            state = await cloud.control("GET", "state")
             return Evidence(
                 plan=plan,
                 lived=[it.lived for it in users],
                 hooks=hooks,
-                machines=(await cloud.control("GET", "state"))["machines"],
+                machines=state["machines"],
+                now_s=state["now"],
                 creates=await cloud.creates(),
                 tables=await _tables(url),
                 takeovers=takeovers,
@@ -261,7 +265,7 @@ async def rows(url: str, query: str) -> list[Row]:
 
 
 async def _tables(url: str) -> dict[str, list[Row]]:
-    return {name: await rows(url, f"SELECT * FROM {name}") for name in TABLES}
+    return {name: await rows(url, f"SELECT * FROM {name}") for name in ALL_TABLES}
 
 
 def our_installation(tables: dict[str, list[Row]]) -> str:

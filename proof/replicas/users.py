@@ -17,7 +17,8 @@ from proof.replicas.fleet import Fleet, Replica
 from proof.replicas.plan import Nemesis, Plan
 from tests.support.processes.services import KEY
 
-WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
+# With a disk that is paid for.
+WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price", "rootfsSize": 200}
 # One that stands still takes a request and never answers.
 PATIENCE = aiohttp.ClientTimeout(total=3.0)
 PAUSE_S = 0.1

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from gpuherd.domain.cloud.tag import Tag, parse_tag
+from proof.chaos.kills.ledger_checker import LEDGER_TABLES, Bill, check_ledger
 from proof.chaos.kills.plan import UserScript
 from proof.chaos.kills.runner import Evidence
 from tests.support.processes.services import KEY
@@ -25,6 +26,7 @@ EXPECTED_WEBHOOKS = {
     UserScript.DELETE_AT_ONCE: ("instance.created", "instance.deleted"),
 }
 GONE = (UserScript.DELETE, UserScript.DELETE_AT_ONCE)
+TABLES = ("installation", "instance", "attempt", "delivery", "event", "job")
 
 Row = dict[str, Any]
 
@@ -35,7 +37,7 @@ def check(run: Evidence) -> list[str]:
         database.row_factory = sqlite3.Row
         tables = {
             name: [dict(row) for row in database.execute(f"SELECT * FROM {name}")]
-            for name in ("installation", "instance", "attempt", "delivery", "event", "job")
+            for name in {*TABLES, *LEDGER_TABLES}
         }
         verdicts = [row[0] for row in database.execute("PRAGMA integrity_check")]
         strays = database.execute("PRAGMA foreign_key_check").fetchall()
@@ -45,6 +47,7 @@ def check(run: Evidence) -> list[str]:
     found += _records(run, tables)
     found += _webhooks(run, tables)
     found += _secrets(run)
+    found += [f"ledger: {it}" for it in check_ledger(tables, Bill(run.machines, run.now_s))]
     if run.exit_code != 0:
         found.append(f"unended: a polite end gave the exit code {run.exit_code}")
     return found

@@ -18,14 +18,25 @@ import sqlalchemy as sa
 
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.sql.costs import meters
+from gpuherd.adapters.sql.costs import write as cost_write
 from gpuherd.adapters.sql.engine import group_commit
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
 from gpuherd.adapters.sql.instances import store, write
+from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
+from gpuherd.domain.costs.metering import Metering
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.lifecycle import next_step as lifecycle
-from proof.chaos.kills.points import CRASH_AT_VARIABLE, MID_BATCH, MID_MIGRATION, POINTS
+from proof.chaos.kills.points import (
+    BEFORE_METER,
+    CRASH_AT_VARIABLE,
+    MID_BATCH,
+    MID_METER,
+    MID_MIGRATION,
+    POINTS,
+)
 
 ATTEMPTS = {AttemptState.SENT: "intent", AttemptState.BOUND: "bind"}
 REPEAT = timedelta(seconds=3)
@@ -79,6 +90,7 @@ def wrap_commits(crash_point: CrashPoint) -> None:
     marks: list[str] = []
     add_instance, update_instance = write.add_instance, write.update_instance
     write_attempt, run = write._write_attempt, group_commit._run
+    write_spans = cost_write.write_spans
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
@@ -107,6 +119,12 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         if it.state in ATTEMPTS:
             marks.append(ATTEMPTS[it.state])
 
+    def spans(connection: sa.Connection, written: Any, *args: Any) -> list[str]:
+        charged = write_spans(connection, written, *args)
+        if written:
+            marks.append("meter")
+        return charged
+
     def run_one(connection: sa.Connection, work: group_commit.Work) -> Any:
         result = run(connection, work)
         marks.append("work")
@@ -122,9 +140,28 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         (store, "add_instance", add),
         (store, "update_instance", update),
         (write, "_write_attempt", attempt),
+        (meters, "write_spans", spans),
         (group_commit, "_run", run_one),
     ):
         setattr(owner, name, wrapped)
+
+
+def wrap_meter(crash_point: CrashPoint) -> None:
+    """Watch what a list costs on its way into the ledger."""
+    record, add_to_days = SqlObservations.record, cost_write.add_to_days
+
+    async def recorded(self: SqlObservations, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(it, Metering) for it in (*args, *kwargs.values())):
+            crash_point.reached(BEFORE_METER)
+        return await record(self, *args, **kwargs)
+
+    def added(*args: Any, **kwargs: Any) -> None:
+        # The spans are written, and nothing of what they come to.
+        crash_point.reached(MID_METER)
+        add_to_days(*args, **kwargs)
+
+    setattr(SqlObservations, "record", recorded)  # noqa: B010  a method cannot be assigned in typed code
+    setattr(cost_write, "add_to_days", added)  # noqa: B010
 
 
 def wrap_migration(crash_point: CrashPoint) -> None:
@@ -153,6 +190,7 @@ def main() -> None:
     crash_point = CrashPoint(os.environ.get(CRASH_AT_VARIABLE, ""))
     wrap_calls(crash_point)
     wrap_commits(crash_point)
+    wrap_meter(crash_point)
     wrap_migration(crash_point)
     gpuherd.main()
 

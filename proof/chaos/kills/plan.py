@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from proof.chaos.kills.points import MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
+from proof.chaos.kills.points import METER_POINTS, MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
 
 CREATE_FAULTS = ("lost_reply_after_commit", "error_after_commit", "garbage", "lost_reply_before_commit")
+
+# So often the ledger is surely written in a run.
+METER_TIMES_MAX = 4
 
 
 class UserScript(StrEnum):
@@ -73,7 +76,10 @@ def _any_moment(chance: random.Random) -> Kill:
 
 
 def _times(point: str, chance: random.Random) -> int:
-    return chance.randint(1, MIGRATION_STEPS if point == MID_MIGRATION else 1)
+    if point == MID_MIGRATION:
+        return chance.randint(1, MIGRATION_STEPS)
+    # The first list opens the spans of what is there; those after it open, doubt and close.
+    return chance.randint(1, METER_TIMES_MAX) if point in METER_POINTS else 1
 
 
 def _needed_for(point: str) -> list[UserScript]:
@@ -83,6 +89,8 @@ def _needed_for(point: str) -> list[UserScript]:
         return [UserScript.KEEP] * 6
     if "goal" in point or "_st" in point:
         return [UserScript.RESTART]
+    if point in METER_POINTS:
+        return [UserScript.RESTART, UserScript.DELETE]
     if point.endswith("_delete"):
         return [UserScript.DELETE]
     return [UserScript.KEEP]

@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # In the writer's transaction, just before it is committed, and just after.
-COMMITS = ("accept", "goal", "intent", "bind")
+COMMITS = ("accept", "goal", "intent", "bind", "meter")
 # Around one call to the outside.
 CALLS = ("post", "delete", "stop", "start", "webhook")
 MID_BATCH = "mid_batch"
 MID_MIGRATION = "mid_migration"
+# What a list costs: before the transaction that writes it, and between its spans and their sums by day.
+BEFORE_METER = "before_meter"
+MID_METER = "mid_meter"
 
 POINTS = (
     *(f"{when}_{what}_commit" for what in COMMITS for when in ("before", "after")),
     *(f"{when}_{what}" for what in CALLS for when in ("before", "after")),
     MID_BATCH,
     MID_MIGRATION,
+    BEFORE_METER,
+    MID_METER,
 )
+METER_POINTS = (BEFORE_METER, MID_METER, "before_meter_commit", "after_meter_commit")
 # How many statements change the schema on the way from nothing to now; any of them may be the last.
 MIGRATION_STEPS = 20
 

@@ -17,7 +17,8 @@ from proof.chaos.kills.killable_server import KillableServer
 from proof.chaos.kills.plan import Plan, UserScript
 from tests.support.processes.services import Novita, Receiver, receiver
 
-WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"}
+# With a disk that is paid for.
+WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price", "rootfsSize": 200}
 # From the last start in peace.
 END_LIMIT_S = 60.0
 QUIET_LIMIT_S = 30.0
@@ -36,8 +37,9 @@ class Evidence:
     hooks: Receiver
     # Instance ids in the order of the lives; empty where none was ever given.
     instance_ids: list[str]
-    # Everything that is true in the cloud, gone machines included.
+    # Everything that is true in the cloud, gone machines included, and when that was so.
     machines: list[Body]
+    now_s: float
     said: bytes
     reached: list[bool]
     boots_s: list[float]
@@ -77,6 +79,7 @@ async def execute_plan(plan: Plan, novita: Novita, directory: Path) -> Evidence:
         hooks=hooks,
         instance_ids=ids,
         machines=state["machines"],
+        now_s=state["now"],
         said=server.process.log.read_bytes(),
         reached=reached,
         boots_s=server.boots_s,

@@ -50,6 +50,10 @@ TOURS: dict[str, tuple[tuple[str, ...], tuple[UserScript, ...]]] = {
         ("before_delete", "after_delete"),
         (UserScript.DELETE, UserScript.DELETE_AT_ONCE, UserScript.DELETE),
     ),
+    "metering": (
+        ("before_meter", "mid_meter", "before_meter_commit", "after_meter_commit"),
+        (UserScript.RESTART, UserScript.RESTART, UserScript.DELETE),
+    ),
 }
 
 
@@ -81,6 +85,7 @@ async def test_the_checker_sees_what_is_broken(tmp_path: Path) -> None:
         "lost": lambda it: it.machines.remove(ours),
         "webhook": lambda it: it.hooks.got.append((event_id, headers, body + b" ")),
         "unended": lambda it: it.problems.append("a request never came to its end"),
+        "ledger": lambda it: it.machines.append({**ours, "id": "another"}),
         "secret": lambda it: setattr(it, "said", it.said + SECRETS[0].encode()),
     }
     for kind, spoil in cases.items():

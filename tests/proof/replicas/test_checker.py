@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
 
 from gpuherd.domain.cloud.tag import Tag
 from proof.chaos.kills.checker import WEBHOOK_SECRET
+from proof.chaos.kills.ledger_checker import MOMENTS
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.checker import TERM_S, TERMS_MAX, check, terms
 from proof.replicas.plan import Nemesis, Plan
@@ -26,6 +28,9 @@ INSTALLATION = "0a1b2c3d"
 KEY = "01m7ftebhcgqgdgsenmm0vvc2g"
 INSTANCE_ID = f"inst_{KEY}"
 TYPES = ("instance.created", "instance.running", "instance.ready")
+SECOND = 1_000_000
+RATE = 350_000_000
+CHARGE = {"kind": "gpu", "from": 10.3, "to": 100.0, "hourlyUsd": "0.35"}
 PLAN = Plan(7, Nemesis.KILL, 2, (UserScript.KEEP,), ())
 
 
@@ -49,8 +54,16 @@ def webhook(sequence: int, type_: str) -> tuple[str, dict[str, str], bytes]:
     return event_id, headers, body
 
 
-def machine(cloud_id: str, attempt: int = 1, *, alive: bool = True) -> Row:
-    return {"id": cloud_id, "name": name(attempt), "alive": alive}
+def machine(cloud_id: str, attempt: int = 1, *, alive: bool = True, charges: tuple[Row, ...] = ()) -> Row:
+    return {"id": cloud_id, "name": name(attempt), "alive": alive, "charges": [*charges]}
+
+
+def span(**changed: Any) -> Row:
+    """Return a span of the only machine: begun between two lists, a second apart, and gone on with."""
+    row = dict.fromkeys((*MOMENTS, "amount_nusd", "instance_id"))
+    about = {"id": 1, "cloud_id": "m1", "kind": "gpu", "instance_id": INSTANCE_ID, "ended_by": ""}
+    rate = {"rate_nusd_h": RATE, "price_from": "rental", "began_by": "pulling"}
+    return {**row, **about, **rate, "began_lo": 10 * SECOND, "began_hi": 11 * SECOND, **changed}
 
 
 def call(attempt: int, began: float, ended: float | None) -> Row:
@@ -67,11 +80,18 @@ def good_run() -> Evidence:
         plan=PLAN,
         lived=[UserOutcome(0, {INSTANCE_ID})],
         hooks=hooks,
-        machines=[machine("m1", 2), {"id": "other", "name": "somebody", "alive": True}],
+        machines=[machine("m1", 2, charges=(CHARGE,)), {**machine("other"), "name": "somebody"}],
+        now_s=100.0,
         creates=[call(1, 1.0, 1.5), call(2, 9.0, 9.5)],
         tables={
             "installation": [{"key": "installation", "value": INSTALLATION}],
-            "instance": [row],
+            "instance": [{**row, "cost_rate_nusd_h": RATE}],
+            "meter": [span()],
+            "ledger_day": [],
+            "list_record": [
+                {"id": n, "started_at": at, "finished_at": at, "complete": True, "witness": "seen"}
+                for n, at in enumerate((SECOND, 99 * SECOND), 1)
+            ],
             "attempt": [{"tag": tag(1), "state": "abandoned"}, {"tag": tag(2), "state": "bound"}],
             "claim": [{"key": f"{PLAN.name(0)}-create", **about}],
             "event": [{**about, "sequence": n, "type": it} for n, it in enumerate(TYPES, 1)],
@@ -100,11 +120,26 @@ def test_a_run_in_which_nothing_is_wrong_is_found_good() -> None:
     assert check(good_run()) == []
 
 
+def end(run: Evidence, at_s: int, amount: int = 0) -> None:
+    row = {"ended_lo": at_s * SECOND, "ended_hi": at_s * SECOND, "amount_nusd": amount}
+    only(run, "meter").update(row)
+    only(run, "instance").update(cost_rate_nusd_h=0)
+
+
 SPOILT: dict[str, tuple[str, Callable[[Evidence], object]]] = {
     "a surplus machine that lives": ("orphan", lambda it: it.machines.append(machine("m2"))),
     "a surplus machine that was removed": (
         "duplicate",
         lambda it: it.machines.append(machine("m2", alive=False)),
+    ),
+    "a span that ended too early": ("ledger", lambda it: end(it, 50)),
+    "a machine without a span": ("ledger", lambda it: it.tables["meter"].clear()),
+    "a span at another price": ("ledger", lambda it: only(it, "meter").update(rate_nusd_h=2 * RATE)),
+    "a second in two spans": ("ledger", lambda it: it.tables["meter"].append(span(id=2, kind="gpu"))),
+    "a sum that was not written": ("ledger", lambda it: end(it, 100, amount=RATE // 40)),
+    "an instance that costs something else": (
+        "ledger",
+        lambda it: only(it, "instance").update(cost_rate_nusd_h=0),
     ),
     "a machine that vanished": ("lost", lambda it: it.machines.pop(0)),
     "an instance without machine": ("lost", lambda it: only(it, "instance").update(cloud_id=None)),

@@ -16,6 +16,7 @@ from gpuherd.simulator.catalogue import PRICE_UNITS_PER_USD
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.faults.fault_json import fault_from_json, fault_to_json, kinds_to_json
 from gpuherd.simulator.fields import Fields
+from gpuherd.simulator.money.bill import exact
 from gpuherd.simulator.money.charge import DISK, GPU, VOLUME, millionths, total_usd
 from gpuherd.simulator.money.use import BUSY, Use
 from gpuherd.simulator.money.weather import Weather
@@ -230,6 +231,7 @@ def _armed(world: World) -> list[Json]:
 
 
 def _machine_shape(machine: SimulatedMachine, now: float) -> Json:
+    charges = machine_charges(machine, now)
     return {
         "id": machine.id,
         "name": machine.name,
@@ -243,5 +245,14 @@ def _machine_shape(machine: SimulatedMachine, now: float) -> Json:
         "createdAt": machine.created_at,
         "goneAt": machine.gone_at,
         "gpuSeconds": round(billed_gpu_s(machine, now), 3),
-        "costUsd": str(millionths(total_usd(machine_charges(machine, now)))),
+        "costUsd": str(millionths(total_usd(charges))),
+        "charges": [
+            {
+                "kind": it.kind,
+                "from": it.span.begin,
+                "to": it.span.end,
+                "hourlyUsd": exact(it.usd_per_hour),
+            }
+            for it in charges
+        ],
     }
