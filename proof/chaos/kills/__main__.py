@@ -30,11 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--point", choices=["random", "meter", *POINTS], help="only this kind of death")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side (2)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after so many seconds")
+    parser.add_argument(
+        "--in-place", action="store_true", help="run the source as it lies here: quicker, but leave it alone"
+    )
     chosen = parser.parse_args(argv)
     first = random.SystemRandom().randrange(1, 10**6) if chosen.seed is None else chosen.seed
     plans = draw_plans(first, chosen.runs, chosen.point)
     directory = Path(tempfile.mkdtemp(prefix="gpuherd-kills-"))
-    if SOURCE_VARIABLE not in os.environ:
+    if SOURCE_VARIABLE not in os.environ and not chosen.in_place:
         # It takes a while, and somebody may go on working on the service meanwhile.
         os.environ[SOURCE_VARIABLE] = str(shutil.copytree(ROOT / "src", directory / "src"))
     tell(f"  seeds {first} to {first + chosen.runs - 1}, {chosen.jobs} side by side, in {directory}")

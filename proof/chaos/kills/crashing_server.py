@@ -26,7 +26,7 @@ from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTra
 from gpuherd.adapters.sql.instances import store, write
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
-from gpuherd.domain.costs.metering import Metering
+from gpuherd.domain.costs.meter.metering import Metering
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.lifecycle import next_step as lifecycle
 from proof.chaos.kills.points import (

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from proof.chaos.kills.points import CRASH_AT_VARIABLE, Kill
+from tests.support.processes.fork_server import CAN_FORK, FORK_SERVER
 from tests.support.processes.services import BOOT_LIMIT_S, Novita, Process, Server, _die_with_parent
 
 ROOT = Path(__file__).parents[3]
@@ -31,13 +32,21 @@ class KillableProcess(Process):
         self.crash_at = ""
 
     async def start(self) -> None:
-        words = [sys.executable, "-m", MODULE, *self._words]
-        source = os.environ.get(SOURCE_VARIABLE, str(ROOT / "src"))
-        env = {**self._env, "PYTHONPATH": os.pathsep.join((source, str(ROOT)))}
-        with self.log.open("ab") as out:
+        source = os.environ.get(SOURCE_VARIABLE)
+        path = os.pathsep.join((source or str(ROOT / "src"), str(ROOT)))
+        env = {**self._env, "PYTHONPATH": path, CRASH_AT_VARIABLE: self.crash_at}
+        with self.log.open("ab") as out, Path(os.devnull).open() as nothing:
+            if source is None and CAN_FORK:
+                files = (nothing.fileno(), out.fileno(), out.fileno())
+                self._process = FORK_SERVER.make(MODULE, self._words, env, files, self.log.parent)
+                return
+            # Another source is to be loaded than the one that a forked process has loaded already.
             self._process = await asyncio.create_subprocess_exec(
-                *words,
-                env={**env, CRASH_AT_VARIABLE: self.crash_at},
+                sys.executable,
+                "-m",
+                MODULE,
+                *self._words,
+                env=env,
                 stdout=out,
                 stderr=out,
                 cwd=self.log.parent,

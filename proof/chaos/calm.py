@@ -1,0 +1,200 @@
+"""A long calm: people rent, stop, start and give back, and nothing goes wrong. How far is the ledger off?
+
+The real use cases on the simulator's clock; the bill is the simulated cloud's own, which they never see.
+
+    python -m proof.chaos.calm --days 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+
+from gpuherd.domain.costs.amount import NANO, doubt_nano
+from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.simulator.money.charge import GPU
+from gpuherd.simulator.world.machine_charges import machine_charges
+from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.crash_injection import never_crash
+from proof.chaos.harness import Harness
+from proof.chaos.output import tell
+from proof.chaos.process import Pace, Process
+from proof.chaos.runner import silence_logs
+from tests.support.herd import Herd
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+# As the service has them by default: every few seconds while something moves, else every half minute.
+PACE = Pace(look_s=2.0, idle_s=30.0, latency_s=0.2)
+RELATIVE_ERROR_MAX = Fraction(1, 1000)
+WANTED_MEDIAN_S = 4 * HOUR_S
+WANTED_SIGMA = 0.8
+DISKS_GB = (60, 60, 60, 200, 500)
+POLL_S = 30.0
+# Old lists go, as they do in the service: nobody asks for them again.
+LISTS_KEPT = 50
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CalmResult:
+    """Both sums, in dollars, and what was wrong beyond what the ledger states."""
+
+    ledger_usd: Fraction
+    billed_usd: Fraction
+    stated_usd: Fraction
+    machines: int
+    machine_hours: float
+    looks: int
+    violations: tuple[str, ...]
+
+    @property
+    def relative_error(self) -> Fraction:
+        return abs(self.ledger_usd - self.billed_usd) / self.billed_usd
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations and self.relative_error <= RELATIVE_ERROR_MAX
+
+    def __str__(self) -> str:
+        return (
+            f"{self.machines} machines, {self.machine_hours:,.0f} machine hours, {self.looks:,} lists: "
+            f"the ledger says ${float(self.ledger_usd):.6f} ± {float(self.stated_usd):.6f}, "
+            f"the bill ${float(self.billed_usd):.6f}: {float(self.relative_error):.5%} apart"
+        )
+
+
+def run_calm(seed: int, days: float, rentals_a_day: float) -> CalmResult:
+    """Play so many days in virtual time."""
+    harness = Harness(seed, PACE, lambda _life: never_crash)
+    harness.run(_Users(harness, Random(f"users {seed}"), days, rentals_a_day).play())
+    return _compare(harness)
+
+
+@dataclass
+class _Users:
+    harness: Harness
+    chance: Random
+    days: float
+    rentals_a_day: float
+
+    async def play(self) -> None:
+        supervisor = asyncio.ensure_future(self.harness.supervise())
+        housekeeper = asyncio.ensure_future(self._forget_lists())
+        await self.harness.clock.sleep(60.0)
+        rentals = []
+        at_s, n = 0.0, 0
+        while (at_s := at_s + self.chance.expovariate(self.rentals_a_day / DAY_S)) < self.days * DAY_S:
+            rentals.append(asyncio.ensure_future(self._rent(n, at_s, Random(f"{self.harness.seed}/{n}"))))
+            n += 1
+        await self.harness.clock.sleep(self.days * DAY_S)
+        # Whatever is still there goes on, and is in both sums.
+        for task in (*rentals, supervisor, housekeeper):
+            task.cancel()
+        for error in await asyncio.gather(*rentals, return_exceptions=True):
+            assert error is None or isinstance(error, asyncio.CancelledError), error
+
+    async def _rent(self, n: int, at_s: float, chance: Random) -> None:
+        """One rental: wanted for some hours, now and then stopped for the night, in the end given back."""
+        await self.harness.clock.sleep(at_s)
+        wish = replace(Herd.wish, disk_gb=chance.choice(DISKS_GB))
+        request = LaunchRequest(name=f"rental-{n}", wish=wish, webhook_url=None)
+
+        async def launch(process: Process) -> Instance:
+            return (await process.launch_instance(request)).instance
+
+        it = await self.harness.ask(launch)
+        for sitting in range(1 + (chance.random() < 0.3)):
+            if sitting:
+                await self._change("stop", it.id)
+                await self._until(it.id, Status.EXITED)
+                await self.harness.clock.sleep(chance.uniform(HOUR_S, 12 * HOUR_S))
+                await self._change("start", it.id)
+            await self._until(it.id, Status.RUNNING)
+            await self.harness.clock.sleep(chance.lognormvariate(0, WANTED_SIGMA) * WANTED_MEDIAN_S)
+        if chance.random() < 0.9:
+            await self._change("delete", it.id)
+
+    async def _change(self, verb: str, instance_id: str) -> None:
+        while True:
+            try:
+                await self.harness.ask(lambda process: getattr(process.change_goal, verb)(instance_id))
+            except GpuherdError:
+                await self.harness.clock.sleep(POLL_S)
+            else:
+                return
+
+    async def _until(self, instance_id: str, status: Status) -> None:
+        rows = self.harness.evidence.tables.instances
+        while rows[instance_id].instance.status is not status:
+            await self.harness.clock.sleep(POLL_S)
+
+    async def _forget_lists(self) -> None:
+        tables = self.harness.evidence.tables
+        while True:
+            await self.harness.clock.sleep(HOUR_S)
+            for number in sorted(tables.lists)[:-LISTS_KEPT]:
+                tables.lists.pop(number)
+
+
+def _compare(harness: Harness) -> CalmResult:
+    evidence = harness.finish()
+    now, now_s = harness.clock.now(), evidence.world.now()
+    last_seen = max(it.started_at for it in evidence.tables.lists.values())
+    ledger: dict[Key, int] = defaultdict(int)
+    stated: dict[Key, int] = defaultdict(int)
+    for row in evidence.tables.spans.values():
+        key = row.span.cloud_id, row.span.kind.value
+        ledger[key] += row.span.cost(now)
+        stated[key] += row.span.uncertainty()
+        if row.span.ended is None:
+            stated[key] += doubt_nano(row.span.rate.nano_usd, now - last_seen)
+    billed: dict[Key, Fraction] = defaultdict(Fraction)
+    gpu_s = 0.0
+    for machine in evidence.world.machines.values():
+        for it in machine_charges(machine, now_s):
+            billed[it.owner_id, it.kind] += it.usd * NANO
+            gpu_s += it.span.end - it.span.begin if it.kind == GPU else 0.0
+    beyond = [
+        f"{kind} of {cloud_id}: the ledger says {ledger[cloud_id, kind] / NANO:.9f} "
+        f"± {stated[cloud_id, kind] / NANO:.9f}, the bill {float(billed[cloud_id, kind]) / NANO:.9f}"
+        for cloud_id, kind in sorted({*ledger, *billed})
+        if abs(ledger[cloud_id, kind] - billed[cloud_id, kind]) > stated[cloud_id, kind]
+    ]
+    return CalmResult(
+        ledger_usd=Fraction(sum(ledger.values()), NANO),
+        billed_usd=sum(billed.values(), Fraction(0)) / NANO,
+        stated_usd=Fraction(sum(stated.values()), NANO),
+        machines=len(evidence.world.machines),
+        machine_hours=gpu_s / HOUR_S,
+        looks=evidence.looks,
+        violations=(*beyond, *map(repr, evidence.unhandled)),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos.calm", description=__doc__)
+    parser.add_argument("--days", type=float, default=30.0, help="virtual days (30)")
+    parser.add_argument("--rentals", type=float, default=8.0, help="rentals a day, on average (8)")
+    parser.add_argument("--seed", type=int, default=7)
+    chosen = parser.parse_args(argv)
+    silence_logs(for_good=True)
+    begun_s = time.monotonic()
+    found = run_calm(chosen.seed, chosen.days, chosen.rentals)
+    tell(f"  seed {chosen.seed}, {chosen.days:g} days in {time.monotonic() - begun_s:.0f} s: {found}")
+    for it in found.violations:
+        tell(f"  {it}")
+    return int(not found.holds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
