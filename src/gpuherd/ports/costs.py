@@ -30,6 +30,10 @@ class GroupBy(StrEnum):
     LABEL = "label"
 
 
+# A report is read at once, not page by page.
+GROUPS_MAX = 1000
+
+
 @dataclass(frozen=True)
 class CostQuery:
     """What a report is about; with `owner` only what that key pays for."""
@@ -38,6 +42,8 @@ class CostQuery:
     by: GroupBy
     label: str = ""
     owner: str | None = None
+    # Of instances and lineages there may be very many: so many, the dearest, are told apart.
+    groups_max: int = GROUPS_MAX
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class CostReport:
     waste: Waste
     # The dearest first; days in their order.
     groups: tuple[CostGroup, ...] = field(default=())
+    # How many more there are, of the cheapest; they are in the sums.
+    groups_left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,31 @@ async def test_what_has_ended_and_what_goes_on_add_up(store):
     )
 
 
+@pytest.mark.parametrize("by", [GroupBy.INSTANCE, GroupBy.LINEAGE])
+async def test_of_very_many_only_the_dearest_are_told_apart_and_all_are_in_the_sums(store, by):
+    many = [span(hours=1), span("m-bob", hours=2), span("m-bob", NOON + 3 * HOUR), span("m-other", hours=3)]
+    await store.write_spans(many, SUBJECTS)
+    found = await report(store, by, groups_max=1)
+    assert found.groups == (CostGroup("inst_bob", 4 * USD, 0, USD, 1),)
+    assert found.groups_left_out == 2
+    assert (found.amount, found.hourly_now) == (8 * USD, USD)
+    assert found.by_kind[CostKind.GPU] == 8 * USD
+    assert found.waste.unbound == 3 * USD
+    everything = await report(store, by)
+    assert (everything.groups_left_out, len(everything.groups)) == (0, 3)
+
+
+@pytest.mark.parametrize("by", [GroupBy.INSTANCE, GroupBy.LINEAGE])
+async def test_of_a_span_at_the_border_of_a_period_only_its_part_counts(store, by):
+    wide = replace(span(hours=4), began=Edge(NOON, NOON + HOUR), ended=Edge(NOON + 4 * HOUR, NOON + 5 * HOUR))
+    await store.write_spans([wide, span("m-bob", hours=1)], SUBJECTS)
+    found = await report(store, by, Period(NOON + 2 * HOUR, NOON + 6 * HOUR))
+    assert [it.value for it in found.groups] == ["inst_ada"]
+    assert found.amount == 5 * USD // 2
+    assert found.doubt - USD // 2 in (0, 1)
+    assert (await report(store, by, Period(NOON, NOON + 6 * HOUR))).doubt == USD
+
+
 @pytest.mark.parametrize(
     ("by", "label", "values"),
     [

@@ -92,13 +92,15 @@ class MemoryCosts:
         ]
         by_day = query.by is GroupBy.DAY
         found.sort(key=lambda it: (0 if by_day else -it.amount, it.value is None, it.value or ""))
+        shown = query.groups_max if query.by in (GroupBy.INSTANCE, GroupBy.LINEAGE) else len(found)
         return CostReport(
             amount=sum(it.amount for it in groups.values()),
             doubt=sum(it.doubt for it in groups.values()),
             hourly_now=sum(hourly.values()),
             by_kind=kinds,
             waste=Waste(unbound, failed, sum(it.after_end for it in groups.values())),
-            groups=tuple(found),
+            groups=tuple(found[:shown]),
+            groups_left_out=max(0, len(found) - shown),
         )
 
     async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:

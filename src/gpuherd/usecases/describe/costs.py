@@ -11,10 +11,8 @@ from gpuherd.domain.costs.leftover import Leftover
 from gpuherd.domain.costs.reconcile import BilledPeriod, ComparedDay, Comparison
 from gpuherd.domain.costs.runway import AccountBalance
 from gpuherd.domain.costs.span import CostKind
-from gpuherd.ports.costs import CostGroup, CostQuery, CostReport, GroupBy, Waste
+from gpuherd.ports.costs import GROUPS_MAX, CostGroup, CostQuery, CostReport, GroupBy, Waste
 
-# A report is read at once, not page by page.
-GROUPS_MAX = 1000
 # Of an instance there is one machine at a time as yet: none takes the place of another.
 NO_OVERLAP = Decimal(0)
 
@@ -40,7 +38,7 @@ def describe_costs(query: CostQuery, report: CostReport, billed: BilledPeriod | 
         ),
         waste=describe_waste(report.waste),
         groups=tuple(_group(it) for it in report.groups[:GROUPS_MAX]),
-        groups_left_out=max(0, len(report.groups) - GROUPS_MAX),
+        groups_left_out=report.groups_left_out + max(0, len(report.groups) - GROUPS_MAX),
         billed=None if billed is None else _billed(billed),
     )
 

@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.costs.rows import span_of
 from gpuherd.adapters.sql.costs.write import chunks, write_spans
 from gpuherd.adapters.sql.engine.columns import dumps, from_micros, insert_into, to_micros
 from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
-from gpuherd.adapters.sql.schema.cost_tables import IS_OPEN, meter
+from gpuherd.adapters.sql.schema.cost_tables import IS_DOUBTFUL, IS_OPEN, IS_UNPRICED, meter
 from gpuherd.adapters.sql.schema.tables import attempt, installation, instance
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.machine import Machine
@@ -21,7 +21,7 @@ from gpuherd.domain.cloud.tag import machine_tag
 from gpuherd.domain.costs.meter.meter import is_unpriced
 from gpuherd.domain.costs.meter.metering import Metering, MeterState, cut_all, meters_of, read_meters
 from gpuherd.domain.costs.meter.of_instance import MachineRecord, record_of, subject_of
-from gpuherd.domain.costs.span import CostKind, CostSpan, PriceSource
+from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.fast_replace import replace
 
 SEAMS_KEY = "clock_seams"
@@ -54,13 +54,11 @@ def keep_meters(
 
 def read_meter_state(connection: sa.Connection) -> MeterState:
     """Return what the meters need to know at a start."""
-    unpriced = meter.c.price_from == PriceSource.UNKNOWN.value
     # Volumes have looks of their own, and are never in a list of machines.
     is_machine = meter.c.kind != CostKind.VOLUME.value
-    doubtful = sa.and_(IS_OPEN, meter.c.sure_until.is_not(None), is_machine)
     odd = [
         span_of(row)
-        for where in (unpriced, doubtful)
+        for where in (IS_UNPRICED, sa.and_(IS_DOUBTFUL, is_machine))
         for row in connection.execute(sa.select(meter).where(where))
     ]
     return MeterState(

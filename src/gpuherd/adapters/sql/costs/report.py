@@ -13,16 +13,21 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs import clip
 from gpuherd.adapters.sql.costs.rows import span_of
+from gpuherd.adapters.sql.costs.statements import (
+    BY_SPAN,
+    centres,
+    day_sums,
+    ended_sums,
+    open_sums,
+    parameters,
+    spans,
+    sums_by_span,
+    value_of,
+    whose,
+)
 from gpuherd.adapters.sql.engine.columns import to_micros
 from gpuherd.adapters.sql.mapping.instances import instance_of
-from gpuherd.adapters.sql.schema.cost_tables import (
-    IS_OPEN,
-    cost_centre,
-    ledger_day,
-    ledger_label,
-    ledger_subject,
-    meter,
-)
+from gpuherd.adapters.sql.schema.cost_tables import IS_OPEN, cost_centre, ledger_subject, meter
 from gpuherd.adapters.sql.schema.tables import instance, list_record
 from gpuherd.domain.costs.meter.of_instance import subject_of_instance
 from gpuherd.domain.costs.open_days import spread_open
@@ -30,9 +35,6 @@ from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_withi
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal
 from gpuherd.ports.costs import CostGroup, CostQuery, CostReport, GroupBy, Waste
-
-BY_SPAN = frozenset({GroupBy.INSTANCE, GroupBy.LINEAGE})
-"""What days do not know apart."""
 
 _DAY_MICROS = DAY // timedelta(microseconds=1)
 
@@ -60,19 +62,25 @@ class Sums:
 
 def make_report(connection: sa.Connection, query: CostQuery, now: datetime) -> CostReport:
     """Sum up a period."""
-    sums = Sums()
-    whole, parts = split_days(query.period, now, by_span=query.by in BY_SPAN)
+    seen_at = last_look(connection) or now
+    if query.by in BY_SPAN:
+        return _by_span(connection, query, now, seen_at)
+    sums, is_owned = Sums(), query.owner is not None
+    whole, parts = split_days(query.period, now)
     if whole is not None:
-        for row in connection.execute(_day_sums(query, whole)):
+        days = {"first_day": whole[0], "last_day": whole[1]}
+        for row in connection.execute(day_sums(query.by, is_owned), parameters(query) | days):
             sums.add(row)
     for part in parts:
-        for row in connection.execute(_ended_sums(query, part)):
+        values = parameters(query) | clip.moments(part, now, seen_at)
+        values["day"] = part.begin.astimezone(UTC).date().isoformat()
+        for row in connection.execute(ended_sums(query.by, is_owned), values):
             sums.add(row)
-    seen_at = last_look(connection) or now
     if query.by is GroupBy.DAY:
         _add_open_by_day(connection, query, now, seen_at, sums)
     else:
-        for row in connection.execute(_open_sums(query, now, seen_at)):
+        values = parameters(query) | clip.moments(query.period, now, seen_at)
+        for row in connection.execute(open_sums(query.by, is_owned), values):
             sums.add(row)
             sums.hourly[row.grouped] += int(row.hourly)
     after_end = sum(it.after_end for it in sums.groups.values())
@@ -80,10 +88,10 @@ def make_report(connection: sa.Connection, query: CostQuery, now: datetime) -> C
         counts = _instances_by_day(connection, query, now)
     else:
         counts = _instances(connection, query)
-    values = [it for it in sums.groups if sums.groups[it] != NO_SHARE or sums.hourly[it]]
+    named = [it for it in sums.groups if sums.groups[it] != NO_SHARE or sums.hourly[it]]
     groups = [
         CostGroup(it, sums.groups[it].amount, sums.groups[it].doubt, sums.hourly[it], counts.get(it, 0))
-        for it in values
+        for it in named
     ]
     return CostReport(
         amount=sum(it.amount for it in sums.groups.values()),
@@ -99,20 +107,43 @@ def make_report(connection: sa.Connection, query: CostQuery, now: datetime) -> C
     )
 
 
+def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at: datetime) -> CostReport:
+    """Sum up by what days do not know apart: of very many groups only the dearest leave the database."""
+    statement = sums_by_span(query.by, query.owner is not None)
+    values = parameters(query) | clip.moments(query.period, now, seen_at)
+    rows = connection.execute(statement, values).all()
+    sums = rows[0] if rows else None
+    counts = _instances(connection, query)
+    groups = [
+        CostGroup(it.grouped, int(it.amount), int(it.doubt), int(it.hourly), counts.get(it.grouped, 0))
+        for it in rows
+    ]
+    late = _open_after_end(connection, query, now)
+    return CostReport(
+        amount=0 if sums is None else int(sums.all_amount),
+        doubt=0 if sums is None else int(sums.all_doubt),
+        hourly_now=0 if sums is None else int(sums.all_hourly),
+        by_kind={kind: 0 if sums is None else int(getattr(sums, f"all_{kind}")) for kind in CostKind},
+        waste=Waste(
+            unbound=0 if sums is None else int(sums.all_unbound),
+            failed_boots=_failed_boots(connection, query, now),
+            after_end=late if sums is None else int(sums.all_after_end) + late,
+        ),
+        groups=tuple(groups),
+        groups_left_out=0 if sums is None else sums.groups - len(rows),
+    )
+
+
 def _order(by: GroupBy) -> Any:
     if by is GroupBy.DAY:
         return lambda it: it.value
     return lambda it: (-it.amount, it.value is None, it.value or "")
 
 
-def split_days(
-    period: Period, now: datetime, *, by_span: bool = False
-) -> tuple[tuple[date, date] | None, list[Period]]:
+def split_days(period: Period, now: datetime) -> tuple[tuple[date, date] | None, list[Period]]:
     """Return the whole days of a period (the second excluded), and the parts of days at its borders."""
     if period.end <= period.begin:
         return None, []
-    if by_span:
-        return None, [period]
     first = day_start(period.begin)
     if first != period.begin:
         first += DAY
@@ -136,114 +167,14 @@ def last_look(connection: sa.Connection) -> datetime | None:
     return connection.execute(query).scalar()
 
 
-def _value(query: CostQuery) -> sa.ColumnElement[Any]:
-    match query.by:
-        case GroupBy.PRODUCT:
-            column: sa.ColumnElement[Any] = cost_centre.c.product_name
-        case GroupBy.REGION:
-            column = cost_centre.c.region
-        case GroupBy.LABEL:
-            column = ledger_label.c.value
-        case GroupBy.INSTANCE:
-            return ledger_subject.c.instance_id
-        case GroupBy.LINEAGE:
-            return sa.func.coalesce(ledger_subject.c.lineage, ledger_subject.c.instance_id)
-        case _:
-            return cost_centre.c.owner
-    # What is nobody's has no value, whatever it is.
-    return sa.case((cost_centre.c.owner.is_(None), None), else_=column)
-
-
-def _centres(query: CostQuery, source: sa.FromClause, centre_id: sa.ColumnElement[int]) -> sa.FromClause:
-    joined = source.join(cost_centre, cost_centre.c.id == centre_id)
-    if query.by is GroupBy.LABEL:
-        its = sa.and_(ledger_label.c.centre_id == cost_centre.c.id, ledger_label.c.key == query.label)
-        joined = joined.outerjoin(ledger_label, its)
-    return joined
-
-
-def _whose(query: CostQuery) -> list[sa.ColumnElement[bool]]:
-    return [] if query.owner is None else [cost_centre.c.owner == query.owner]
-
-
-def _day_sums(query: CostQuery, days: tuple[date, date]) -> sa.Select[Any]:
-    value = sa.cast(ledger_day.c.day, sa.Text) if query.by is GroupBy.DAY else _value(query)
-    bound = cost_centre.c.owner.is_not(None)
-    return (
-        sa.select(
-            value.label("grouped"),
-            ledger_day.c.kind,
-            bound.label("bound"),
-            sa.func.sum(ledger_day.c.amount_nusd).label("amount"),
-            sa.func.sum(ledger_day.c.doubt_nusd).label("doubt"),
-            sa.func.sum(ledger_day.c.after_end_nusd).label("after_end"),
-        )
-        .select_from(_centres(query, ledger_day, ledger_day.c.centre_id))
-        .where(ledger_day.c.day >= days[0], ledger_day.c.day < days[1], *_whose(query))
-        .group_by("grouped", ledger_day.c.kind, "bound")
-    )
-
-
-def _spans(query: CostQuery) -> sa.FromClause:
-    joined = _centres(query, meter, meter.c.centre_id)
-    if query.by in BY_SPAN:
-        joined = joined.join(ledger_subject, ledger_subject.c.id == meter.c.subject_id)
-    return joined
-
-
-def _ended_sums(query: CostQuery, period: Period) -> sa.Select[Any]:
-    day = sa.literal(period.begin.astimezone(UTC).date().isoformat())
-    value = day if query.by is GroupBy.DAY else _value(query)
-    bound = cost_centre.c.owner.is_not(None)
-    # What came after the wanted end is known only of the whole span: it lies at its end.
-    late = sa.case((meter.c.after_end_nusd < clip.ended_amount(period), meter.c.after_end_nusd))
-    late_here = sa.func.coalesce(late, clip.ended_amount(period))
-    ends_here = meter.c.ended_hi <= period.end
-    return (
-        sa.select(
-            value.label("grouped"),
-            meter.c.kind,
-            bound.label("bound"),
-            sa.func.sum(clip.ended_amount(period)).label("amount"),
-            sa.func.sum(clip.ended_doubt(period)).label("doubt"),
-            sa.func.sum(sa.case((ends_here, late_here), else_=0)).label("after_end"),
-        )
-        .select_from(_spans(query))
-        .where(
-            meter.c.ended_lo.is_not(None),
-            meter.c.ended_hi > period.begin,
-            meter.c.began_lo < period.end,
-            *_whose(query),
-        )
-        .group_by("grouped", meter.c.kind, "bound")
-    )
-
-
-def _open_sums(query: CostQuery, now: datetime, seen_at: datetime) -> sa.Select[Any]:
-    value, bound = _value(query), cost_centre.c.owner.is_not(None)
-    return (
-        sa.select(
-            value.label("grouped"),
-            meter.c.kind,
-            bound.label("bound"),
-            sa.func.sum(clip.open_amount(query.period, now)).label("amount"),
-            sa.func.sum(clip.open_doubt(query.period, now, seen_at)).label("doubt"),
-            sa.literal(0).label("after_end"),
-            sa.func.sum(meter.c.rate_nusd_h).label("hourly"),
-        )
-        .select_from(_spans(query))
-        .where(IS_OPEN, *_whose(query))
-        .group_by("grouped", meter.c.kind, "bound")
-    )
-
-
 def _add_open_by_day(
     connection: sa.Connection, query: CostQuery, now: datetime, seen_at: datetime, sums: Sums
 ) -> None:
     statement = (
-        sa.select(meter, cost_centre.c.owner).select_from(_spans(query)).where(IS_OPEN, *_whose(query))
+        sa.select(meter, cost_centre.c.owner).select_from(spans(query.by)).where(IS_OPEN, *whose(query))
     )
-    found = [(span_of(row), row.owner is not None) for row in connection.execute(statement)]
+    rows = connection.execute(statement, parameters(query))
+    found = [(span_of(row), row.owner is not None) for row in rows]
     for day, kind, bound, share in spread_open(found, query.period, now, seen_at):
         sums.add_share(day.isoformat(), kind, bound, share)
     if found:
@@ -252,14 +183,14 @@ def _add_open_by_day(
 
 
 def _subjects(query: CostQuery) -> sa.FromClause:
-    return _centres(query, ledger_subject, ledger_subject.c.centre_id)
+    return centres(query.by, ledger_subject, ledger_subject.c.centre_id)
 
 
 def _instances(connection: sa.Connection, query: CostQuery) -> dict[str | None, int]:
     """Count the instances that cost anything in the period, by value."""
     if query.by is GroupBy.INSTANCE:
         return _Ones()
-    value = _value(query)
+    value = value_of(query.by)
     counted: dict[str | None, int] = defaultdict(int)
     for when in (ledger_subject.c.last_at.is_(None), ledger_subject.c.last_at > query.period.begin):
         statement = (
@@ -269,11 +200,11 @@ def _instances(connection: sa.Connection, query: CostQuery) -> dict[str | None, 
                 when,
                 ledger_subject.c.first_at < query.period.end,
                 ledger_subject.c.instance_id.is_not(None),
-                *_whose(query),
+                *whose(query),
             )
             .group_by("grouped")
         )
-        for row in connection.execute(statement):
+        for row in connection.execute(statement, parameters(query)):
             counted[row.grouped] += row.instances
     return counted
 
@@ -316,10 +247,10 @@ def _lives(connection: sa.Connection, query: CostQuery) -> Iterator[tuple[date, 
         statement = (
             sa.select(began.label("began"), ended.label("ended"), sa.func.count().label("instances"))
             .select_from(source)
-            .where(when, subject.first_at < period.end, subject.instance_id.is_not(None), *_whose(query))
+            .where(when, subject.first_at < period.end, subject.instance_id.is_not(None), *whose(query))
             .group_by("began", "ended")
         )
-        for row in connection.execute(statement):
+        for row in connection.execute(statement, parameters(query)):
             yield _day(row.began), None if row.ended is None else _day(row.ended), row.instances
 
 
@@ -339,16 +270,14 @@ def _failed_boots(connection: sa.Connection, query: CostQuery, now: datetime) ->
             sa.or_(instance.c.id.is_(None), sa.and_(ended, instance.c.ready_at.is_(None))),
         )
     )
-    amount = sa.case(
-        (meter.c.ended_lo.is_(None), clip.open_amount(query.period, now)),
-        else_=clip.ended_amount(query.period),
-    )
+    amount = sa.case((meter.c.ended_lo.is_(None), clip.OPEN_AMOUNT), else_=clip.ENDED_AMOUNT)
     statement = (
         sa.select(sa.func.coalesce(sa.func.sum(amount), 0))
         .select_from(meter.join(cost_centre, cost_centre.c.id == meter.c.centre_id))
-        .where(meter.c.subject_id.in_(never_usable), *_whose(query))
+        .where(meter.c.subject_id.in_(never_usable), *whose(query))
     )
-    return int(connection.execute(statement).scalar_one())
+    values = parameters(query) | clip.moments(query.period, now, now)
+    return int(connection.execute(statement, values).scalar_one())
 
 
 def _open_after_end(connection: sa.Connection, query: CostQuery, now: datetime) -> int:
@@ -357,15 +286,17 @@ def _open_after_end(connection: sa.Connection, query: CostQuery, now: datetime) 
     joined = meter.join(instance, instance.c.id == meter.c.instance_id).join(
         cost_centre, cost_centre.c.id == meter.c.centre_id
     )
-    where = sa.and_(IS_OPEN, unwanted, *_whose(query))
-    spans = [span_of(row) for row in connection.execute(sa.select(meter).select_from(joined).where(where))]
-    if not spans:
+    where = sa.and_(IS_OPEN, unwanted, *whose(query))
+    values = parameters(query)
+    rows = connection.execute(sa.select(meter).select_from(joined).where(where), values)
+    unwanted_spans = [span_of(row) for row in rows]
+    if not unwanted_spans:
         return 0
-    rows = connection.execute(sa.select(instance, meter.c.id.label("span")).select_from(joined).where(where))
-    wanted = {row.span: subject_of_instance(instance_of(row)) for row in rows}
+    owners = sa.select(instance, meter.c.id.label("span")).select_from(joined).where(where)
+    wanted = {row.span: subject_of_instance(instance_of(row)) for row in connection.execute(owners, values)}
     return sum(
         cost_within(it, query.period, now, now, wanted[it.id].end_wanted_at(it.kind)).after_end
-        for it in spans
+        for it in unwanted_spans
         if it.id in wanted
     )
 
@@ -376,8 +307,8 @@ def metered_sums(
     """Return what each machine has cost in a period, each kind apart."""
     seen_at = last_look(connection) or now
     goes_on = meter.c.ended_lo.is_(None)
-    amount = sa.case((goes_on, clip.open_amount(period, now)), else_=clip.ended_amount(period))
-    doubt = sa.case((goes_on, clip.open_doubt(period, now, seen_at)), else_=clip.ended_doubt(period))
+    amount = sa.case((goes_on, clip.OPEN_AMOUNT), else_=clip.ENDED_AMOUNT)
+    doubt = sa.case((goes_on, clip.OPEN_DOUBT), else_=clip.ENDED_DOUBT)
     statement = (
         sa.select(
             meter.c.cloud_id,
@@ -389,12 +320,12 @@ def metered_sums(
             sa.func.max(meter.c.rate_nusd_h).label("rate_max"),
         )
         .where(
-            sa.or_(meter.c.ended_lo.is_(None), meter.c.ended_hi > period.begin),
-            meter.c.began_lo < period.end,
+            sa.or_(goes_on, clip.micros(meter.c.ended_hi) > clip.BEGIN),
+            clip.micros(meter.c.began_lo) < clip.END,
         )
         .group_by(meter.c.cloud_id, meter.c.kind)
         .order_by(meter.c.cloud_id, meter.c.kind)
     )
-    for row in connection.execute(statement):
+    for row in connection.execute(statement, clip.moments(period, now, seen_at)):
         amounts = (int(row.amount), int(row.doubt), int(row.rate_min), int(row.rate_max))
         yield row.cloud_id, row.instance_id, row.kind, *amounts

@@ -56,7 +56,7 @@ def span_row(it: CostSpan, subject: CostSubject) -> Doc:
         )
         row |= {
             "amount_nusd": whole.amount,
-            "doubt_nusd": it.uncertainty(),
+            "doubt_nusd": whole.doubt,
             "after_end_nusd": whole.after_end,
         }
     return row

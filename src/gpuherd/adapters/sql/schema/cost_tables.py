@@ -13,6 +13,11 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 # Conditions in the very words of the partial indexes.
 IS_OPEN = sa.text("meter.ended_lo IS NULL")
 _OPEN = sa.text("ended_lo IS NULL")
+# Spans that every list asks for, and of which there are few: without a price, or neither sure nor ended.
+IS_UNPRICED = sa.text("meter.price_from = 'unknown'")
+IS_DOUBTFUL = sa.text("meter.ended_lo IS NULL AND meter.sure_until IS NOT NULL")
+_UNPRICED = sa.text("price_from = 'unknown'")
+_DOUBTFUL = sa.text("ended_lo IS NULL AND sure_until IS NOT NULL")
 
 # One machine, one kind of cost, one rate, from an edge to an edge; an edge is an interval.
 meter = sa.Table(
@@ -45,6 +50,8 @@ meter = sa.Table(
     sa.Index("meter_by_instance", "instance_id"),
     sa.Index("meter_by_subject", "subject_id"),
     sa.Index("meter_by_end", "ended_hi", "began_lo"),
+    sa.Index("meter_unpriced", "cloud_id", sqlite_where=_UNPRICED, postgresql_where=_UNPRICED),
+    sa.Index("meter_doubtful", "cloud_id", sqlite_where=_DOUBTFUL, postgresql_where=_DOUBTFUL),
 )
 
 # Whose machine a span is of; it outlives the instance.
