@@ -19,6 +19,8 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 
 from gpuherd.resilience.first_of import first_of
 
+HEALTH_CHECK_INTERVAL = timedelta(seconds=10)
+
 
 class Repository(RepositoryPort, Protocol):
     """PGQueuer's repository with one question more, and a listener for each manager."""
@@ -53,11 +55,14 @@ class BoundedQueueManager(QueueManager):
     queries: Repository
     jobs_max: int = 1
     _job_ended: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
+    _listens: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
 
     async def fetch_jobs(
         self, batch_size: int, global_concurrency_limit: int | None, heartbeat_timeout: timedelta
     ) -> AsyncGenerator[models.Job, None]:
         """Yield due jobs, each as soon as there is room for it, until none is left or we shut down."""
+        # It is not asked for jobs before it listens.
+        self._listens.set()
         any_kind = {kind: EntrypointExecutionParameter(0) for kind in self.entrypoint_registry}
         while free := await self._free_slots():
             asked_for = min(batch_size, free)
@@ -79,6 +84,15 @@ class BoundedQueueManager(QueueManager):
         """Notice that a job has left."""
         super().forget_job(job_id, context, task)
         self._job_ended.set()
+
+    async def _run_periodic_health_check(self, interval: timedelta = HEALTH_CHECK_INTERVAL) -> None:
+        """Probe the listener, but not before it listens.
+
+        PGQueuer begins both at once. Where LISTEN takes longer, as after a failover, nobody hears the probe,
+        and the loop would be ended for that after an interval, and the next one alike.
+        """
+        await self._listens.wait()
+        await super()._run_periodic_health_check(interval)
 
     async def _effective_dequeue_timeout(self, dequeue_timeout: timedelta) -> timedelta:
         """Return how long to wait for a wake-up."""
