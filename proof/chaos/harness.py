@@ -302,9 +302,13 @@ class Harness:
             )
         )
 
-    def _note_listed(self, listing: Listing) -> None:
-        listed_s = self.evidence.listed_at_s
+    def note_list_end(self, listing: Listing) -> None:
+        """Note when a list was finished, whatever account it shows."""
         self.evidence.list_ends_s.setdefault(listing.finished_at, self.clock.elapsed_s)
+
+    def _note_listed(self, listing: Listing) -> None:
+        self.note_list_end(listing)
+        listed_s = self.evidence.listed_at_s
         for machine in listing.machines:
             if machine.cloud_id not in listed_s:
                 listed_s[machine.cloud_id] = self.clock.elapsed_s

@@ -14,7 +14,6 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, OnFailure
 from gpuherd.ports.access import IdempotencyClaim
-from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
@@ -23,6 +22,7 @@ from gpuherd.usecases.instances.launch import LaunchRequest
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.cloud.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
 from proof.chaos.cloud.copied_machines import MachineCopy, draw_copies, place_copy
+from proof.chaos.cloud.recording_cloud import RecordingCloud
 from proof.chaos.cloud.witness_instance import place_witness_instance
 from proof.chaos.crash_injection import crash_with_probability
 from proof.chaos.harness import Harness, small_catalogue
@@ -140,7 +140,7 @@ class _ScheduleRunner:
         harness, evidence = self.harness, self.evidence
         world = strangers_world(harness.clock, self.schedule.seed, small_catalogue(), _DECOY)
         evidence.strangers = world
-        other = SimulatedCloud(world, latency_s=self.schedule.pace.latency_s)
+        other = RecordingCloud(world, latency_s=self.schedule.pace.latency_s, on_listed=harness.note_list_end)
         await harness.clock.sleep(swap.at_s)
         begin_s = harness.clock.elapsed_s
         if swap.kind is SwapKind.OTHER_KEY:

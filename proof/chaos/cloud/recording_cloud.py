@@ -28,8 +28,8 @@ class RecordingCloud(SimulatedCloud):
         world: World,
         *,
         latency_s: float,
-        on_post: Callable[[CreateCall], None],
         on_listed: Callable[[Listing], None],
+        on_post: Callable[[CreateCall], None] = lambda _: None,
         on_delete: Callable[[str], None] = lambda _: None,
     ):
         super().__init__(world, latency_s=latency_s)

@@ -271,6 +271,27 @@ class TestAnotherKey:
         assert not herd.plane.account.confirmed
         theirs.close()
 
+    async def test_a_clock_that_is_set_meanwhile_costs_no_hour(
+        self, herd: Herd, cloud: SwitchedCloud, strangers: World, clock: FakeClock
+    ) -> None:
+        (instance,) = await running(herd, 1)
+        ours = herd.plane.account.account
+        with_another_key(herd)
+        cloud.account, own_account = SimulatedCloud(strangers), cloud.account
+        clock.jump_wall(3600)
+        await herd.run_for(timedelta(minutes=1))
+        # A start with our own key again, which knows only what is in the store.
+        herd.observer.forget()
+        herd.plane.account.account, herd.plane.account.confirmed = ours, False
+        cloud.account = own_account
+        await herd.run_for(timedelta(minutes=1))
+        billed = sum(it.usd for it in herd.world.charges())
+        cost = (await herd.instances.get(instance.id)).cost
+        assert cost.at is not None
+        hours = (clock.now() - cost.at) / timedelta(hours=1)
+        counted = cost.amount + cost.rate * hours
+        assert counted == pytest.approx(float(billed) * 1e9, abs=2e7), "an hour of it costs ten times that"
+
     async def test_one_known_machine_vouches_for_a_new_key_of_the_same_account(self, herd: Herd) -> None:
         (instance,) = await running(herd, 1)
         with_another_key(herd)

@@ -90,12 +90,15 @@ class PrepareMetering:
     async def prepare(
         self,
         known: Mapping[str, ObservedMachine],
-        listing: Listing,
+        listing: Listing | None,
         record: ListRecord,
         changed: Sequence[ObservedMachine],
         took: timedelta,
     ) -> Metering | None:
-        """Return what the meters need to know about a list that took so long; None if nothing has moved."""
+        """Return what the meters need to know about a list that took so long; None if nothing has moved.
+
+        Without a `listing`, because it is of somebody else's account, that is only whether the clock was set.
+        """
         if self._is_stale:
             self._state = await self.observations.meter_state()
             self._is_stale = False
@@ -108,8 +111,11 @@ class PrepareMetering:
         if seam is not None:
             log.warning("meter.clock_step", seconds=round(seam.step.total_seconds(), 3))
             this = ListTimes(reading.at - took, reading.at, is_vouched)
-        tariff = await self.tariff(bool(state.unpriced) or self._needs_prices(known, changed))
-        also = tuple(self._also(state, known, listing, record, changed, tariff))
+        is_priced = listing is None or not (state.unpriced or self._needs_prices(known, changed))
+        tariff = await self.tariff(not is_priced)
+        also: tuple[ObservedMachine, ...] = ()
+        if listing is not None:
+            also = tuple(self._also(state, known, listing, record, changed, tariff))
         if not changed and not also and seam is None:
             return None
         first_look = frozenset[str]()

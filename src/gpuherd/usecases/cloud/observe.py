@@ -310,7 +310,7 @@ class ObserveCloud:
             complete=listing.complete,
             witness=await self.judge_list(listing) if is_ours else Witness.MISSING,
             machines=len(listing.machines),
-            reading=read if is_ours else None,
+            reading=read,
         )
         # What is on the account of somebody else is not written down: it would be known the next time.
         changed = diff_listing(known, listing, record, self.settling) if is_ours else []
@@ -318,10 +318,9 @@ class ObserveCloud:
             record = replace(record, witness=Witness.MISSING)
             changed = diff_listing(known, listing, record, self.settling)
         forgotten = self._forgettable(known, record)
-        metering = None
-        if is_ours:
-            took = read.uptime - begun.uptime
-            metering = await self.metering.prepare(known, listing, record, changed, took)
+        took = read.uptime - begun.uptime
+        # Our own clock may have been set whatever account is shown.
+        metering = await self.metering.prepare(known, listing if is_ours else None, record, changed, took)
         if self.leadership.fencing_token != self._known_token:
             # The duty was lost and has come back: what was compared is not what is known by now.
             raise LeadershipLost("another replica has looked meanwhile")
