@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, OnFailure, Status
+from gpuherd.domain.instance.lifecycle.next_step import CLOCKS_APART_MAX
+from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.machine_charges import billed_gpu_s
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
@@ -77,10 +79,15 @@ def check_known(evidence: Evidence, lifetimes: list[MachineLifetime]) -> Iterato
 def _is_reported_by_wrong_clock(evidence: Evidence, machine_id: str) -> bool:
     """Tell whether people are told of a machine that is not collected because of when it was made.
 
-    With a wall clock that is an hour ahead of the cloud's it seems to be older than our call.
+    With a wall clock that is an hour ahead of the cloud's it seems to be older than our call. By less than
+    the allowance for clocks that are apart, or for any other reason, nothing is left to people.
     """
     orphan = evidence.tables.orphans.get(machine_id)
-    return evidence.clock_jumps > 0 and orphan is not None and orphan.is_open
+    if orphan is None or not orphan.is_open or orphan.verdict is not OrphanVerdict.UNRECORDED:
+        return False
+    ahead = accumulate((seconds for _, seconds in sorted(evidence.jumps)), initial=0.0)
+    is_clock_wrong = max(map(abs, ahead)) > CLOCKS_APART_MAX.total_seconds()
+    return is_clock_wrong and "but the machine is of" in orphan.finding.reason
 
 
 def _may_have_a_machine(it: Instance) -> bool:
