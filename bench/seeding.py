@@ -55,8 +55,8 @@ class Seeded:
 
 async def seed(place: Path, instances: int, moving: int) -> Seeded:
     """Prepare so many instances; the last `moving` of them are still pulling their image, and will be."""
-    clock, chance = SystemClock(), random.Random(3)
-    ids = Ids(clock, chance)
+    clock, rng = SystemClock(), random.Random(3)
+    ids = Ids(clock, rng)
     instance_ids = [ids.new(ID_PREFIX) for _ in range(instances)]
     world = _populate(instance_ids, moving)
     listing = await _list(world, place)

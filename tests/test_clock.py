@@ -60,9 +60,9 @@ async def test_a_later_id_sorts_after_an_earlier_one_of_another_process() -> Non
     assert max(earlier) < min(later)
 
 
-@pytest.mark.parametrize("chance", [random.Random(7), Loaded(), Zero()], ids=["fair", "highest", "lowest"])
-def test_ids_of_a_clock_that_stands_still_differ_and_sort(chance: random.Random) -> None:
-    ids = Ids(FakeClock(), chance)
+@pytest.mark.parametrize("rng", [random.Random(7), Loaded(), Zero()], ids=["fair", "highest", "lowest"])
+def test_ids_of_a_clock_that_stands_still_differ_and_sort(rng: random.Random) -> None:
+    ids = Ids(FakeClock(), rng)
     made = [ids.new() for _ in range(2_000)]
     assert made == sorted(set(made))
     assert all(ULID.fullmatch(it) for it in made)
@@ -116,18 +116,18 @@ async def test_the_real_sleep_lets_others_run() -> None:
 
 
 def test_the_systems_chance_fills_all_bits_and_never_gives_the_same_twice() -> None:
-    chance = BufferedSystemRandom()
-    drawn = [chance.getrandbits(80) for _ in range(5000)]
+    rng = BufferedSystemRandom()
+    drawn = [rng.getrandbits(80) for _ in range(5000)]
     assert len(set(drawn)) == 5000
     assert max(it.bit_length() for it in drawn) == 80
     for bits in (1, 7, 8, 9, 33, 40_000):
-        assert all(0 <= chance.getrandbits(bits) < 1 << bits for _ in range(50))
+        assert all(0 <= rng.getrandbits(bits) < 1 << bits for _ in range(50))
 
 
 def test_threads_never_draw_the_same() -> None:
-    chance = BufferedSystemRandom()
+    rng = BufferedSystemRandom()
     with ThreadPoolExecutor(8) as pool:
-        drawn = list(pool.map(lambda _: [chance.getrandbits(80) for _ in range(500)], range(16)))
+        drawn = list(pool.map(lambda _: [rng.getrandbits(80) for _ in range(500)], range(16)))
     assert len({it for some in drawn for it in some}) == 8000
 
 

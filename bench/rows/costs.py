@@ -113,8 +113,8 @@ async def _write(database: Database, count: int) -> None:
     subjects = list(_subjects())
     await database.write(lambda c: _write_centres(c, subjects))
     a_day = max(1, count // DAYS)
-    chance = random.Random(5)
-    spans = [_span(chance, n, a_day) for n in range(a_day)]
+    rng = random.Random(5)
+    spans = [_span(rng, n, a_day) for n in range(a_day)]
     for day in range(DAYS):
         await database.write(partial(_write_day, subjects, spans, day))
 
@@ -202,13 +202,13 @@ def _subject_row(
     }
 
 
-def _span(chance: random.Random, n: int, count: int) -> CostSpan:
+def _span(rng: random.Random, n: int, count: int) -> CostSpan:
     """Return the n-th of the first day: minutes to hours long, its edges known to seconds."""
     oldest = day_start(datetime.now(UTC)) - timedelta(days=DAYS)
     began = oldest + timedelta(days=n / count)
-    ended = began + timedelta(seconds=chance.randint(300, 20_000))
-    doubt = timedelta(seconds=chance.randint(1, 15))
-    rate = Rate(chance.choice((175_000_000, 350_000_000, 1_450_000_000)), PriceSource.RENTAL)
+    ended = began + timedelta(seconds=rng.randint(300, 20_000))
+    doubt = timedelta(seconds=rng.randint(1, 15))
+    rate = Rate(rng.choice((175_000_000, 350_000_000, 1_450_000_000)), PriceSource.RENTAL)
     began_edge, ended_edge = Edge(began - doubt, began + doubt), Edge(ended - doubt, ended + doubt)
     kind = CostKind.DISK if n % 5 == 0 else CostKind.GPU
     return CostSpan(f"m-{n:08d}", kind, rate, began_edge, "pulling", ended_edge, "stopped")

@@ -83,7 +83,7 @@ def run_calm(seed: int, days: float, rentals_a_day: float) -> CalmResult:
 @dataclass
 class _Users:
     harness: Harness
-    chance: Random
+    rng: Random
     days: float
     rentals_a_day: float
 
@@ -93,7 +93,7 @@ class _Users:
         await self.harness.clock.sleep(60.0)
         rentals = []
         at_s, n = 0.0, 0
-        while (at_s := at_s + self.chance.expovariate(self.rentals_a_day / DAY_S)) < self.days * DAY_S:
+        while (at_s := at_s + self.rng.expovariate(self.rentals_a_day / DAY_S)) < self.days * DAY_S:
             rentals.append(asyncio.ensure_future(self._rent(n, at_s, Random(f"{self.harness.seed}/{n}"))))
             n += 1
         await self.harness.clock.sleep(self.days * DAY_S)
@@ -103,25 +103,25 @@ class _Users:
         for error in await asyncio.gather(*rentals, return_exceptions=True):
             assert error is None or isinstance(error, asyncio.CancelledError), error
 
-    async def _rent(self, n: int, at_s: float, chance: Random) -> None:
+    async def _rent(self, n: int, at_s: float, rng: Random) -> None:
         """One rental: wanted for some hours, now and then stopped for the night, in the end given back."""
         await self.harness.clock.sleep(at_s)
-        wish = replace(Herd.wish, disk_gb=chance.choice(DISKS_GB))
+        wish = replace(Herd.wish, disk_gb=rng.choice(DISKS_GB))
         request = LaunchRequest(name=f"rental-{n}", wish=wish, webhook_url=None)
 
         async def launch(process: Process) -> Instance:
             return (await process.launch_instance(request)).instance
 
         it = await self.harness.ask(launch)
-        for sitting in range(1 + (chance.random() < 0.3)):
+        for sitting in range(1 + (rng.random() < 0.3)):
             if sitting:
                 await self._change("stop", it.id)
                 await self._until(it.id, Status.EXITED)
-                await self.harness.clock.sleep(chance.uniform(HOUR_S, 12 * HOUR_S))
+                await self.harness.clock.sleep(rng.uniform(HOUR_S, 12 * HOUR_S))
                 await self._change("start", it.id)
             await self._until(it.id, Status.RUNNING)
-            await self.harness.clock.sleep(chance.lognormvariate(0, WANTED_SIGMA) * WANTED_MEDIAN_S)
-        if chance.random() < 0.9:
+            await self.harness.clock.sleep(rng.lognormvariate(0, WANTED_SIGMA) * WANTED_MEDIAN_S)
+        if rng.random() < 0.9:
             await self._change("delete", it.id)
 
     async def _change(self, verb: str, instance_id: str) -> None:

@@ -55,11 +55,11 @@ def crash_at(point: int) -> CrashPolicy:
     return lambda passed, _label: passed == point
 
 
-def crash_with_probability(chance: Random, odds: float) -> CrashPolicy:
+def crash_with_probability(rng: Random, odds: float) -> CrashPolicy:
     """Die at each point with these odds, and more often where money is spent."""
 
     def strikes(_passed: int, label: str) -> bool:
-        return chance.random() < (odds * CREATE_CRASH_FACTOR if label.startswith("cloud.create") else odds)
+        return rng.random() < (odds * CREATE_CRASH_FACTOR if label.startswith("cloud.create") else odds)
 
     return strikes
 
@@ -72,7 +72,7 @@ class CrashInjector:
         crash_policy: CrashPolicy,
         clock: Clock,
         trace: Callable[[str], None],
-        chance: Random,
+        rng: Random,
         delay_odds: float,
     ):
         self.dead = False
@@ -81,7 +81,7 @@ class CrashInjector:
         self._crash_policy = crash_policy
         self._clock = clock
         self._trace = trace
-        self._chance = chance
+        self._rng = rng
         self.delay_odds = delay_odds
         self.on_death: Callable[[], None] = lambda: None
 
@@ -99,8 +99,8 @@ class CrashInjector:
 
     async def maybe_delay(self) -> None:
         """Let others go first now and then, as a real store would."""
-        if self._chance.random() < self.delay_odds:
-            await self._clock.sleep(self._chance.uniform(0.0, 0.2))
+        if self._rng.random() < self.delay_odds:
+            await self._clock.sleep(self._rng.uniform(0.0, 0.2))
 
 
 class CrashablePort:

@@ -25,7 +25,7 @@ PAGES = ("missing_page", "duplicated_page", "wrong_total", "short_page")
 class FaultPlan:
     """What goes wrong, and when."""
 
-    chance: Random
+    rng: Random
     fault_phase_s: float
     # No commit and no listing later than this after its call, together.
     late_max_s: float
@@ -44,26 +44,26 @@ class FaultPlan:
 
     def window(self, longest_s: float) -> dict[str, float]:
         """Return a span somewhere in the storm."""
-        after_s = self.chance.uniform(0.0, self.fault_phase_s * 0.7)
+        after_s = self.rng.uniform(0.0, self.fault_phase_s * 0.7)
         return {
             "after_s": after_s,
-            "for_s": min(self.chance.uniform(20.0, longest_s), self.fault_phase_s - after_s),
+            "for_s": min(self.rng.uniform(20.0, longest_s), self.fault_phase_s - after_s),
         }
 
 
 def draw_fault_plan(
-    chance: Random, fault_phase_s: float, late_max_s: float, *, without: Collection[str] = ()
+    rng: Random, fault_phase_s: float, late_max_s: float, *, without: Collection[str] = ()
 ) -> FaultPlan:
     """Return the weather of one schedule."""
-    fault_plan = FaultPlan(chance, fault_phase_s, late_max_s)
-    active = [name for name in FAULT_GENERATORS if chance.random() < ACTIVE_PROBABILITY]
-    if chance.random() < 0.3:
+    fault_plan = FaultPlan(rng, fault_phase_s, late_max_s)
+    active = [name for name in FAULT_GENERATORS if rng.random() < ACTIVE_PROBABILITY]
+    if rng.random() < 0.3:
         # A day on which only one thing goes wrong.
-        active = [chance.choice(list(FAULT_GENERATORS))]
+        active = [rng.choice(list(FAULT_GENERATORS))]
     for name in (it for it in active if it not in without):
-        FAULT_GENERATORS[name](fault_plan, chance)
+        FAULT_GENERATORS[name](fault_plan, rng)
         fault_plan.active_faults.append(name)
-    if not fault_plan.crash_probability and chance.random() < 0.6:
+    if not fault_plan.crash_probability and rng.random() < 0.6:
         fault_plan.crash_probability = 0.008
     return fault_plan
 
@@ -72,14 +72,14 @@ def _flaky(fault_plan: FaultPlan, _: Random) -> None:
     fault_plan.add(FaultKind.OUTAGE, probability=0.05)
 
 
-def _storm(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.add(FaultKind.OUTAGE, probability=0.4, style=chance.choice(("json", "html", "cut")))
+def _storm(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.add(FaultKind.OUTAGE, probability=0.4, style=rng.choice(("json", "html", "cut")))
     fault_plan.add(FaultKind.LOST_REPLY_AFTER_COMMIT, probability=0.2, endpoints=CHANGES)
 
 
-def _outage(fault_plan: FaultPlan, chance: Random) -> None:
+def _outage(fault_plan: FaultPlan, rng: Random) -> None:
     span = fault_plan.window(400.0)
-    fault_plan.add(FaultKind.OUTAGE, **span, style=chance.choice(("json", "html", "cut")))
+    fault_plan.add(FaultKind.OUTAGE, **span, style=rng.choice(("json", "html", "cut")))
     fault_plan.outages.append((span["after_s"], span["after_s"] + span["for_s"]))
 
 
@@ -87,20 +87,20 @@ def _empty_lists(fault_plan: FaultPlan, _: Random) -> None:
     fault_plan.add(FaultKind.EMPTY_LIST, **fault_plan.window(400.0))
 
 
-def _partial_lists(fault_plan: FaultPlan, chance: Random) -> None:
-    odds = chance.choice((0.3, 1.0))
+def _partial_lists(fault_plan: FaultPlan, rng: Random) -> None:
+    odds = rng.choice((0.3, 1.0))
     fault_plan.add(
-        FaultKind.PARTIAL_LIST, **fault_plan.window(300.0), style=chance.choice(PAGES), probability=odds
+        FaultKind.PARTIAL_LIST, **fault_plan.window(300.0), style=rng.choice(PAGES), probability=odds
     )
 
 
-def _list_lag(fault_plan: FaultPlan, chance: Random) -> None:
-    lag_s = chance.uniform(0.0, fault_plan.late_max_s * LAG_SHARE)
+def _list_lag(fault_plan: FaultPlan, rng: Random) -> None:
+    lag_s = rng.uniform(0.0, fault_plan.late_max_s * LAG_SHARE)
     fault_plan.add(FaultKind.LIST_LAG, probability=0.6, seconds=lag_s)
 
 
-def _late_commits(fault_plan: FaultPlan, chance: Random) -> None:
-    late_s = chance.uniform(0.0, fault_plan.late_max_s * COMMIT_SHARE)
+def _late_commits(fault_plan: FaultPlan, rng: Random) -> None:
+    late_s = rng.uniform(0.0, fault_plan.late_max_s * COMMIT_SHARE)
     fault_plan.add(FaultKind.LATE_COMMIT, probability=0.5, seconds=late_s, endpoints=CHANGES)
 
 
@@ -110,31 +110,31 @@ def _lost_replies(fault_plan: FaultPlan, _: Random) -> None:
     fault_plan.add(FaultKind.ERROR_AFTER_COMMIT, probability=0.15, endpoints=CHANGES, status=502)
 
 
-def _garbage(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.add(FaultKind.GARBAGE, probability=0.3, style=chance.choice(GARBAGE), endpoints=CHANGES)
+def _garbage(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.add(FaultKind.GARBAGE, probability=0.3, style=rng.choice(GARBAGE), endpoints=CHANGES)
     fault_plan.add(
         FaultKind.GARBAGE, probability=0.1, style="html", endpoints=(ApiEndpoint.LIST, ApiEndpoint.GET)
     )
 
 
-def _crashes(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.crash_probability = chance.choice((0.02, 0.03, 0.04))
+def _crashes(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.crash_probability = rng.choice((0.02, 0.03, 0.04))
 
 
-def _clock_jumps(fault_plan: FaultPlan, chance: Random) -> None:
+def _clock_jumps(fault_plan: FaultPlan, rng: Random) -> None:
     # Each leap of the clock may make us believe that we have watched for longer than we have.
     fault_plan.late_max_s /= 2
-    for _ in range(chance.randint(1, 3)):
-        seconds = chance.choice((-600.0, -60.0, 30.0, 300.0, 3600.0))
-        fault_plan.jumps.append((chance.uniform(0.0, fault_plan.fault_phase_s), seconds))
+    for _ in range(rng.randint(1, 3)):
+        seconds = rng.choice((-600.0, -60.0, 30.0, 300.0, 3600.0))
+        fault_plan.jumps.append((rng.uniform(0.0, fault_plan.fault_phase_s), seconds))
 
 
-def _out_of_stock(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.add(FaultKind.SOLD_OUT, probability=chance.choice((0.3, 0.7)))
+def _out_of_stock(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.add(FaultKind.SOLD_OUT, probability=rng.choice((0.3, 0.7)))
 
 
-def _reclaims(fault_plan: FaultPlan, chance: Random) -> None:
-    after_s, notice_s = chance.uniform(0.0, 120.0), chance.uniform(0.0, 120.0)
+def _reclaims(fault_plan: FaultPlan, rng: Random) -> None:
+    after_s, notice_s = rng.uniform(0.0, 120.0), rng.uniform(0.0, 120.0)
     fault_plan.add(FaultKind.RECLAIM, probability=0.5, seconds=after_s, notice_s=notice_s)
 
 
@@ -143,14 +143,14 @@ def _flapping(fault_plan: FaultPlan, _: Random) -> None:
     fault_plan.add(FaultKind.UNKNOWN_STATUS, probability=0.1)
 
 
-def _hanging(fault_plan: FaultPlan, chance: Random) -> None:
-    style = chance.choice(("after_commit", "before_commit"))
-    seconds = chance.uniform(5.0, max(36.0, fault_plan.late_max_s * HANG_SHARE))
+def _hanging(fault_plan: FaultPlan, rng: Random) -> None:
+    style = rng.choice(("after_commit", "before_commit"))
+    seconds = rng.uniform(5.0, max(36.0, fault_plan.late_max_s * HANG_SHARE))
     fault_plan.add(FaultKind.HANG, probability=0.15, seconds=seconds, style=style)
 
 
-def _throttling(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.add(FaultKind.RATE_LIMIT, probability=0.3, retry_after=chance.choice(("", "2", "20")))
+def _throttling(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.add(FaultKind.RATE_LIMIT, probability=0.3, retry_after=rng.choice(("", "2", "20")))
 
 
 def _denials(fault_plan: FaultPlan, _: Random) -> None:
@@ -165,8 +165,8 @@ def _total_denial(fault_plan: FaultPlan, _: Random) -> None:
     fault_plan.blind_windows.append((span["after_s"], span["after_s"] + span["for_s"]))
 
 
-def _bad_starts(fault_plan: FaultPlan, chance: Random) -> None:
-    fault_plan.add(FaultKind.PULL_FAILURE, probability=0.2, style=chance.choice(("exited", "stuck")))
+def _bad_starts(fault_plan: FaultPlan, rng: Random) -> None:
+    fault_plan.add(FaultKind.PULL_FAILURE, probability=0.2, style=rng.choice(("exited", "stuck")))
     fault_plan.add(FaultKind.SLOW_PULL, probability=0.2, factor=5.0)
     fault_plan.add(FaultKind.START_WENT_THROUGH, probability=0.4)
 

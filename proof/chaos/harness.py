@@ -106,7 +106,7 @@ class Harness:
             Random(f"world {seed}"),
             small_catalogue(),
             reuse=id_reuse,
-            chance_of_ids=Random(f"ids {seed}"),
+            id_rng=Random(f"ids {seed}"),
         )
         self.world.on_reuse = self._note_reuse
         self.evidence = Evidence(self.world, Tables(), pace.settle_s, origin_s=self.world.now())
@@ -121,7 +121,7 @@ class Harness:
         self.incarnations = 0
         self._crash_policy = crash_policy
         self._downtime_s = downtime_s
-        self._chance = Random(f"nemesis {seed}")
+        self._rng = Random(f"nemesis {seed}")
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
@@ -192,7 +192,7 @@ class Harness:
             ),
             self.clock,
             self.say,
-            self._chance,
+            self._rng,
             self.pace.delay_odds,
         )
         self.say(f"life {self.incarnations} begins")
@@ -211,7 +211,7 @@ class Harness:
         begin_s = self.clock.elapsed_s
         self.evidence.crashes += 1
         await self._terminate(process)
-        await self.clock.sleep(self._downtime_s * self._chance.random() ** 2)
+        await self.clock.sleep(self._downtime_s * self._rng.random() ** 2)
         self.evidence.down.append(Window(begin_s, self.clock.elapsed_s))
 
     def restart_with_key(self, account: str, cloud: SimulatedCloud | None = None) -> None:

@@ -164,10 +164,8 @@ class _PredecessorRun:
         self._write_down()
 
     async def _supervise(self) -> None:
-        chance = Random(f"crashes {self._schedule.seed}")
-        crash_policy: CrashPolicy = crash_with_probability(
-            chance, self._schedule.fault_plan.crash_probability
-        )
+        rng = Random(f"crashes {self._schedule.seed}")
+        crash_policy: CrashPolicy = crash_with_probability(rng, self._schedule.fault_plan.crash_probability)
         while True:
             crash_injector = CrashInjector(
                 lambda passed, label: (
@@ -175,14 +173,14 @@ class _PredecessorRun:
                 ),
                 self._clock,
                 lambda _: None,
-                chance,
+                rng,
                 0.0,
             )
             try:
                 await self._service.run(crash_injector)
             except ProcessKilled:
                 self._evidence.crashes += 1
-                await self._clock.sleep(self._schedule.downtime_s * chance.random() ** 2)
+                await self._clock.sleep(self._schedule.downtime_s * rng.random() ** 2)
 
     async def _do(self, op: UserOperation) -> None:
         await self._clock.sleep(op.at_s)

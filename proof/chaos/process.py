@@ -60,8 +60,8 @@ class RecordingLeases(MemoryInstanceLeases):
     on_bound: Callable[[str], None]
     on_saved: Callable[[Change], None]
 
-    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
-        saved = await super().save(turn, change)
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
+        saved = await super().save(leased, change)
         attempt = change.attempt
         if attempt is not None and attempt.state is AttemptState.BOUND and attempt.cloud_id:
             self.on_bound(attempt.cloud_id)
@@ -119,9 +119,12 @@ class Process(Herd):
 
     def _open(self, path: Path) -> StorePorts:
         tables, clock, changed = self._memory, self.clock, self.hub.changed
-        turns = RecordingLeases(tables, clock, self.ids, changed)
-        turns.on_bound, turns.on_saved = self.environment.on_bound, self.environment.on_saved
-        turns.release_all_leases()
+        instance_leases = RecordingLeases(tables, clock, self.ids, changed)
+        instance_leases.on_bound, instance_leases.on_saved = (
+            self.environment.on_bound,
+            self.environment.on_saved,
+        )
+        instance_leases.release_all_leases()
         self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
         self.queue = self._crashable(self._queue, "queue")
@@ -136,7 +139,7 @@ class Process(Herd):
             flags=flags,
             instances=self._crashable(MemoryInstances(tables, clock, changed), "instances"),
             observations=self._crashable(MemoryObservations(tables, changed), "sightings"),
-            turns=self._crashable(turns, "turns"),
+            instance_leases=self._crashable(instance_leases, "turns"),
             book=self._crashable(MemoryJobs(tables, clock), "book"),
             outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),

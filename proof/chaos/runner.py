@@ -61,12 +61,12 @@ def silence_logs(*, for_good: bool = False) -> None:
 
 def run_schedule(schedule: Schedule) -> tuple[Evidence, Harness]:
     """Play a schedule."""
-    chance = Random(f"crashes {schedule.seed}")
+    rng = Random(f"crashes {schedule.seed}")
     odds = schedule.fault_plan.crash_probability
     harness = Harness(
         schedule.seed,
         schedule.pace,
-        lambda _life: crash_with_probability(chance, odds),
+        lambda _life: crash_with_probability(rng, odds),
         downtime_s=schedule.downtime_s,
         id_reuse=schedule.id_reuse,
     )

@@ -101,56 +101,56 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
     return schedule if reuse is NEVER_REUSED else _with_reused_id(schedule, reuse)
 
 
-def _draw_weather(seed: int, profile: Profile, chance: Random) -> Schedule:
+def _draw_weather(seed: int, profile: Profile, rng: Random) -> Schedule:
     pace = Pace(
-        look_s=chance.choice((10.0, 19.0, 20.0, 20.0, 20.0)),
-        latency_s=chance.choice((0.0, 0.0, 0.1, 2.0)),
-        delay_odds=chance.choice((0.0, 0.0, 0.05)),
-        max_wait_s=chance.choice((1200.0, 3600.0)),
+        look_s=rng.choice((10.0, 19.0, 20.0, 20.0, 20.0)),
+        latency_s=rng.choice((0.0, 0.0, 0.1, 2.0)),
+        delay_odds=rng.choice((0.0, 0.0, 0.05)),
+        max_wait_s=rng.choice((1200.0, 3600.0)),
         # Where something may turn up while all is settled, it matters how often one looks then.
         idle_s=POLL_S if profile.late_max > 1 else Pace.idle_s,
         unknown_outcomes_max=profile.unknown_outcomes_max,
     )
-    fault_phase_s = chance.uniform(*(SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)))
+    fault_phase_s = rng.uniform(*(SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)))
     late_max_s = profile.late_max * pace.settle_s
     fault_plan = (
-        FaultPlan(chance, 0.0, 0.0)
+        FaultPlan(rng, 0.0, 0.0)
         if profile.calm
-        else draw_fault_plan(chance, fault_phase_s, late_max_s, without=profile.without)
+        else draw_fault_plan(rng, fault_phase_s, late_max_s, without=profile.without)
     )
     fault_plan = replace(fault_plan, fault_phase_s=fault_phase_s)
-    ops = draw_ops(chance, fault_phase_s * 0.8)
+    ops = draw_ops(rng, fault_phase_s * 0.8)
     if profile.calm:
         ops = tuple(it for it in ops if it.kind not in EXTERNAL_CHANGES)
     if profile.late_max > 1:
         _force_lateness(fault_plan)
-        if chance.random() < LATE_GROUP_PROBABILITY:
-            ops = (*(_draw_create(chance, 0.0) for _ in range(5)), *ops)[:OPERATIONS_MAX]
+        if rng.random() < LATE_GROUP_PROBABILITY:
+            ops = (*(_draw_create(rng, 0.0) for _ in range(5)), *ops)[:OPERATIONS_MAX]
     return Schedule(
         seed=seed,
         profile=profile.name,
         pace=pace,
-        witness_instances=int(chance.random() < 0.7),
+        witness_instances=int(rng.random() < 0.7),
         ops=_with_big_disks(ops, Random(f"disks {profile.name} {seed}")),
         fault_plan=fault_plan,
-        downtime_s=chance.choice((0.0, 20.0, 20.0, 200.0)),
+        downtime_s=rng.choice((0.0, 20.0, 20.0, 200.0)),
     )
 
 
 def _with_account_swap(schedule: Schedule) -> Schedule:
     """Let another account be shown for a part of the storm."""
-    chance = Random(f"accounts {schedule.seed}")
-    swap, herd = draw_swap(chance, schedule.fault_plan.fault_phase_s)
+    rng = Random(f"accounts {schedule.seed}")
+    swap, herd = draw_swap(rng, schedule.fault_plan.fault_phase_s)
     return replace(schedule, account_swap=swap, witness_instances=herd)
 
 
 def _with_reused_id(schedule: Schedule, reuse: IdReuse) -> Schedule:
     """Let a machine go and another one come: by chance few schedules have an id to use again."""
-    chance = Random(f"id to use again {schedule.seed}")
+    rng = Random(f"id to use again {schedule.seed}")
     phase_s = schedule.fault_plan.fault_phase_s
-    at_s = chance.uniform(0.0, phase_s * 0.4)
-    leaves = UserOperation(at_s, chance.choice(("delete", "delete", "console_delete")), target=0)
-    comes = _draw_create(chance, at_s + chance.uniform(0.1, 0.5) * phase_s)
+    at_s = rng.uniform(0.0, phase_s * 0.4)
+    leaves = UserOperation(at_s, rng.choice(("delete", "delete", "console_delete")), target=0)
+    comes = _draw_create(rng, at_s + rng.uniform(0.1, 0.5) * phase_s)
     return replace(schedule, id_reuse=reuse, ops=(*schedule.ops[: OPERATIONS_MAX - 2], leaves, comes))
 
 
@@ -159,15 +159,15 @@ def _with_late_machine_wanted(schedule: Schedule) -> Schedule:
 
     By chance it is rare: the next create call mostly succeeds before. So the cloud refuses it until then.
     """
-    chance = Random(f"late machine wanted {schedule.seed}")
-    if chance.random() >= LATE_WANTED_PROBABILITY:
+    rng = Random(f"late machine wanted {schedule.seed}")
+    if rng.random() >= LATE_WANTED_PROBABILITY:
         return schedule
     settle_s = schedule.pace.settle_s
-    late_s = chance.uniform(1.5, 2.5) * settle_s
+    late_s = rng.uniform(1.5, 2.5) * settle_s
     # Past both the late effect and the looks that show it.
     phase_s = late_s + settle_s
     before = schedule.fault_plan
-    fault_plan = FaultPlan(before.chance, phase_s, late_s, crash_probability=before.crash_probability)
+    fault_plan = FaultPlan(before.rng, phase_s, late_s, crash_probability=before.crash_probability)
     fault_plan.active_faults.append("late_machine_wanted")
     fault_plan.add(FaultKind.LATE_COMMIT, count=1, seconds=late_s, endpoints=(ApiEndpoint.CREATE,))
     # Not before the first call was made, nor after it can be given up.
@@ -180,52 +180,52 @@ def _with_late_machine_wanted(schedule: Schedule) -> Schedule:
 def _force_lateness(fault_plan: FaultPlan) -> None:
     """See to it that the window which only lateness opens is open."""
     fault_plan.active_faults.append("very_late")
-    seconds = fault_plan.chance.uniform(0.5, 1.0) * fault_plan.late_max_s
+    seconds = fault_plan.rng.uniform(0.5, 1.0) * fault_plan.late_max_s
     fault_plan.add(FaultKind.LATE_COMMIT, probability=0.4, seconds=seconds, endpoints=(ApiEndpoint.CREATE,))
 
 
-def draw_ops(chance: Random, span_s: float) -> tuple[UserOperation, ...]:
+def draw_ops(rng: Random, span_s: float) -> tuple[UserOperation, ...]:
     """Draw one to eight operations; few more often than many, and many of them close together."""
-    count = min(OPERATIONS_MAX, 1 + int(chance.expovariate(0.5)))
-    ops = [_draw_create(chance, 0.0)]
+    count = min(OPERATIONS_MAX, 1 + int(rng.expovariate(0.5)))
+    ops = [_draw_create(rng, 0.0)]
     at_s = 0.0
     while len(ops) < count:
-        at_s += chance.choice((0.0, chance.expovariate(0.2), chance.expovariate(0.02)))
+        at_s += rng.choice((0.0, rng.expovariate(0.2), rng.expovariate(0.02)))
         if at_s >= span_s:
             break
-        ops.append(_draw_op(chance, at_s))
-        if ops[-1].kind == "stop" and chance.random() < 0.7:
+        ops.append(_draw_op(rng, at_s))
+        if ops[-1].kind == "stop" and rng.random() < 0.7:
             # Nobody stops for the sake of stopping: something follows, often before the stop is done.
-            following = chance.choice(("start", "start", "delete"))
-            ops.append(replace(ops[-1], at_s=at_s + chance.uniform(0.0, 30.0), kind=following))
+            following = rng.choice(("start", "start", "delete"))
+            ops.append(replace(ops[-1], at_s=at_s + rng.uniform(0.0, 30.0), kind=following))
     return tuple(ops[:OPERATIONS_MAX])
 
 
-def _with_big_disks(ops: tuple[UserOperation, ...], chance: Random) -> tuple[UserOperation, ...]:
+def _with_big_disks(ops: tuple[UserOperation, ...], rng: Random) -> tuple[UserOperation, ...]:
     """Let some creates want more disk than is free, for no more than so much. All else stays as drawn."""
     return tuple(
         replace(it, disk_gb=BIG_DISK_GB, hourly_usd_max=BIG_DISK_USD_MAX)
-        if it.kind == "create" and chance.random() < BIG_DISK_PROBABILITY
+        if it.kind == "create" and rng.random() < BIG_DISK_PROBABILITY
         else it
         for it in ops
     )
 
 
-def _draw_op(chance: Random, at_s: float) -> UserOperation:
-    kind = chance.choices(
+def _draw_op(rng: Random, at_s: float) -> UserOperation:
+    kind = rng.choices(
         ("create", "duplicate", "start", "stop", "delete", *EXTERNAL_CHANGES, *RECEIVER),
         (8, 4, 6, 6, 10, 1, 1, 1, 1, 2, 2, 2),
     )[0]
     if kind == "create":
-        return _draw_create(chance, at_s)
-    return UserOperation(at_s, kind, target=chance.randrange(OPERATIONS_MAX))
+        return _draw_create(rng, at_s)
+    return UserOperation(at_s, kind, target=rng.randrange(OPERATIONS_MAX))
 
 
-def _draw_create(chance: Random, at_s: float) -> UserOperation:
+def _draw_create(rng: Random, at_s: float) -> UserOperation:
     return UserOperation(
         at_s,
         "create",
-        webhook=chance.random() < 0.7,
-        health_check=chance.random() < 0.2,
-        keep=chance.random() < 0.1,
+        webhook=rng.random() < 0.7,
+        health_check=rng.random() < 0.2,
+        keep=rng.random() < 0.1,
     )

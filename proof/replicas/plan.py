@@ -118,8 +118,8 @@ class Plan:
 
 def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
     """Draw a run, the number of replicas too unless it is given."""
-    chance = random.Random(f"{nemesis}/{seed}")
-    drawn = 2 if nemesis is Nemesis.FAILOVER else chance.choice((2, 3, 3))
+    rng = random.Random(f"{nemesis}/{seed}")
+    drawn = 2 if nemesis is Nemesis.FAILOVER else rng.choice((2, 3, 3))
     draw = {
         Nemesis.KILL: _kills,
         Nemesis.STOP: _stops,
@@ -127,87 +127,87 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
         Nemesis.RESTART: _restarts,
         Nemesis.FAILOVER: _failovers,
     }
-    strikes = draw[nemesis](chance, seed)
+    strikes = draw[nemesis](rng, seed)
     scripts = (
         # What was asked for in the lost second is lost; whoever wants a machine, or none, can ask again.
-        chance.choices((UserScript.KEEP, UserScript.KEEP, UserScript.DELETE), k=chance.randint(8, 12))
+        rng.choices((UserScript.KEEP, UserScript.KEEP, UserScript.DELETE), k=rng.randint(8, 12))
         if nemesis is Nemesis.FAILOVER
         else [
             UserScript.KEEP,
             UserScript.DELETE,
             UserScript.RESTART,
-            *chance.choices(list(UserScript), k=chance.randint(3, 5)),
+            *rng.choices(list(UserScript), k=rng.randint(3, 5)),
         ]
     )
-    chance.shuffle(scripts)
-    faults = _faults(chance, f"{nemesis}{seed}-")
-    spared = chance.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
+    rng.shuffle(scripts)
+    faults = _faults(rng, f"{nemesis}{seed}-")
+    spared = rng.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
     return Plan(seed, nemesis, replicas or drawn, tuple(scripts), strikes, faults, spared)
 
 
-def _kills(chance: random.Random, _: int) -> tuple[Strike, ...]:
+def _kills(rng: random.Random, _: int) -> tuple[Strike, ...]:
     target = (StrikeTarget.ANY, StrikeTarget.ANY, StrikeTarget.WATCH)
     return tuple(
         # Close to each other now and then, so that nobody is left for a while.
         Strike(
-            chance.choice((0.2, 1.0, 2.5)) * chance.random(),
-            chance.choice(target),
-            chance.choice((0.0, 0.5, 4.0)),
+            rng.choice((0.2, 1.0, 2.5)) * rng.random(),
+            rng.choice(target),
+            rng.choice((0.0, 0.5, 4.0)),
         )
-        for _ in range(chance.randint(2, 4))
+        for _ in range(rng.randint(2, 4))
     )
 
 
-def _stops(chance: random.Random, seed: int) -> tuple[Strike, ...]:
+def _stops(rng: random.Random, seed: int) -> tuple[Strike, ...]:
     """Half of them at a point, each point in turn; longer than any lease lasts."""
-    down_s = chance.uniform(12.0, 20.0)
+    down_s = rng.uniform(12.0, 20.0)
     if seed % 2:
         point = FREEZE_POINTS[seed // 2 % len(FREEZE_POINTS)]
-        return (Strike(0.0, StrikeTarget.ANY, down_s, at=f"{point}:{chance.randint(1, 2)}"),)
+        return (Strike(0.0, StrikeTarget.ANY, down_s, at=f"{point}:{rng.randint(1, 2)}"),)
     return (
         Strike(
-            2.0 * chance.random(),
-            chance.choice((StrikeTarget.ANY, StrikeTarget.WATCH, StrikeTarget.WATCH)),
+            2.0 * rng.random(),
+            rng.choice((StrikeTarget.ANY, StrikeTarget.WATCH, StrikeTarget.WATCH)),
             down_s,
         ),
     )
 
 
-def _meter_kills(chance: random.Random, seed: int) -> tuple[Strike, ...]:
+def _meter_kills(rng: random.Random, seed: int) -> tuple[Strike, ...]:
     """At each of its points in turn; at times whoever takes over dies too, at any moment."""
-    at = f"{METER_POINTS[seed % len(METER_POINTS)]}:{chance.randint(1, METER_TIMES_MAX)}"
-    first = Strike(0.0, StrikeTarget.ANY, chance.choice((0.0, 0.5, 4.0)), at=at)
-    second = Strike(3.0 * chance.random(), StrikeTarget.WATCH, chance.choice((0.0, 0.5)))
-    return (first, second) if chance.random() < 0.3 else (first,)
+    at = f"{METER_POINTS[seed % len(METER_POINTS)]}:{rng.randint(1, METER_TIMES_MAX)}"
+    first = Strike(0.0, StrikeTarget.ANY, rng.choice((0.0, 0.5, 4.0)), at=at)
+    second = Strike(3.0 * rng.random(), StrikeTarget.WATCH, rng.choice((0.0, 0.5)))
+    return (first, second) if rng.random() < 0.3 else (first,)
 
 
-def _restarts(chance: random.Random, _: int) -> tuple[Strike, ...]:
+def _restarts(rng: random.Random, _: int) -> tuple[Strike, ...]:
     modes: tuple[Mode, ...] = ("fast", "immediate")
     return tuple(
         Strike(
-            0.5 if n == 0 else chance.uniform(3.0, 8.0),
+            0.5 if n == 0 else rng.uniform(3.0, 8.0),
             StrikeTarget.DATABASE,
-            chance.choice((0.0, 0.0, 1.0, 2.5)) * chance.random(),
-            mode=chance.choice(modes),
+            rng.choice((0.0, 0.0, 1.0, 2.5)) * rng.random(),
+            mode=rng.choice(modes),
         )
-        for n in range(chance.randint(2, 3))
+        for n in range(rng.randint(2, 3))
     )
 
 
-def _failovers(chance: random.Random, _: int) -> tuple[Strike, ...]:
+def _failovers(rng: random.Random, _: int) -> tuple[Strike, ...]:
     return (
         Strike(
-            chance.uniform(0.2, 3.5),
+            rng.uniform(0.2, 3.5),
             StrikeTarget.DATABASE,
-            chance.choice((0.0, 0.5, 2.5)) * chance.random(),
-            lag_s=chance.choice((0.3, 1.0, 1.5)) * chance.uniform(0.3, 1.0),
-            reached_early=chance.random() < 0.3,
+            rng.choice((0.0, 0.5, 2.5)) * rng.random(),
+            lag_s=rng.choice((0.3, 1.0, 1.5)) * rng.uniform(0.3, 1.0),
+            reached_early=rng.random() < 0.3,
         ),
     )
 
 
-def _faults(chance: random.Random, prefix: str) -> tuple[dict[str, Any], ...]:
+def _faults(rng: random.Random, prefix: str) -> tuple[dict[str, Any], ...]:
     """Two kinds of trouble with creates in most runs, and some calls that take their time."""
-    kinds = chance.sample(CREATE_FAULTS, chance.choice((0, 1, 2, 2)))
-    troubles = [{**it, "endpoints": ["create"], "count": chance.randint(1, 2)} for it in kinds]
+    kinds = rng.sample(CREATE_FAULTS, rng.choice((0, 1, 2, 2)))
+    troubles = [{**it, "endpoints": ["create"], "count": rng.randint(1, 2)} for it in kinds]
     return tuple({**it, "nameContains": prefix} for it in (*troubles, SLOW_CREATES))

@@ -81,7 +81,7 @@ class ReplicaHarness:
     cluster: PostgresCluster
     fleet: Fleet
     # Whom a blow hits.
-    chance: random.Random
+    rng: random.Random
     takeovers: list[asyncio.Task[list[Takeover]]] = field(default_factory=list)
     struck: int = 0
     # Those who lie on the ground already.
@@ -163,17 +163,17 @@ class ReplicaHarness:
         standing = [it for it in self.fleet.replicas[self.plan.spared :] if it not in self._down]
         if strike.target is StrikeTarget.WATCH:
             return watch_holder(standing)
-        return self.chance.choice(standing) if standing else None
+        return self.rng.choice(standing) if standing else None
 
 
 async def execute_plan(
     plan: Plan, cloud: CreateRecordingCloud, cluster: PostgresCluster, directory: Path
 ) -> Evidence:
     """Play a plan to its peaceful end."""
-    chance = random.Random(f"play/{plan.seed}")
+    rng = random.Random(f"play/{plan.seed}")
     url = await asyncio.to_thread(cluster.create_database)
     fleet = Fleet(directory, cloud, url, plan.replicas)
-    harness = ReplicaHarness(plan, cluster, fleet, chance)
+    harness = ReplicaHarness(plan, cluster, fleet, rng)
     for fault in plan.faults:
         await cloud.control("POST", "faults", fault)
     async with receiver() as hooks, aiohttp.ClientSession() as session:

@@ -64,7 +64,7 @@ class User:
     fleet: Fleet
     hook: str
     session: aiohttp.ClientSession
-    chance: random.Random
+    rng: random.Random
     lived: UserOutcome = field(init=False)
     # Where the last answer did not come from.
     _avoided: Replica | None = None
@@ -165,7 +165,7 @@ class User:
     ) -> tuple[int, Body]:
         """Ask any replica but the one that did not answer last; 0 stands for no answer."""
         choice = [it for it in self.fleet.replicas if it is not self._avoided]
-        replica = self.chance.choice(choice)
+        replica = self.rng.choice(choice)
         sent = {"Authorization": f"Bearer {KEY}", **(headers or {})}
         try:
             url = f"{replica.url}{path}"

@@ -200,7 +200,7 @@ def application() -> typer.Typer:
     app = build_app(
         connect=connect,
         clock=SystemClock(),
-        chance=random.SystemRandom(),
+        rng=random.SystemRandom(),
         serve=serve,
         simulator=simulator,
         demo=demo,

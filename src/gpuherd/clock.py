@@ -100,17 +100,17 @@ class BufferedSystemRandom(random.SystemRandom):
 class Ids:
     """Makes ids that sort by time and never repeat: a ULID in lower case behind a prefix."""
 
-    def __init__(self, clock: Clock, chance: Random, nonces: Random | None = None):
+    def __init__(self, clock: Clock, rng: Random, nonces: Random | None = None):
         self._clock = clock
-        self._chance = chance
-        self._nonces = nonces or chance
+        self._rng = rng
+        self._nonces = nonces or rng
         self._last = 0
         self._lock = threading.Lock()
 
     def new(self, prefix: str = "", at: datetime | None = None) -> str:
         """Return an id of this moment; whoever has just looked at the clock may hand it in."""
         millis = int((at or self._clock.now()).timestamp() * 1000)
-        fresh = (millis << 80) | self._chance.getrandbits(80)
+        fresh = (millis << 80) | self._rng.getrandbits(80)
         # The writer's thread makes ids too, and no two threads may get the same one.
         with self._lock:
             # Two ids of one millisecond, or of a clock that stepped back, still sort in the order they were

@@ -611,7 +611,7 @@ class TestNovitaCloud(CloudContract):
                 server.base_url,
                 Secret("sk_contract"),
                 clock=clock,
-                chance=Random(7),
+                rng=Random(7),
                 limiter=RateLimiter(clock, per_minute=0),
                 # The breaker has tests of its own; here it would hide what each call says.
                 breaker=CircuitBreaker(clock, threshold=10**6),

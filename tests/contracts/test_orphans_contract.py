@@ -319,10 +319,10 @@ class TestTurnsOfTheForgetful:
     """A turn of an instance without a machine sees every machine that carries a tag of the instance."""
 
     async def seen(self, store: Store) -> list[str]:
-        turn = await store.turns.acquire(instance_id(1), None)
-        assert turn is not None
-        await store.turns.release(turn)
-        return sorted(it.machine.cloud_id for it in turn.observations)
+        leased = await store.instance_leases.acquire(instance_id(1), None)
+        assert leased is not None
+        await store.instance_leases.release(leased)
+        return sorted(it.machine.cloud_id for it in leased.observations)
 
     async def test_machines_of_calls_without_a_record_are_seen(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
@@ -345,7 +345,9 @@ class TestTurnsOfTheForgetful:
 
     async def test_a_refresh_sees_what_was_listed_meanwhile(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
-        turn = await store.turns.acquire(instance_id(1), None)
-        assert turn is not None
+        leased = await store.instance_leases.acquire(instance_id(1), None)
+        assert leased is not None
         await see(store, a_sighting(a_tagged_machine(1)))
-        assert [it.machine.cloud_id for it in (await store.turns.refresh(turn)).observations] == ["machine-1"]
+        assert [it.machine.cloud_id for it in (await store.instance_leases.refresh(leased)).observations] == [
+            "machine-1"
+        ]

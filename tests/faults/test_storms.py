@@ -37,7 +37,7 @@ class Door:
             base_url,
             Secret("sk_storm"),
             clock=clock,
-            chance=random.Random(7),
+            rng=random.Random(7),
             limiter=self.limiter,
             breaker=self.breaker,
         )

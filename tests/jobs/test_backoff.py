@@ -32,9 +32,9 @@ def test_without_a_failure_there_is_no_delay_to_ask_for(failures: int) -> None:
 @given(st.integers(min_value=1, max_value=2_000), st.integers())
 def test_jitter_stays_in_the_upper_half_of_the_delay(failures: int, seed: int) -> None:
     full = exponential_delay(failures)
-    assert full / 2 <= exponential_delay(failures, chance=random.Random(seed)) <= full
+    assert full / 2 <= exponential_delay(failures, rng=random.Random(seed)) <= full
 
 
 def test_jitter_parts_jobs_that_failed_together() -> None:
-    chance = random.Random(7)
-    assert len({exponential_delay(5, chance=chance) for _ in range(100)}) == 100
+    rng = random.Random(7)
+    assert len({exponential_delay(5, rng=rng) for _ in range(100)}) == 100

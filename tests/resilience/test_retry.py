@@ -50,7 +50,7 @@ async def repeat(
         base_s=base_s,
         cap_s=20.0,
         clock=clock,
-        chance=random.Random(1),
+        rng=random.Random(1),
         is_retryable=is_retryable,
         deadline_s=deadline_s,
     )
@@ -123,7 +123,7 @@ async def test_the_deadline_counts_the_time_of_the_calls_too(clock: FakeClock) -
             base_s=1,
             cap_s=1,
             clock=clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
             is_retryable=lambda _: 1.0,
             deadline_s=13,
         )
@@ -166,7 +166,7 @@ async def test_a_cancellation_is_not_an_error_to_judge(clock: FakeClock) -> None
             base_s=1,
             cap_s=1,
             clock=clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
             is_retryable=lambda _: pytest.fail("asked about a cancellation"),
             deadline_s=math.inf,
         )
@@ -186,8 +186,8 @@ def test_full_jitter_stays_between_zero_and_the_capped_doubling(
 
 
 def test_full_jitter_uses_the_whole_range() -> None:
-    chance = random.Random(3)
-    waits = [full_jitter(3, 1, 60, chance) for _ in range(2_000)]
+    rng = random.Random(3)
+    waits = [full_jitter(3, 1, 60, rng) for _ in range(2_000)]
     assert min(waits) < 0.1
     assert max(waits) > 3.9
     assert sum(waits) / len(waits) == pytest.approx(2, abs=0.1)

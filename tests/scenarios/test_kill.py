@@ -68,7 +68,7 @@ async def test_killed_while_a_create_has_no_answer(
 async def test_killed_again_and_again_at_random_moments(
     server: Server, novita: Novita, hooks: Receiver
 ) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     await novita.control(
         "POST", "faults", {"kind": "lost_reply_after_commit", "probability": 0.3, "forSeconds": 20}
     )
@@ -77,7 +77,7 @@ async def test_killed_again_and_again_at_random_moments(
     )
     wanted = [await launch(server, f"job-{n}", hooks.url) for n in range(3)]
     for round_ in range(3):
-        await asyncio.sleep(chance.uniform(0.0, 0.8))
+        await asyncio.sleep(rng.uniform(0.0, 0.8))
         await server.process.end()
         await server.start()
         wanted.append(await launch(server, f"later-{round_}", hooks.url))

@@ -37,7 +37,7 @@ async def over_http(world: World, clock: FakeClock) -> AsyncIterator[Cloud]:
         server.base_url,
         Secret("sk_simulator"),
         clock=clock,
-        chance=Random(1),
+        rng=Random(1),
         limiter=RateLimiter(clock, per_minute=0),
         breaker=CircuitBreaker(clock, threshold=10**6),
     )
@@ -77,20 +77,20 @@ async def test_both_faces_show_the_same_machines_at_every_moment(world: World, c
         )
         for n in range(12)
     ]
-    chance = Random(3)
+    rng = Random(3)
     for step in range(60):
-        with_luck = chance.choice([face.start_machine, face.stop_machine, face.restart_machine])
+        with_luck = rng.choice([face.start_machine, face.stop_machine, face.restart_machine])
         if step % 5 == 4:
             with_luck = face.delete_machine
         try:
-            await with_luck(chance.choice(ids))
+            await with_luck(rng.choice(ids))
         except GpuherdError as error:
             assert error.code in ("INVALID_STATE_CHANGE", "MACHINE_NOT_FOUND", "CLOUD_REFUSED")
         running = [m.id for m in world.alive() if m.status(world.now()) == "running"]
         spot = [each for each in running if world.machines[each].request.billing_mode == "spot"]
         if step % 7 == 0 and spot:
-            world.reclaim(chance.choice(spot), notice_s=30)
-        await clock.advance(chance.uniform(0.5, 9))
+            world.reclaim(rng.choice(spot), notice_s=30)
+        await clock.advance(rng.uniform(0.5, 9))
         listing = await face.list_machines()
         assert listing.machines == (await over_http.list_machines()).machines
         for machine in listing.machines:

@@ -131,7 +131,7 @@ def a_list(after: timedelta = timedelta(0), **changes: Any) -> ListRecord:
     return ListRecord(**{**fields, **changes})
 
 
-def a_turn_job(n: int = 1, name: str = "", **changes: Any) -> NewJob:
+def a_reconcile_job(n: int = 1, name: str = "", **changes: Any) -> NewJob:
     """Return the job that moves the n-th instance; with a `name` it is another one under the same key."""
     fields: dict[str, Any] = {
         "id": f"job_{n:05d}{name}",

@@ -149,9 +149,9 @@ class Herd:
     ):
         self._look_every = look_every
         self.world, self.clock = world, clock
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         # Apart, so that what is drawn for a tag does not change every id that follows.
-        self.ids = Ids(clock, self.chance, random.Random(f"nonces {seed}"))
+        self.ids = Ids(clock, self.rng, random.Random(f"nonces {seed}"))
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.billing = SimulatedCloud(world)
         self.receiver = Receiver()
@@ -169,7 +169,7 @@ class Herd:
             webhook_sender=self.receiver,
             prober=self.prober,
             clock=clock,
-            chance=self.chance,
+            rng=self.rng,
             ids=self.ids,
             meter=self.meter,
             breaker_state=lambda: self.breaker_state,
@@ -207,7 +207,11 @@ class Herd:
         self.orphan_services, self.collector = plane.orphans, plane.orphans.collect
         stores = self.stores
         self.installation, self.flags, self.instances = stores.installation, stores.flags, stores.instances
-        self.observations, self.turns, self.book = stores.observations, stores.turns, stores.book
+        self.observations, self.instance_leases, self.book = (
+            stores.observations,
+            stores.instance_leases,
+            stores.book,
+        )
         self.outbox, self.endpoints, self.orphans = stores.outbox, stores.endpoints, stores.orphans
 
     def _open(self, path: Path) -> StorePorts:
@@ -216,8 +220,8 @@ class Herd:
         self.database = database = self.new_database(path)
         flags = SqlFlags(database)
         instances = SqlInstances(database, clock, changed, partial(meter_status, self.meter))
-        sql_turns = SqlInstanceLeases(database, clock, self.ids, changed)
-        sql_turns.release_all_leases()
+        sql_leases = SqlInstanceLeases(database, clock, self.ids, changed)
+        sql_leases.release_all_leases()
         orphans = SqlOrphans(database, clock, changed)
         self.history.subscribe(instances.forget)
         events = SqlEventLog(database, clock, changed)
@@ -230,7 +234,7 @@ class Herd:
             events=events,
             account_events=events,
             observations=SqlObservations(database, changed),
-            turns=MeteredLeases(sql_turns, self.meter),
+            instance_leases=MeteredLeases(sql_leases, self.meter),
             book=SqlJobs(database, clock),
             outbox=SqlOutbox(database, clock),
             deliveries=SqlDeliveryLog(database, clock),
@@ -246,7 +250,7 @@ class Herd:
         )
 
     def _installation(self, flags: Any) -> str:
-        return flags.ensure("installation", f"{self.chance.getrandbits(32):08x}")
+        return flags.ensure("installation", f"{self.rng.getrandbits(32):08x}")
 
     async def launch(self, name: str = "job", **wish: Any) -> Instance:
         """Accept a wish as the API would."""

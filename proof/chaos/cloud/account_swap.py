@@ -38,19 +38,19 @@ class AccountSwap:
     for_s: float
 
 
-def draw_swap(chance: Random, span_s: float) -> tuple[AccountSwap, int]:
+def draw_swap(rng: Random, span_s: float) -> tuple[AccountSwap, int]:
     """Draw when the other account is shown, and how many instances we have before."""
-    kind = chance.choice(tuple(SwapKind))
-    at_s = chance.uniform(5.0, span_s * 0.4)
-    swap = AccountSwap(kind, at_s, chance.uniform(30.0, span_s * 0.9 - at_s))
-    return swap, HERD if kind is SwapKind.MIXED_UP else chance.choice((0, 1, 1, 2, HERD))
+    kind = rng.choice(tuple(SwapKind))
+    at_s = rng.uniform(5.0, span_s * 0.4)
+    swap = AccountSwap(kind, at_s, rng.uniform(30.0, span_s * 0.9 - at_s))
+    return swap, HERD if kind is SwapKind.MIXED_UP else rng.choice((0, 1, 1, 2, HERD))
 
 
 def strangers_world(clock: Clock, seed: int, catalogue: CloudCatalogue, request: CreateRequest) -> World:
     """Return the account of somebody else, with up to three machines on it."""
-    chance = Random(f"strangers {seed}")
-    world = World(clock, chance, catalogue)
-    for n in range(chance.randint(0, 3)):
-        name = chance.choice(("job-0", f"job-0--{TAG_PREFIX}-0ddba115-{n:026d}-1"))
+    rng = Random(f"strangers {seed}")
+    world = World(clock, rng, catalogue)
+    for n in range(rng.randint(0, 3)):
+        name = rng.choice(("job-0", f"job-0--{TAG_PREFIX}-0ddba115-{n:026d}-1"))
         world.create(replace(request, name=name))
     return world

@@ -29,11 +29,11 @@ class MachineCopy:
 
 def draw_copies(seed: int, span_s: float) -> tuple[MachineCopy, ...]:
     """Draw what is copied in a schedule: from a chance of its own, so that all else stays as it is."""
-    chance = Random(f"copies {seed}")
-    if chance.random() >= COPIES_PROBABILITY:
+    rng = Random(f"copies {seed}")
+    if rng.random() >= COPIES_PROBABILITY:
         return ()
-    kinds = chance.sample(KINDS, chance.randint(1, 3))
-    return tuple(MachineCopy(chance.uniform(0.0, span_s), kind) for kind in kinds)
+    kinds = rng.sample(KINDS, rng.randint(1, 3))
+    return tuple(MachineCopy(rng.uniform(0.0, span_s), kind) for kind in kinds)
 
 
 def place_copy(evidence: Evidence, kind: str, request: CreateRequest) -> bool:

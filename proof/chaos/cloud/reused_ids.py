@@ -30,19 +30,19 @@ NEVER_REUSED = IdReuse()
 
 def draw_id_reuse(seed: int) -> IdReuse:
     """Draw what a cloud does with its ids: from a chance of its own, so that all else stays as it is."""
-    chance = Random(f"reused ids {seed}")
-    if chance.random() >= REUSES_PROBABILITY:
+    rng = Random(f"reused ids {seed}")
+    if rng.random() >= REUSES_PROBABILITY:
         return NEVER_REUSED
-    return IdReuse(chance.choice((0.5, 1.0)), chance.choice((0.0, 0.0, 60.0)))
+    return IdReuse(rng.choice((0.5, 1.0)), rng.choice((0.0, 0.0, 60.0)))
 
 
 class ReusingWorld(World):
     """Remembers whose id was given away: the machines that are gone are still part of the truth."""
 
-    def __init__(self, *args: Any, reuse: IdReuse, chance_of_ids: Random, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, reuse: IdReuse, id_rng: Random, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._reuse = reuse
-        self._chance_of_ids = chance_of_ids
+        self._id_rng = id_rng
         self.former: list[SimulatedMachine] = []
         self.on_reuse: Callable[[SimulatedMachine], None] = lambda _: None
 
@@ -51,9 +51,9 @@ class ReusingWorld(World):
         free = [
             it for it in self.machines.values() if self._is_free(it) and not _same_tag(it.request, request)
         ]
-        if not free or self._chance_of_ids.random() >= self._reuse.probability:
+        if not free or self._id_rng.random() >= self._reuse.probability:
             return super().draw_id(request)
-        before = self._chance_of_ids.choice(free)
+        before = self._id_rng.choice(free)
         del self.machines[before.id]
         self.former.append(before)
         self.on_reuse(before)

@@ -48,38 +48,38 @@ class Plan:
 
 def draw_plan(seed: int, point: str = "") -> Plan:
     """Draw a run. With a point, the first death is there."""
-    chance = random.Random(f"{seed}/{point}")
-    first = Kill(point, _times(point, chance)) if point else _any_moment(chance)
+    rng = random.Random(f"{seed}/{point}")
+    first = Kill(point, _times(point, rng)) if point else _any_moment(rng)
     kills = [first]
     if not point:
-        kills += [_any_kill(chance) for _ in range(chance.randint(0, 2))]
-    scripts = [*_needed_for(point), *chance.choices(list(UserScript), k=2)]
-    chance.shuffle(scripts)
+        kills += [_any_kill(rng) for _ in range(rng.randint(0, 2))]
+    scripts = [*_needed_for(point), *rng.choices(list(UserScript), k=2)]
+    rng.shuffle(scripts)
     faults: tuple[dict[str, Any], ...] = ()
-    if chance.random() < 0.4:
-        kind = chance.choice(CREATE_FAULTS)
+    if rng.random() < 0.4:
+        kind = rng.choice(CREATE_FAULTS)
         faults = ({"kind": kind, "count": 1, "nameContains": f"k{seed}-", "endpoints": ["create"]},)
     return Plan(seed, point, tuple(scripts), tuple(kills), faults)
 
 
-def _any_kill(chance: random.Random) -> Kill:
-    if chance.random() < 0.5:
-        return _any_moment(chance)
-    return Kill(chance.choice([it for it in POINTS if it != MID_MIGRATION]), chance.randint(1, 2))
+def _any_kill(rng: random.Random) -> Kill:
+    if rng.random() < 0.5:
+        return _any_moment(rng)
+    return Kill(rng.choice([it for it in POINTS if it != MID_MIGRATION]), rng.randint(1, 2))
 
 
-def _any_moment(chance: random.Random) -> Kill:
-    if chance.random() < 0.2:
-        return Kill(after_s=chance.uniform(0.3, 2.0))
+def _any_moment(rng: random.Random) -> Kill:
+    if rng.random() < 0.2:
+        return Kill(after_s=rng.uniform(0.3, 2.0))
     # Most of what can go wrong happens in the first second.
-    return Kill(after_s=chance.choice((0.3, 1.0, 3.0)) * chance.random(), when_ready=True)
+    return Kill(after_s=rng.choice((0.3, 1.0, 3.0)) * rng.random(), when_ready=True)
 
 
-def _times(point: str, chance: random.Random) -> int:
+def _times(point: str, rng: random.Random) -> int:
     if point == MID_MIGRATION:
-        return chance.randint(1, MIGRATION_STEPS)
+        return rng.randint(1, MIGRATION_STEPS)
     # The first list opens the spans of what is there; those after it open, doubt and close.
-    return chance.randint(1, METER_TIMES_MAX) if point in METER_POINTS else 1
+    return rng.randint(1, METER_TIMES_MAX) if point in METER_POINTS else 1
 
 
 def _needed_for(point: str) -> list[UserScript]:

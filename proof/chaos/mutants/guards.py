@@ -46,17 +46,18 @@ RENTING = (
     Safeguard(
         "intent before the call",
         "usecases/reconcile/rent.py",
-        "        turn, attempt, plan = await self._record_intent("
-        "turn, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s, plan)\n",
-        "        before = turn\n"
+        "        leased, attempt, plan = await self._record_intent("
+        "leased, ranking.accepted[0], template, ranking)\n"
+        "        return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)\n",
+        "        before = leased\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
-        "            async def save(self, turn: LeasedInstance, change: Any) -> LeasedInstance:\n"
+        "            async def save(self, leased: LeasedInstance, change: Any) -> LeasedInstance:\n"
         "                saved.append(change)\n"
-        "                return turn\n"
-        "        lazy = replace(self, turns=Later())\n"
-        "        _, attempt, plan = await lazy._record_intent(turn, ranking.accepted[0], template, ranking)\n"
+        "                return leased\n"
+        "        lazy = replace(self, instance_leases=Later())\n"
+        "        _, attempt, plan = await lazy._record_intent("
+        "leased, ranking.accepted[0], template, ranking)\n"
         "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s, plan)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
     ),
@@ -234,8 +235,8 @@ RENTING = (
     Safeguard(
         "a wait does not write for ever",
         "usecases/reconcile/rent.py",
-        "        told = () if is_told else (*plan, news)\n",
-        "        told = (*plan, news)\n",
+        "        told = () if is_told else (*plan, new_event)\n",
+        "        told = (*plan, new_event)\n",
         (f"{CAPACITY}::test_f40_the_same_refusal_is_told_once_an_hour",),
     ),
     Safeguard(
@@ -364,7 +365,7 @@ REMOVAL = (
     Safeguard(
         "a health round counts for the run that it asked",
         "usecases/reconcile/health/run_health_round.py",
-        "        if not _is_about(turn, asked):\n",
+        "        if not _is_about(leased, asked):\n",
         "        if False:\n",
         (
             f"{HEALTH_ROUNDS}::test_a_round_that_fails_after_a_new_start_deletes_nothing",
@@ -646,7 +647,7 @@ REPLICAS = (
     Safeguard(
         "a create call that the store has lost is given time to show up",
         "usecases/reconcile/rent.py",
-        "        if await self.may_have_lost_create(turn.instance):\n",
+        "        if await self.may_have_lost_create(leased.instance):\n",
         "        if False:\n",
         (f"{LOST_HISTORY}::TestRenting::test_a_machine_that_can_only_be_seen_later_is_waited_for",),
     ),
@@ -777,7 +778,7 @@ OWNERSHIP = (
     Safeguard(
         "a late machine is taken by its own instance",
         "usecases/reconcile/bind_found.py",
-        "        if late := self._late_machine(turn):\n",
+        "        if late := self._late_machine(leased):\n",
         "        if late := None:\n",
         (f"{LATE}::test_it_is_taken_instead_of_being_collected",),
     ),
@@ -827,7 +828,7 @@ OWNERSHIP = (
     Safeguard(
         "a delete is repeated on our own machine only",
         "usecases/reconcile/apply_step.py",
-        "        if turn.instance.asked_at is not None and not await self._has_own_machine(turn):\n",
+        "        if leased.instance.asked_at is not None and not await self._has_own_machine(leased):\n",
         "        if False:\n",
         (f"{REUSED}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",),
     ),
@@ -864,7 +865,7 @@ OWNERSHIP = (
     Safeguard(
         "the machine of a second user is not taken",
         "usecases/reconcile/bind_found.py",
-        "            if await self.alarm.is_proof(machine, turn.attempts):\n",
+        "            if await self.alarm.is_proof(machine, leased.attempts):\n",
         "            if False:\n",
         (f"{SHARED}::test_a_turn_that_sees_it_before_the_collector_does_not_take_it_either",),
     ),

@@ -59,9 +59,7 @@ class CloudLink:
         return EgressPolicy((*configured.allow, *EgressPolicy.parse("127.0.0.0/8").allow))
 
 
-def novita_link(
-    settings: Settings, base_url: str, api_key: Secret, clock: Clock, chance: Random
-) -> CloudLink:
+def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock, rng: Random) -> CloudLink:
     """Return the link to whatever speaks Novita's API at `base_url`."""
     breaker = CircuitBreaker(
         clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
@@ -74,7 +72,7 @@ def novita_link(
         base_url,
         api_key,
         clock=clock,
-        chance=chance,
+        rng=rng,
         limiter=limiters["novita"],
         breaker=breaker,
         watch_budget=limiters.get("watch"),

@@ -54,7 +54,7 @@ class StorePorts:
     account_events: AccountEventLog
     # For the leader: writes without its fencing token are refused.
     observations: Observations
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     book: Jobs
     outbox: Outbox
     deliveries: DeliveryLog
@@ -83,7 +83,7 @@ class Ports:
     webhook_sender: WebhookSender
     prober: Prober
     clock: Clock
-    chance: Random
+    rng: Random
     ids: Ids
     meter: Meter
     breaker_state: Callable[[], str]

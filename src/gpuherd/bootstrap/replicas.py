@@ -61,7 +61,7 @@ class Membership:
     live_replicas: Callable[[], Sequence[Replica]] = tuple
     # To be renewed for as long as work is taken.
     loops: tuple[Loop, ...] = ()
-    # To be renewed until the last turn has ended.
+    # To be renewed until the last job has ended.
     renewal_loops: tuple[Loop, ...] = ()
     join: Callable[[], Awaitable[None]] = _no_replicas
     # Gives leadership up.

@@ -57,7 +57,7 @@ CACHE_CLEANUP_INTERVAL_S = 60.0
 RECONCILE_INTERVAL_S = 3600.0
 BALANCE_INTERVAL_S = 300.0
 VOLUMES_INTERVAL_S = 300.0
-# Receivers may be slow; they must not take the places of turns.
+# Receivers may be slow; they must not take the slots of reconcile jobs.
 WEBHOOK_CONCURRENCY = 16
 # So may applications; many of them, because a round that hangs costs next to nothing.
 HEALTH_CONCURRENCY = 64
@@ -76,7 +76,7 @@ class Service:
     engines: Sequence[Engine]
     loops: Sequence[Loop]
     membership: Membership
-    # What must go on until the last turn has ended.
+    # What must go on until the last job has ended.
     renewal_loops: Sequence[Loop]
     closers: Sequence[Callable[[], object]]
     _running: bool = field(default=False, init=False)
@@ -100,11 +100,11 @@ class Service:
         log.info("service.started")
 
     async def stop(self, limit_s: float = SHUTDOWN_LIMIT_S) -> None:
-        """End gracefully: running turns get `limit_s`; what does not finish goes on at the next start."""
+        """End gracefully: running jobs get `limit_s`; what does not finish goes on at the next start."""
         self._running = False
         for loop in self.loops:
             await loop.stop()
-        # Others need not wait until our last turn has ended.
+        # Others need not wait until our last job has ended.
         await self.membership.resign()
         for engine in self.engines:
             await engine.stop(limit_s)
@@ -122,13 +122,13 @@ async def build_service(
     settings: Settings,
     link: CloudLink,
     clock: Clock,
-    chance: Random | None = None,
+    rng: Random | None = None,
     check: IntegrityCheck | None = None,
     role: str = ALL,
 ) -> Service:
     """Return a service that is wired and migrated, but does nothing yet."""
-    chance = chance or BufferedSystemRandom()
-    ids = Ids(clock, chance)
+    rng = rng or BufferedSystemRandom()
+    ids = Ids(clock, rng)
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
     stores = await open_stores(settings, link, clock, ids, meter, check, role)
@@ -144,7 +144,7 @@ async def build_service(
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
         prober=EgressProber(probe_egress, probe_egress, clock),
         clock=clock,
-        chance=chance,
+        rng=rng,
         ids=ids,
         meter=meter,
         breaker_state=link.breaker_state,

@@ -76,7 +76,7 @@ class Stores(StorePorts):
     database: Database
     repository: Repository
     membership: Membership
-    # What must go on until the last turn has ended.
+    # What must go on until the last job has ended.
     renewal_loops: tuple[Loop, ...]
     retention: Retention
     # PGQueuer's own log would grow for ever.
@@ -115,7 +115,7 @@ async def open_stores(
     instances = SqlInstances(database, clock, hub.changed, partial(meter_status, meter))
     events = SqlEventLog(database, clock, hub.changed)
     is_sole_process = database.is_sqlite
-    turns = SqlInstanceLeases(
+    instance_leases = SqlInstanceLeases(
         database, clock, ids, hub.changed, LEASE_TERM if is_sole_process else SHORT_LEASE_TERM
     )
     membership = join_replicas(database, role, clock, ids)
@@ -123,8 +123,8 @@ async def open_stores(
     for forget in (hub.everything_changed, instances.forget, events.forget, membership.forget):
         history.subscribe(forget)
     if is_sole_process:
-        # We hold the lock, so nobody can be in the middle of a turn.
-        turns.release_all_leases()
+        # We hold the lock, so nobody can be in the middle of a pass.
+        instance_leases.release_all_leases()
     return Stores(
         database=database,
         repository=repository,
@@ -139,10 +139,10 @@ async def open_stores(
         events=events,
         account_events=events,
         observations=SqlObservations(membership.fenced, hub.changed),
-        turns=MeteredLeases(turns, meter),
+        instance_leases=MeteredLeases(instance_leases, meter),
         renewal_loops=renewal_loops
         if is_sole_process
-        else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, turns.renew, clock)),
+        else (*renewal_loops, Loop("turn-leases", LEASE_RENEW_S, instance_leases.renew, clock)),
         book=SqlJobs(database, clock),
         outbox=SqlOutbox(database, clock),
         deliveries=SqlDeliveryLog(database, clock),

@@ -111,14 +111,14 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         user_agent: str = USER_AGENT,
         transport: AsyncTransport | None = None,
         clock: Clock | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
         address = url if isinstance(url, Address) else find_server(url, key)
         self.url = address.url
         self._transport = transport or AiohttpTransport(address, user_agent)
         retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
-        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s, retries)
+        caller = RetryingCaller(clock, rng or random.SystemRandom(), timeout_s, retries)
         executor = _Executor(self._transport, clock)
         super().__init__(caller, executor)
         self.instances = AsyncInstances(caller, executor)

@@ -36,13 +36,13 @@ class RetryingCaller:
     """Calls with retries: the clock, the random source, and the timeout of one attempt."""
 
     clock: Clock
-    chance: random.Random
+    rng: random.Random
     timeout_s: float
     retries: RetryPolicy = DEFAULT_RETRIES
 
     def new_key(self) -> str:
         """Return a word that nobody else will use for a request."""
-        return f"py-{self.chance.getrandbits(128):032x}"
+        return f"py-{self.rng.getrandbits(128):032x}"
 
     def call(self, request: Request, policy: RetryPolicy | None = None) -> Effects[Json]:
         """Return what the server says."""
@@ -83,7 +83,7 @@ class RetryingCaller:
 
     def backoff_s(self, n: int) -> float:
         """Return the pause before try `n + 1`: exponential, with jitter."""
-        return min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.chance.uniform(0.5, 1.0)
+        return min(FIRST_DELAY_S * 2.0 ** min(n - 1, 10), DELAY_MAX_S) * self.rng.uniform(0.5, 1.0)
 
     def delay_s(self, trouble: GpuherdError, n: int, policy: RetryPolicy) -> float | None:
         """Return how long to wait before the next try, or None if it would be in vain."""

@@ -110,7 +110,7 @@ class Gpuherd(AccountMethods, SyncResource):
         user_agent: str = USER_AGENT,
         transport: Transport | None = None,
         clock: Clock | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         clock = clock or SystemClock()
         address = url if isinstance(url, Address) else find_server(url, key)
@@ -118,7 +118,7 @@ class Gpuherd(AccountMethods, SyncResource):
         # Sockets know real time only, whatever the clock says.
         self._transport = transport or HttpTransport(address, SystemClock(), user_agent)
         retries = replace(DEFAULT_RETRIES, tries=1 + max_retries)
-        caller = RetryingCaller(clock, chance or random.SystemRandom(), timeout_s, retries)
+        caller = RetryingCaller(clock, rng or random.SystemRandom(), timeout_s, retries)
         executor = _Executor(self._transport, clock)
         super().__init__(caller, executor)
         self.instances = Instances(caller, executor)

@@ -1,4 +1,4 @@
-"""What a job's turn answers. A wait is not a failure: only `Retry` and exceptions count as tries."""
+"""What a job's run answers. A wait is not a failure: only `Retry` and exceptions count as tries."""
 
 from __future__ import annotations
 

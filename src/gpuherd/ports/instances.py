@@ -43,7 +43,7 @@ class Change:
     jobs: tuple[NewJob, ...] = ()
     # The job that has reached its end with this change.
     finished_job: str | None = None
-    # The lease goes back with this change: nobody has to wait until its turn has said goodbye.
+    # The lease goes back with this change: nobody has to wait for a release of its own.
     releases_lease: bool = False
     # Operations that this change makes, moves or ends.
     operations: tuple[Operation, ...] = ()
@@ -132,7 +132,7 @@ class Instances(Protocol):
         ...
 
     async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
-        """Write a change that somebody outside of a turn has made, and return the instance as it is now.
+        """Write a change that somebody outside of a pass has made, and return the instance as it is now.
 
         `StaleWrite` if the instance has changed since it was read, or the claim is taken: nothing was
         written. The claim then stands for the instance's present operation.
@@ -199,14 +199,14 @@ class InstanceLeases(Protocol):
         ...
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
-        """Write `change` under the turn's lease and return the turn as it now stands.
+        """Write `change` under the lease and return the instance as it now stands.
 
         `StaleWrite` if the row changed or the lease was lost: nothing was written.
         """
         ...
 
     async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
-        """Return the turn with everything in it as it is now; `StaleWrite` if it was lost."""
+        """Return the leased instance with everything about it as it is now; `StaleWrite` if it was lost."""
         ...
 
     async def release(self, leased: LeasedInstance) -> None:

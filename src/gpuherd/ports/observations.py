@@ -35,7 +35,7 @@ class Observations(Protocol):
         """Write down a list: what changed, what that costs, what can be forgotten.
 
         Every instance that this concerns is unsettled by it, so that none is overlooked after a crash, and
-        returned, so that its turn can be rung at once.
+        returned, so that its job can be woken at once.
         """
         ...
 

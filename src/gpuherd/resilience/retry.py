@@ -21,10 +21,10 @@ _DOUBLINGS_MAX = 1000
 _SECONDS = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
-def full_jitter(attempt: int, base_s: float, cap_s: float, chance: Random) -> float:
+def full_jitter(attempt: int, base_s: float, cap_s: float, rng: Random) -> float:
     """Draw the wait after the `attempt`-th failure (from 1), from 0 up to `base_s` doubled each time."""
     doublings = min(attempt - 1, _DOUBLINGS_MAX)
-    return chance.uniform(0.0, min(cap_s, base_s * 2.0**doublings))
+    return rng.uniform(0.0, min(cap_s, base_s * 2.0**doublings))
 
 
 async def retry(
@@ -34,7 +34,7 @@ async def retry(
     base_s: float,
     cap_s: float,
     clock: Clock,
-    chance: Random,
+    rng: Random,
     is_retryable: Callable[[Exception], float | bool | None],
     deadline_s: float,
 ) -> T:
@@ -56,7 +56,7 @@ async def retry(
             verdict = is_retryable(error)
             if attempt >= attempts or verdict is None or verdict is False:
                 raise
-            wait_s = full_jitter(attempt, base_s, cap_s, chance) if verdict is True else max(0.0, verdict)
+            wait_s = full_jitter(attempt, base_s, cap_s, rng) if verdict is True else max(0.0, verdict)
             if clock.monotonic() - started + wait_s >= deadline_s:
                 raise
         await clock.sleep(wait_s)

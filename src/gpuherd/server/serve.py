@@ -104,21 +104,21 @@ async def running_service(
     role: str = ALL,
 ) -> AsyncIterator[Service]:
     """Build, start and in the end stop a service, on the real cloud or on a simulated one."""
-    chance = BufferedSystemRandom()
+    rng = BufferedSystemRandom()
     if settings.sqlite_path is None:
         # Several machines write into one database, and compare what they have written.
         clock = DatabaseClock(clock)
     async with contextlib.AsyncExitStack() as stack:
         if simulator:
             base_url = await stack.enter_async_context(running_simulator(settings, clock, speed))
-            link = novita_link(settings, base_url, SIMULATOR_KEY, clock, chance)
+            link = novita_link(settings, base_url, SIMULATOR_KEY, clock, rng)
             link = replace(link, machines_on_loopback=True, identity=SIMULATOR)
         elif settings.novita_api_key is not None:
-            link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, chance)
+            link = novita_link(settings, settings.novita_api_base_url, settings.novita_api_key, clock, rng)
         else:
             raise CannotStart(NO_NOVITA_KEY)
         await wait_for_database(settings, clock)
-        service = await build_service(settings, link, clock, chance, check, role)
+        service = await build_service(settings, link, clock, rng, check, role)
         try:
             await service.start()
             yield service

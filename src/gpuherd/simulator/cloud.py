@@ -185,7 +185,7 @@ class SimulatedCloud:
                 base_s=1.0,
                 cap_s=30.0,
                 clock=self._clock,
-                chance=self._world.chance,
+                rng=self._world.rng,
                 is_retryable=lambda error: isinstance(error, _Failed) and error.again,
                 deadline_s=60.0,
             )

@@ -128,29 +128,29 @@ class Refusing:
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
         return None
 
-    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         raise StaleWrite("somebody was faster")
 
-    async def refresh(self, turn: LeasedInstance) -> LeasedInstance:
-        return turn
+    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
+        return leased
 
-    async def release(self, turn: LeasedInstance) -> None: ...
+    async def release(self, leased: LeasedInstance) -> None: ...
 
 
 async def begun(herd: Herd) -> tuple[LeasedInstance, Change]:
     """Return a turn, and a change that fails its instance."""
     instance = await herd.launch()
-    turn = await herd.turns.acquire(instance.id, None)
-    assert turn is not None
+    leased = await herd.instance_leases.acquire(instance.id, None)
+    assert leased is not None
     news = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
-    return turn, herd.event_recorder.change(replace(turn.instance, status=Status.FAILED), news)
+    return leased, herd.event_recorder.change(replace(leased.instance, status=Status.FAILED), news)
 
 
 async def test_what_could_not_be_saved_is_not_counted(make_herd: MakeHerd, notes: Notes) -> None:
     herd = make_herd(Notes())
-    turn, change = await begun(herd)
+    leased, change = await begun(herd)
     with pytest.raises(StaleWrite):
-        await MeteredLeases(Refusing(), notes).save(turn, change)
+        await MeteredLeases(Refusing(), notes).save(leased, change)
     assert (notes.left, notes.attempts) == ([], [])
 
 
@@ -159,9 +159,9 @@ async def test_an_attempt_that_is_saved_again_as_it_was_is_not_counted_again(
 ) -> None:
     herd = make_herd(notes)
     instance = await herd.settle(await herd.launch())
-    turn = await herd.turns.acquire(instance.id, None)
-    assert turn is not None
-    await herd.turns.save(turn, Change(turn.instance, attempt=turn.attempts[0]))
+    leased = await herd.instance_leases.acquire(instance.id, None)
+    assert leased is not None
+    await herd.instance_leases.save(leased, Change(leased.instance, attempt=leased.attempts[0]))
     assert notes.attempts == ["sent", "bound"]
 
 
@@ -170,12 +170,12 @@ async def test_a_status_whose_beginning_nobody_knows_is_not_guessed(
 ) -> None:
     herd = make_herd(notes)
     instance = await herd.launch()
-    turn = await herd.turns.acquire(instance.id, None)
-    assert turn is not None
+    leased = await herd.instance_leases.acquire(instance.id, None)
+    assert leased is not None
     # As a version wrote it that did not keep the time.
-    failed = replace(turn.instance, status=Status.FAILED, status_since=None)
+    failed = replace(leased.instance, status=Status.FAILED, status_since=None)
     new_event = NewEvent(events.FAILED, before=Status.CREATING.value, after=Status.FAILED.value)
-    saved = await herd.turns.save(turn, herd.event_recorder.change(failed, new_event))
+    saved = await herd.instance_leases.save(leased, herd.event_recorder.change(failed, new_event))
     assert notes.left == []
     assert saved.instance.status_since == herd.clock.now()
 
@@ -183,12 +183,12 @@ async def test_a_status_whose_beginning_nobody_knows_is_not_guessed(
 async def test_what_does_not_end_a_status_measures_nothing(make_herd: MakeHerd, notes: Notes) -> None:
     herd = make_herd(notes)
     instance = await herd.launch()
-    turn = await herd.turns.acquire(instance.id, None)
-    assert turn is not None
+    leased = await herd.instance_leases.acquire(instance.id, None)
+    assert leased is not None
     await herd.run_for(timedelta(seconds=1))
     same = Status.CREATING.value
-    change = herd.event_recorder.change(turn.instance, NewEvent(events.PLANNED, before=same, after=same))
-    await herd.turns.save(turn, change)
+    change = herd.event_recorder.change(leased.instance, NewEvent(events.PLANNED, before=same, after=same))
+    await herd.instance_leases.save(leased, change)
     assert notes.left == []
     assert (await herd.instances.get(instance.id)).status_since == instance.status_since
 

@@ -23,7 +23,7 @@ KEY = "sk_this-is-the-key-that-nobody-may-see"
 def build_transport(base_url: str, *, clock: Clock | None = None, **settings: Any) -> NovitaTransport:
     clock = clock or FakeClock(auto=True)
     settings = {
-        "chance": random.Random(1),
+        "rng": random.Random(1),
         "limiter": RateLimiter(clock, per_minute=0),
         "breaker": CircuitBreaker(clock),
         "request_timeout_s": 5.0,

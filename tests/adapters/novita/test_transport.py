@@ -55,7 +55,7 @@ async def test_the_wait_between_tries_is_drawn_from_a_growing_range():
     waits = []
     async with raw_server(saying(ERROR)) as server:
         for seed in range(60):
-            settings = {"chance": random.Random(seed), "breaker": CircuitBreaker(clock, threshold=10**6)}
+            settings = {"rng": random.Random(seed), "breaker": CircuitBreaker(clock, threshold=10**6)}
             async with open_transport(server.base_url, clock=clock, **settings) as transport:
                 began = clock.monotonic()
                 with pytest.raises(CloudUnavailable):

@@ -104,7 +104,7 @@ class RealAppClient:
         loop = asyncio.get_running_loop()
         transport, shared = (
             AppTransport(http, key),
-            {"clock": HerdClock(clock, loop), "chance": random.Random(5)},
+            {"clock": HerdClock(clock, loop), "rng": random.Random(5)},
         )
         self._sync = kind == "sync"
         self.herd: Any = (

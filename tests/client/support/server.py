@@ -218,7 +218,7 @@ class AnyClient:
 
 
 def client_of(kind: str, server: FakeServer, **options: Any) -> AnyClient:
-    shared = {"clock": server.clock, "chance": random.Random(7), **options}
+    shared = {"clock": server.clock, "rng": random.Random(7), **options}
     if kind == "sync":
         return AnyClient(Gpuherd(URL, KEY, transport=server, **shared))
     return AnyClient(AsyncGpuherd(URL, KEY, transport=AsyncFakeTransport(server), **shared))

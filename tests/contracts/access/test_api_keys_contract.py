@@ -32,8 +32,8 @@ from gpuherd.ports.access import IdempotencyClaim, StoredReply
 from gpuherd.ports.instances import Change, InstanceQuery
 from gpuherd.ports.jobs import JobQuery
 from tests.support.builders import (
+    a_reconcile_job,
     a_running_instance,
-    a_turn_job,
     an_attempt,
     an_event,
     an_instance,
@@ -256,7 +256,7 @@ class TestOperationClaims:
 class TestOwners:
     async def test_everything_can_be_asked_for_one_owner(self, store: Store) -> None:
         for n, owner in enumerate(("ada", "bob", "ada"), 1):
-            change = Change(replace(one_of(owner, n), name="job"), jobs=(a_turn_job(n),))
+            change = Change(replace(one_of(owner, n), name="job"), jobs=(a_reconcile_job(n),))
             await store.instances.add(change)
         assert {it.owner for it in await store.instances.find_named("job", "ada")} == {"ada"}
         assert len(await store.instances.find_named("job", "ada")) == 2

@@ -11,7 +11,7 @@ from gpuherd.domain.errors import IdempotencyKeyReused
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Change
-from tests.support.builders import a_delivery, a_turn_job, an_event, an_instance, instance_id
+from tests.support.builders import a_delivery, a_reconcile_job, an_event, an_instance, instance_id
 from tests.support.sql.databases import Store, all_at_once
 
 CLAIM = IdempotencyClaim("key-of-ada", "run-7", "fingerprint-1")
@@ -19,7 +19,9 @@ OTHER_BODY = replace(CLAIM, fingerprint="fingerprint-2")
 
 
 def launch(n: int) -> Change:
-    return Change(an_instance(n), events=(an_event(n),), deliveries=(a_delivery(n),), jobs=(a_turn_job(n),))
+    return Change(
+        an_instance(n), events=(an_event(n),), deliveries=(a_delivery(n),), jobs=(a_reconcile_job(n),)
+    )
 
 
 class TestClaims:
@@ -38,9 +40,9 @@ class TestClaims:
 
     async def test_a_repeated_claim_shows_the_instance_as_it_is_now(self, store: Store) -> None:
         await store.instances.add(launch(1), CLAIM)
-        turn = await store.turns.acquire(instance_id(1), None)
-        assert turn is not None
-        await store.turns.save(turn, Change(replace(turn.instance, status=Status.STARTING)))
+        leased = await store.instance_leases.acquire(instance_id(1), None)
+        assert leased is not None
+        await store.instance_leases.save(leased, Change(replace(leased.instance, status=Status.STARTING)))
         repeated = await store.instances.add(launch(2), CLAIM)
         assert (repeated.id, repeated.status) == (instance_id(1), Status.STARTING)
 

@@ -163,7 +163,7 @@ class TestNovitaOverHttp(BillingContract):
             server.base_url,
             Secret("sk_contract"),
             clock=clock,
-            chance=Random(1),
+            rng=Random(1),
             limiter=RateLimiter(clock, per_minute=0),
             breaker=CircuitBreaker(clock),
             request_timeout_s=10.0,

@@ -14,7 +14,7 @@ from gpuherd.ports.instances import Change, InstanceQuery
 from tests.support.builders import (
     PRODUCT,
     a_delivery,
-    a_turn_job,
+    a_reconcile_job,
     an_attempt,
     an_event,
     an_instance,
@@ -67,13 +67,13 @@ class TestInstances:
             events=(first, second),
             attempt=an_attempt(),
             deliveries=(a_delivery(),),
-            jobs=(a_turn_job(),),
+            jobs=(a_reconcile_job(),),
         )
         await store.instances.add(change)
         assert await store.instances.events(instance_id(1)) == (first, second)
         assert await store.instances.attempts(instance_id(1)) == (an_attempt(),)
         assert await store.outbox.get(a_delivery().id) == a_delivery()
-        assert (await store.jobs.get(a_turn_job().id)).instance_id == instance_id(1)
+        assert (await store.jobs.get(a_reconcile_job().id)).instance_id == instance_id(1)
 
     async def test_events_come_in_their_order_whatever_the_order_of_writing(self, store: Store) -> None:
         shuffled = [an_event(sequence=n) for n in (3, 1, 10, 2)]
@@ -90,15 +90,15 @@ class TestInstances:
     async def test_a_change_that_fails_half_way_leaves_nothing(self, store: Store) -> None:
         """The jobs come last, so all the rest was written before the failure."""
         await add(store, an_instance(1))
-        await store.jobs.enqueue([a_turn_job(1)])
+        await store.jobs.enqueue([a_reconcile_job(1)])
         before = await store.everything()
-        clashing_job = a_turn_job(2, id=a_turn_job(1).id)
+        clashing_job = a_reconcile_job(2, id=a_reconcile_job(1).id)
         change = Change(
             an_instance(2, labels={"a": "b"}),
             events=(an_event(2),),
             attempt=an_attempt(2),
             deliveries=(a_delivery(2),),
-            jobs=(a_turn_job(2, name="fine", key="other"), clashing_job),
+            jobs=(a_reconcile_job(2, name="fine", key="other"), clashing_job),
         )
         with pytest.raises(sa.exc.IntegrityError):
             await store.instances.add(change)
@@ -108,7 +108,7 @@ class TestInstances:
         self, store: Store
     ) -> None:
         twice = (an_event(sequence=1), an_event(sequence=1, type="instance.ready"))
-        change = Change(an_instance(), events=twice, deliveries=(a_delivery(),), jobs=(a_turn_job(),))
+        change = Change(an_instance(), events=twice, deliveries=(a_delivery(),), jobs=(a_reconcile_job(),))
         with pytest.raises(sa.exc.IntegrityError):
             await store.instances.add(change)
         assert not any((await store.everything()).values())

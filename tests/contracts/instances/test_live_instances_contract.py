@@ -50,9 +50,9 @@ async def test_only_the_tag_of_an_open_create_call_comes_along(store: Store) -> 
     for n, state in enumerate(AttemptState, 1):
         attempt = an_attempt(n, number=2, state=state)
         await store.instances.add(Change(an_instance(n), attempt=an_attempt(n, state=AttemptState.REJECTED)))
-        turn = await store.turns.acquire(instance_id(n), None)
-        assert turn is not None
-        await store.turns.save(turn, Change(turn.instance, attempt=attempt))
+        leased = await store.instance_leases.acquire(instance_id(n), None)
+        assert leased is not None
+        await store.instance_leases.save(leased, Change(leased.instance, attempt=attempt))
     tags = {it.instance.id: it.open_tag for it in await store.instances.all_live()}
     assert tags == {
         instance_id(n): an_attempt(n, number=2).tag
@@ -69,15 +69,15 @@ class Announced:
         self.heard: list[Sequence[str]] = []
         ids = Ids(clock, random.Random(1))
         self.instances: Instances
-        self.turns: InstanceLeases
+        self.instance_leases: InstanceLeases
         self.observations: Observations
         if isinstance(database, Tables):
             self.instances = MemoryInstances(database, clock, self.heard.append)
-            self.turns = MemoryInstanceLeases(database, clock, ids, self.heard.append)
+            self.instance_leases = MemoryInstanceLeases(database, clock, ids, self.heard.append)
             self.observations = MemoryObservations(database, self.heard.append)
         else:
             self.instances = SqlInstances(database, clock, self.heard.append)
-            self.turns = SqlInstanceLeases(database, clock, ids, self.heard.append)
+            self.instance_leases = SqlInstanceLeases(database, clock, ids, self.heard.append)
             self.observations = SqlObservations(database, self.heard.append)
 
 
@@ -97,14 +97,14 @@ async def test_a_new_instance_is_announced_and_a_replayed_claim_is_not(announced
 async def test_a_save_is_announced_and_a_stale_one_is_not(announced: Announced) -> None:
     await announced.instances.add(Change(an_instance(1)))
     announced.heard.clear()
-    turn = await announced.turns.acquire(instance_id(1), None)
-    assert turn is not None
+    leased = await announced.instance_leases.acquire(instance_id(1), None)
+    assert leased is not None
     assert announced.heard == []
-    await announced.turns.save(turn, Change(replace(turn.instance, reason="new")))
+    await announced.instance_leases.save(leased, Change(replace(leased.instance, reason="new")))
     assert announced.heard == [[instance_id(1)]]
     with pytest.raises(StaleWrite):
-        await announced.turns.save(turn, Change(replace(turn.instance, reason="overtaken")))
-    await announced.turns.release(turn)
+        await announced.instance_leases.save(leased, Change(replace(leased.instance, reason="overtaken")))
+    await announced.instance_leases.release(leased)
     assert announced.heard == [[instance_id(1)]]
 
 

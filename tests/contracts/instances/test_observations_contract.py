@@ -22,10 +22,10 @@ from gpuherd.ports.instances import Change, LeasedInstance
 from tests.support.builders import (
     a_list,
     a_machine,
+    a_reconcile_job,
     a_running_instance,
     a_sighting,
     a_tagged_machine,
-    a_turn_job,
     an_attempt,
     an_instance,
     instance_id,
@@ -132,51 +132,53 @@ class TestNewsDuringATurn:
     """A list may come between a turn's look and its last word. That word must not hide the news."""
 
     @pytest.fixture
-    async def turn(self, store: Store) -> LeasedInstance:
+    async def leased(self, store: Store) -> LeasedInstance:
         watched = a_running_instance(1, settled=False)
-        await store.instances.add(Change(watched, jobs=(a_turn_job(),)))
-        await store.jobs.mark_started(a_turn_job().id)
-        turn = await store.turns.acquire(instance_id(1), a_turn_job().id)
-        assert turn is not None
-        return turn
+        await store.instances.add(Change(watched, jobs=(a_reconcile_job(),)))
+        await store.jobs.mark_started(a_reconcile_job().id)
+        leased = await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
+        assert leased is not None
+        return leased
 
-    def rest(self, turn: LeasedInstance) -> Change:
-        return Change(replace(turn.instance, settled=True), finished_job=a_turn_job().id)
+    def rest(self, leased: LeasedInstance) -> Change:
+        return Change(replace(leased.instance, settled=True), finished_job=a_reconcile_job().id)
 
     async def test_a_turn_that_missed_the_news_cannot_go_to_rest(
-        self, store: Store, turn: LeasedInstance
+        self, store: Store, leased: LeasedInstance
     ) -> None:
         await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
         with pytest.raises(StaleWrite):
-            await store.turns.save(turn, self.rest(turn))
+            await store.instance_leases.save(leased, self.rest(leased))
         assert not (await store.instances.get(instance_id(1))).settled
-        assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.PENDING
+        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PENDING
 
-    async def test_the_next_turn_sees_the_news_and_may_rest(self, store: Store, turn: LeasedInstance) -> None:
+    async def test_the_next_turn_sees_the_news_and_may_rest(
+        self, store: Store, leased: LeasedInstance
+    ) -> None:
         await see(store, a_sighting(a_machine(1, phase=Phase.STOPPED)))
-        await store.turns.release(turn)
-        again = await store.turns.acquire(instance_id(1), a_turn_job().id)
+        await store.instance_leases.release(leased)
+        again = await store.instance_leases.acquire(instance_id(1), a_reconcile_job().id)
         assert again is not None
         assert [it.machine.phase for it in again.observations] == [Phase.STOPPED]
-        await store.turns.save(again, self.rest(again))
+        await store.instance_leases.save(again, self.rest(again))
         assert (await store.instances.get(instance_id(1))).settled
 
     async def test_the_news_does_not_cost_the_turn_what_it_learned(
-        self, store: Store, turn: LeasedInstance
+        self, store: Store, leased: LeasedInstance
     ) -> None:
         """A create's answer must be kept, even if the machine was listed before the answer came."""
         await see(store, a_sighting(a_machine(1)))
-        await store.turns.save(turn, Change(replace(turn.instance, reason="rented")))
+        await store.instance_leases.save(leased, Change(replace(leased.instance, reason="rented")))
 
     async def test_news_about_others_does_not_keep_a_turn_from_rest(
-        self, store: Store, turn: LeasedInstance
+        self, store: Store, leased: LeasedInstance
     ) -> None:
         await see(store, a_sighting(a_machine(2)))
-        await store.turns.save(turn, self.rest(turn))
+        await store.instance_leases.save(leased, self.rest(leased))
         assert (await store.instances.get(instance_id(1))).settled
 
     async def test_on_postgresql_a_list_that_is_just_being_written_counts_too(
-        self, store: Store, turn: LeasedInstance
+        self, store: Store, leased: LeasedInstance
     ) -> None:
         """Another replica lists: its transaction is open while our turn wants to go to rest."""
         if store.database.is_sqlite:
@@ -185,7 +187,7 @@ class TestNewsDuringATurn:
         try:
             with engine.connect() as listing:
                 _record(listing, a_list(), [a_sighting(a_machine(1, phase=Phase.STOPPED))], [])
-                resting = asyncio.create_task(store.turns.save(turn, self.rest(turn)))
+                resting = asyncio.create_task(store.instance_leases.save(leased, self.rest(leased)))
                 await wait_for_lock_contention(store)
                 listing.commit()
             with pytest.raises(StaleWrite):

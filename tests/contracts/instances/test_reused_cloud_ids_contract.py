@@ -36,11 +36,11 @@ async def bind_again(store: Store, holder: Instance) -> Instance:
     """Bind the second instance to the id that the first one has."""
     await store.instances.add(Change(holder, attempt=an_attempt(1, state=AttemptState.BOUND)))
     await store.instances.add(Change(an_instance(2), attempt=an_attempt(2)))
-    turn = await store.turns.acquire(instance_id(2), None)
-    assert turn is not None
+    leased = await store.instance_leases.acquire(instance_id(2), None)
+    assert leased is not None
     bound = an_attempt(2, state=AttemptState.BOUND, cloud_id="machine-1")
-    change = Change(replace(turn.instance, cloud_id="machine-1"), attempt=bound)
-    saved = await store.turns.save(turn, change)
+    change = Change(replace(leased.instance, cloud_id="machine-1"), attempt=bound)
+    saved = await store.instance_leases.save(leased, change)
     assert saved.attempts == (bound,)
     return saved.instance
 
@@ -69,11 +69,11 @@ async def test_a_machine_that_may_exist_stays_with_its_instance(store: Store, ho
 async def test_a_turn_of_the_former_holder_cannot_take_the_id_back(store: Store) -> None:
     holder = a_running_instance(1, status=Status.DELETED)
     await store.instances.add(Change(holder))
-    turn = await store.turns.acquire(instance_id(1), None)
-    assert turn is not None
+    leased = await store.instance_leases.acquire(instance_id(1), None)
+    assert leased is not None
     await store.instances.add(Change(an_instance(2)))
-    second = await store.turns.acquire(instance_id(2), None)
+    second = await store.instance_leases.acquire(instance_id(2), None)
     assert second is not None
-    await store.turns.save(second, Change(replace(second.instance, cloud_id="machine-1")))
+    await store.instance_leases.save(second, Change(replace(second.instance, cloud_id="machine-1")))
     with pytest.raises(Exception, match="has changed since it was read"):
-        await store.turns.save(turn, Change(turn.instance))
+        await store.instance_leases.save(leased, Change(leased.instance))

@@ -53,10 +53,10 @@ class TestRoundTrip:
         """A save writes the same fields as an add, over whatever was there; labels are set once."""
         n = next(_numbers)
         await store.instances.add(Change(an_instance(n, version=meant.version)))
-        turn = await store.turns.acquire(instance_id(n), None)
-        assert turn is not None
+        leased = await store.instance_leases.acquire(instance_id(n), None)
+        assert leased is not None
         meant = mine(meant, n)
-        saved = await store.turns.save(turn, Change(meant))
+        saved = await store.instance_leases.save(leased, Change(meant))
         assert same(saved.instance, replace(meant, version=meant.version + 1))
         assert same(await store.instances.get(meant.id), saved.instance)
 
@@ -65,13 +65,13 @@ class TestRoundTrip:
     async def test_attempts(self, store: Store, first: Attempt, then: Attempt) -> None:
         n = next(_numbers)
         await store.instances.add(Change(an_instance(n)))
-        turn = await store.turns.acquire(instance_id(n), None)
-        assert turn is not None
+        leased = await store.instance_leases.acquire(instance_id(n), None)
+        assert leased is not None
         first = replace(first, instance_id=instance_id(n), tag=f"tag-{n}")
-        turn = await store.turns.save(turn, Change(turn.instance, attempt=first))
+        leased = await store.instance_leases.save(leased, Change(leased.instance, attempt=first))
         assert same(await store.instances.attempts(instance_id(n)), (first,))
         then = replace(then, instance_id=instance_id(n), tag=f"tag-{n}", n=first.n)
-        await store.turns.save(turn, Change(turn.instance, attempt=then))
+        await store.instance_leases.save(leased, Change(leased.instance, attempt=then))
         assert same(await store.instances.attempts(instance_id(n)), (then,))
 
     @some

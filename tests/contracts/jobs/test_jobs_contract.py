@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.schema import queue_table, tables
 from gpuherd.domain.errors import NotFound
 from gpuherd.jobs.job import Job, JobStatus, Priority
 from gpuherd.ports.jobs import JobQuery
-from tests.support.builders import a_turn_job, instance_id
+from tests.support.builders import a_reconcile_job, instance_id
 from tests.support.fake_clock import START
 from tests.support.sql.databases import Store, all_at_once
 
@@ -39,7 +39,7 @@ async def listed(store: Store, **query: object) -> list[str]:
 
 class TestTaking:
     async def test_a_new_job_is_pending_and_due_after_its_delay(self, store: Store) -> None:
-        new = a_turn_job(delay=MINUTE, payload={"a": [1, "ü"]})
+        new = a_reconcile_job(delay=MINUTE, payload={"a": [1, "ü"]})
         assert await store.jobs.enqueue([new]) == 1
         assert await store.jobs.get(new.id) == Job(
             id=new.id,
@@ -63,7 +63,7 @@ class TestTaking:
         assert caught.value.code == "JOB_NOT_FOUND"
 
     async def test_a_key_is_taken_once_while_its_job_lives(self, store: Store) -> None:
-        first, second, other = a_turn_job(1), a_turn_job(1, name="again"), a_turn_job(2)
+        first, second, other = a_reconcile_job(1), a_reconcile_job(1, name="again"), a_reconcile_job(2)
         assert await store.jobs.enqueue([first, second, other]) == 2
         assert await store.jobs.enqueue([second]) == 0
         assert await listed(store) == [other.id, first.id]
@@ -71,13 +71,13 @@ class TestTaking:
 
     @pytest.mark.parametrize("end", ["finished", "gave_up"])
     async def test_a_key_is_free_again_when_its_job_has_ended(self, store: Store, end: str) -> None:
-        await store.jobs.enqueue([a_turn_job()])
+        await store.jobs.enqueue([a_reconcile_job()])
         await (
-            store.jobs.mark_finished(a_turn_job().id)
+            store.jobs.mark_finished(a_reconcile_job().id)
             if end == "finished"
-            else store.jobs.mark_failed(a_turn_job().id, "no")
+            else store.jobs.mark_failed(a_reconcile_job().id, "no")
         )
-        assert await store.jobs.enqueue([a_turn_job(name="again")]) == 1
+        assert await store.jobs.enqueue([a_reconcile_job(name="again")]) == 1
 
     async def test_two_processes_at_once_take_a_key_once_between_them(
         self, store: Store, other_store: Store
@@ -87,78 +87,78 @@ class TestTaking:
         for n in range(5):
             answers = await all_at_once(
                 10,
-                lambda m: books[m % 2].enqueue([a_turn_job(n, name=f"-{m}")]),  # noqa: B023
+                lambda m: books[m % 2].enqueue([a_reconcile_job(n, name=f"-{m}")]),  # noqa: B023
             )
             assert sorted(answers) == [0] * 9 + [1]
         assert len(await store.rows(tables.job)) == len(await store.rows(queue_table.queue)) == 5
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         """Else its key would be taken for ever by a job that never runs."""
-        await store.jobs.enqueue([a_turn_job()])
-        await store.jobs.record_failure(a_turn_job().id, "once")
-        await drop(store, a_turn_job().id)
-        assert await store.jobs.enqueue([a_turn_job(name="again", delay=MINUTE)]) == 1
+        await store.jobs.enqueue([a_reconcile_job()])
+        await store.jobs.record_failure(a_reconcile_job().id, "once")
+        await drop(store, a_reconcile_job().id)
+        assert await store.jobs.enqueue([a_reconcile_job(name="again", delay=MINUTE)]) == 1
         (row,) = await store.rows(queue_table.queue)
-        assert row.payload == a_turn_job().id.encode()
-        found = await store.jobs.get(a_turn_job().id)
+        assert row.payload == a_reconcile_job().id.encode()
+        found = await store.jobs.get(a_reconcile_job().id)
         assert (found.attempts, found.next_retry_at) == (1, START + MINUTE)
-        assert await listed(store) == [a_turn_job().id]
+        assert await listed(store) == [a_reconcile_job().id]
 
 
 class TestRunning:
     @pytest.fixture(autouse=True)
     async def job(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(max_attempts=3)])
+        await store.jobs.enqueue([a_reconcile_job(max_attempts=3)])
 
     async def test_a_started_job_is_returned_with_the_time(self, store: Store) -> None:
         await store.clock.advance(5)
-        job = await store.jobs.mark_started(a_turn_job().id)
+        job = await store.jobs.mark_started(a_reconcile_job().id)
         assert job is not None
         assert (job.status, job.processed_at) == (JobStatus.PROCESSING, START + timedelta(seconds=5))
-        assert job.payload == a_turn_job().payload
+        assert job.payload == a_reconcile_job().payload
 
     async def test_an_ended_or_unknown_job_is_not_started(self, store: Store) -> None:
         assert await store.jobs.mark_started("job_nobody") is None
-        await store.jobs.mark_finished(a_turn_job().id)
+        await store.jobs.mark_finished(a_reconcile_job().id)
         before = await store.everything()
-        assert await store.jobs.mark_started(a_turn_job().id) is None
+        assert await store.jobs.mark_started(a_reconcile_job().id) is None
         assert await store.everything() == before
 
     async def test_a_start_answers_whoever_rang_before(self, store: Store) -> None:
         """Else a turn that finds its instance busy would be woken again and again by one old ring."""
-        await store.jobs.wake_or_enqueue([a_turn_job()])
-        await store.jobs.mark_started(a_turn_job().id)
+        await store.jobs.wake_or_enqueue([a_reconcile_job()])
+        await store.jobs.mark_started(a_reconcile_job().id)
         assert [row.woken for row in await store.rows(tables.job)] == [False]
 
     async def test_finishing_is_noted_once(self, store: Store) -> None:
-        await store.jobs.mark_finished(a_turn_job().id)
+        await store.jobs.mark_finished(a_reconcile_job().id)
         await store.clock.advance(60)
-        await store.jobs.mark_finished(a_turn_job().id)
+        await store.jobs.mark_finished(a_reconcile_job().id)
         await store.jobs.mark_finished("job_nobody")
-        job = await store.jobs.get(a_turn_job().id)
+        job = await store.jobs.get(a_reconcile_job().id)
         assert (job.status, job.completed_at, job.error) == (JobStatus.COMPLETED, START, "")
 
     async def test_stumbling_counts_and_fails_at_the_maximum(self, store: Store) -> None:
         for attempts in (1, 2):
-            job = await store.jobs.record_failure(a_turn_job().id, f"error {attempts}")
+            job = await store.jobs.record_failure(a_reconcile_job().id, f"error {attempts}")
             assert (job.status, job.attempts) == (JobStatus.PENDING, attempts)
-            assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.PENDING
+            assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.PENDING
         await store.clock.advance(60)
-        job = await store.jobs.record_failure(a_turn_job().id, "error 3")
-        assert job == await store.jobs.get(a_turn_job().id)
+        job = await store.jobs.record_failure(a_reconcile_job().id, "error 3")
+        assert job == await store.jobs.get(a_reconcile_job().id)
         assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 3, "error 3")
         assert job.completed_at == START + MINUTE
 
     async def test_giving_up_fails_at_once_whatever_tries_are_left(self, store: Store) -> None:
-        await store.jobs.mark_failed(a_turn_job().id, "410 Gone")
-        job = await store.jobs.get(a_turn_job().id)
+        await store.jobs.mark_failed(a_reconcile_job().id, "410 Gone")
+        job = await store.jobs.get(a_reconcile_job().id)
         assert (job.status, job.attempts, job.error) == (JobStatus.FAILED, 1, "410 Gone")
         assert job.completed_at == START
 
     async def test_a_finished_job_does_not_fail_afterwards(self, store: Store) -> None:
-        await store.jobs.mark_finished(a_turn_job().id)
-        await store.jobs.mark_failed(a_turn_job().id, "late")
-        assert (await store.jobs.get(a_turn_job().id)).status is JobStatus.COMPLETED
+        await store.jobs.mark_finished(a_reconcile_job().id)
+        await store.jobs.mark_failed(a_reconcile_job().id, "late")
+        assert (await store.jobs.get(a_reconcile_job().id)).status is JobStatus.COMPLETED
 
 
 class TestPagesAndStats:
@@ -167,15 +167,21 @@ class TestPagesAndStats:
         """1 waits, 2 runs, 3 is done, 4 has failed, 5 is alive and the queue has lost it."""
         monitor = {"kind": "monitor_instance"}
         await store.jobs.enqueue(
-            [a_turn_job(1), a_turn_job(2), a_turn_job(3), a_turn_job(4, **monitor), a_turn_job(5, **monitor)]
+            [
+                a_reconcile_job(1),
+                a_reconcile_job(2),
+                a_reconcile_job(3),
+                a_reconcile_job(4, **monitor),
+                a_reconcile_job(5, **monitor),
+            ]
         )
-        await pick(store, a_turn_job(2).id)
-        await store.jobs.mark_finished(a_turn_job(3).id)
-        await drop(store, a_turn_job(3).id)
+        await pick(store, a_reconcile_job(2).id)
+        await store.jobs.mark_finished(a_reconcile_job(3).id)
+        await drop(store, a_reconcile_job(3).id)
         # Its row in the queue is still there, picked: the book has the last word.
-        await pick(store, a_turn_job(4).id)
-        await store.jobs.mark_failed(a_turn_job(4).id, "no")
-        await drop(store, a_turn_job(5).id)
+        await pick(store, a_reconcile_job(4).id)
+        await store.jobs.mark_failed(a_reconcile_job(4).id, "no")
+        await drop(store, a_reconcile_job(5).id)
 
     @pytest.mark.parametrize(
         ("n", "status"),
@@ -190,12 +196,12 @@ class TestPagesAndStats:
     async def test_the_status_is_the_queues_while_it_lives_and_the_books_afterwards(
         self, store: Store, n: int, status: JobStatus
     ) -> None:
-        job = await store.jobs.get(a_turn_job(n).id)
+        job = await store.jobs.get(a_reconcile_job(n).id)
         assert job.status is status
         assert (job.next_retry_at is not None) == (n == 1)
 
     async def test_filters_choose_by_status_kind_and_instance(self, store: Store) -> None:
-        one, two, three, four, five = (a_turn_job(n).id for n in range(1, 6))
+        one, two, three, four, five = (a_reconcile_job(n).id for n in range(1, 6))
         assert await listed(store) == [five, four, three, two, one]
         assert await listed(store, status=JobStatus.PENDING) == [five, one]
         assert await listed(store, status=JobStatus.PROCESSING) == [two]
@@ -211,7 +217,7 @@ class TestPagesAndStats:
             assert job == await store.jobs.get(job.id)
 
     async def test_a_walk_shows_each_once(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(n) for n in range(6, 106)])
+        await store.jobs.enqueue([a_reconcile_job(n) for n in range(6, 106)])
         query, seen = JobQuery(limit=9), []
         while True:
             page = await store.jobs.page(query)
@@ -220,7 +226,7 @@ class TestPagesAndStats:
             if page.next_cursor is None:
                 break
             query = replace(query, cursor=page.next_cursor)
-        assert seen == [a_turn_job(n).id for n in reversed(range(1, 106))]
+        assert seen == [a_reconcile_job(n).id for n in reversed(range(1, 106))]
 
     async def test_stats_count_by_status_and_kind(self, store: Store) -> None:
         stats = await store.jobs.stats()
@@ -235,33 +241,33 @@ class TestPagesAndStats:
     async def test_stats_know_how_long_the_oldest_due_job_has_waited(self, store: Store) -> None:
         assert (await store.jobs.stats()).oldest_due_s == 0.0
         await store.clock.advance(90.5)
-        await store.jobs.enqueue([a_turn_job(6)])
+        await store.jobs.enqueue([a_reconcile_job(6)])
         assert (await store.jobs.stats()).oldest_due_s == await store.jobs.oldest_due_s() == 90.5
 
     @pytest.mark.parametrize("kind", ["a_kind", "create_instance", "z_kind"])
     async def test_the_oldest_of_every_kind_counts(self, store: Store, kind: str) -> None:
-        await drop(store, a_turn_job(1).id)
-        await store.jobs.enqueue([a_turn_job(6, kind=kind)])
+        await drop(store, a_reconcile_job(1).id)
+        await store.jobs.enqueue([a_reconcile_job(6, kind=kind)])
         await store.clock.advance(30)
-        await store.jobs.enqueue([a_turn_job(7), a_turn_job(8, kind="another_kind")])
+        await store.jobs.enqueue([a_reconcile_job(7), a_reconcile_job(8, kind="another_kind")])
         await store.clock.advance(5)
         assert await store.jobs.oldest_due_s() == 35
 
     async def test_a_job_that_is_not_due_yet_does_not_wait(self, store: Store) -> None:
-        await drop(store, a_turn_job(1).id)
-        await store.jobs.enqueue([a_turn_job(6, delay=MINUTE)])
+        await drop(store, a_reconcile_job(1).id)
+        await store.jobs.enqueue([a_reconcile_job(6, delay=MINUTE)])
         assert (await store.jobs.stats()).oldest_due_s == 0.0
 
 
 class TestPrune:
     async def test_only_jobs_that_ended_before_are_forgotten(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(n) for n in (1, 2, 3, 4)])
-        await store.jobs.mark_finished(a_turn_job(1).id)
-        await store.jobs.mark_failed(a_turn_job(2).id, "no")
+        await store.jobs.enqueue([a_reconcile_job(n) for n in (1, 2, 3, 4)])
+        await store.jobs.mark_finished(a_reconcile_job(1).id)
+        await store.jobs.mark_failed(a_reconcile_job(2).id, "no")
         await store.clock.advance(60)
-        await store.jobs.mark_finished(a_turn_job(3).id)
+        await store.jobs.mark_finished(a_reconcile_job(3).id)
         assert await store.jobs.prune(START) == 0
         assert await store.jobs.prune(START + MINUTE) == 2
-        assert await listed(store) == [a_turn_job(4).id, a_turn_job(3).id]
+        assert await listed(store) == [a_reconcile_job(4).id, a_reconcile_job(3).id]
         assert await store.jobs.prune(START + 2 * MINUTE) == 1
-        assert await listed(store) == [a_turn_job(4).id]
+        assert await listed(store) == [a_reconcile_job(4).id]

@@ -19,7 +19,7 @@ from gpuherd.domain.endings.lease_term import term_of
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Priority
 from gpuherd.ports.instances import Change
-from tests.support.builders import a_delivery, a_sending_job, a_turn_job, an_instance, instance_id
+from tests.support.builders import a_delivery, a_reconcile_job, a_sending_job, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.memory.store import MemoryStore
 from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url, wait_for_lock_contention
@@ -44,60 +44,60 @@ async def woken(store: Store) -> bool:
 
 class TestRing:
     async def test_a_waiting_job_is_due_at_once(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(delay=HOUR)])
+        await store.jobs.enqueue([a_reconcile_job(delay=HOUR)])
         await store.clock.advance(60)
-        await store.jobs.wake_or_enqueue([a_turn_job(name="other")])
+        await store.jobs.wake_or_enqueue([a_reconcile_job(name="other")])
         assert (await queue_row(store)).execute_after == START + timedelta(minutes=1)
-        assert (await store.jobs.get(a_turn_job().id)).next_retry_at == START + timedelta(minutes=1)
+        assert (await store.jobs.get(a_reconcile_job().id)).next_retry_at == START + timedelta(minutes=1)
 
     async def test_a_job_that_is_due_already_does_not_lose_its_place(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job()])
+        await store.jobs.enqueue([a_reconcile_job()])
         await store.clock.advance(60)
-        await store.jobs.wake_or_enqueue([a_turn_job()])
+        await store.jobs.wake_or_enqueue([a_reconcile_job()])
         assert (await queue_row(store)).execute_after == START
 
     async def test_a_running_job_is_marked_so_that_its_next_snooze_ends_at_once(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job()])
-        await set_queue(store, a_turn_job().id, status="picked")
+        await store.jobs.enqueue([a_reconcile_job()])
+        await set_queue(store, a_reconcile_job().id, status="picked")
         await store.clock.advance(60)
-        await store.jobs.wake_or_enqueue([a_turn_job()])
+        await store.jobs.wake_or_enqueue([a_reconcile_job()])
         row = await queue_row(store)
         assert (row.status, row.execute_after) == ("picked", START)
         assert await woken(store)
 
     async def test_a_new_job_is_taken_where_none_lives(self, store: Store) -> None:
-        await store.jobs.wake_or_enqueue([a_turn_job(name="a")])
-        await store.jobs.mark_finished(a_turn_job(name="a").id)
-        await store.jobs.wake_or_enqueue([a_turn_job(name="b"), a_turn_job(2)])
+        await store.jobs.wake_or_enqueue([a_reconcile_job(name="a")])
+        await store.jobs.mark_finished(a_reconcile_job(name="a").id)
+        await store.jobs.wake_or_enqueue([a_reconcile_job(name="b"), a_reconcile_job(2)])
         living = [row.id for row in await store.rows(tables.job) if row.state == "live"]
-        assert sorted(living) == sorted([a_turn_job(name="b").id, a_turn_job(2).id])
+        assert sorted(living) == sorted([a_reconcile_job(name="b").id, a_reconcile_job(2).id])
 
     async def test_a_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job()])
+        await store.jobs.enqueue([a_reconcile_job()])
         await store.run(sa.delete(queue_table.queue))
-        await store.jobs.wake_or_enqueue([a_turn_job(name="other")])
-        assert (await queue_row(store)).payload == a_turn_job().id.encode()
+        await store.jobs.wake_or_enqueue([a_reconcile_job(name="other")])
+        assert (await queue_row(store)).payload == a_reconcile_job().id.encode()
 
     async def test_only_the_keys_that_were_rung_are_woken(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(1, delay=HOUR), a_turn_job(2, delay=HOUR)])
-        await store.jobs.wake_or_enqueue([a_turn_job(2)])
-        assert (await store.jobs.get(a_turn_job(1).id)).next_retry_at == START + HOUR
-        assert (await store.jobs.get(a_turn_job(2).id)).next_retry_at == START
+        await store.jobs.enqueue([a_reconcile_job(1, delay=HOUR), a_reconcile_job(2, delay=HOUR)])
+        await store.jobs.wake_or_enqueue([a_reconcile_job(2)])
+        assert (await store.jobs.get(a_reconcile_job(1).id)).next_retry_at == START + HOUR
+        assert (await store.jobs.get(a_reconcile_job(2).id)).next_retry_at == START
 
     async def test_a_job_that_is_woken_for_something_urgent_is_urgent_from_then_on(
         self, store: Store
     ) -> None:
-        normal = a_turn_job(delay=HOUR, priority=Priority.NORMAL)
-        await store.jobs.enqueue([normal, a_turn_job(2, delay=HOUR, priority=Priority.NORMAL)])
+        normal = a_reconcile_job(delay=HOUR, priority=Priority.NORMAL)
+        await store.jobs.enqueue([normal, a_reconcile_job(2, delay=HOUR, priority=Priority.NORMAL)])
         for priority in (Priority.HIGH, Priority.NORMAL):
-            await store.jobs.wake_or_enqueue([a_turn_job(name="other", priority=priority)])
+            await store.jobs.wake_or_enqueue([a_reconcile_job(name="other", priority=priority)])
             assert (await store.jobs.get(normal.id)).priority is Priority.HIGH
         queued = {bytes(row.payload).decode(): row.priority for row in await store.rows(queue_table.queue)}
-        assert queued == {normal.id: Priority.HIGH, a_turn_job(2).id: Priority.NORMAL}
+        assert queued == {normal.id: Priority.HIGH, a_reconcile_job(2).id: Priority.NORMAL}
 
     async def test_of_very_many_each_is_woken_or_taken(self, store: Store) -> None:
-        await store.jobs.enqueue([a_turn_job(n, delay=HOUR) for n in range(0, 1200, 2)])
-        await store.jobs.wake_or_enqueue([a_turn_job(n, name="other") for n in range(1200)])
+        await store.jobs.enqueue([a_reconcile_job(n, delay=HOUR) for n in range(0, 1200, 2)])
+        await store.jobs.wake_or_enqueue([a_reconcile_job(n, name="other") for n in range(1200)])
         waiting = await store.rows(queue_table.queue)
         assert len(waiting) == len(await store.rows(tables.job)) == 1200
         assert {row.execute_after for row in waiting} == {START}
@@ -109,7 +109,7 @@ class TestRing:
         for n in range(5):
 
             async def wake(m: int, n: int = n) -> None:
-                await books[m % 2].wake_or_enqueue([a_turn_job(n, name=f"-{m}")])
+                await books[m % 2].wake_or_enqueue([a_reconcile_job(n, name=f"-{m}")])
 
             answers = await all_at_once(10, wake)
             assert answers == [None] * 10
@@ -130,8 +130,8 @@ class TestRingDuringASnooze:
             for ring_first in (True, False):
                 await store.run(sa.delete(tables.job))
                 await store.run(sa.delete(queue_table.queue))
-                await store.jobs.enqueue([a_turn_job()])
-                await set_queue(store, a_turn_job().id, status="picked")
+                await store.jobs.enqueue([a_reconcile_job()])
+                await set_queue(store, a_reconcile_job().id, status="picked")
                 await self.meet(store, repository, ring_first)
                 row = await queue_row(store)
                 assert row.status == "queued"
@@ -151,7 +151,7 @@ class TestRingDuringASnooze:
         try:
             with engine.connect() as ringing:
                 if ring_first:
-                    assert job_rows.wake_jobs(ringing, [a_turn_job().key], START)
+                    assert job_rows.wake_jobs(ringing, [a_reconcile_job().key], START)
                     snooze = asyncio.create_task(repository.retry_job(job, HOUR, None))
                     await wait_for_lock_contention(store)
                     ringing.commit()
@@ -161,7 +161,7 @@ class TestRingDuringASnooze:
                         query = repository.qbq.build_retry_job_query()
                         await connection.execute(query, job.id, HOUR, None)
                         wake_or_enqueue = asyncio.create_task(
-                            asyncio.to_thread(job_rows.wake_jobs, ringing, [a_turn_job().key], START)
+                            asyncio.to_thread(job_rows.wake_jobs, ringing, [a_reconcile_job().key], START)
                         )
                         await wait_for_lock_contention(store)
                     assert await wake_or_enqueue
@@ -178,7 +178,7 @@ class TestUnattended:
     async def test_an_unsettled_instance_without_a_job_is_found(self, store: Store) -> None:
         await store.instances.add(Change(an_instance(1)))
         await store.instances.add(Change(an_instance(2, settled=True)))
-        await store.instances.add(Change(an_instance(3), jobs=(a_turn_job(3),)))
+        await store.instances.add(Change(an_instance(3), jobs=(a_reconcile_job(3),)))
         found = await store.jobs.unscheduled(100)
         assert found.instances == (an_instance(1),)
         assert found.deliveries == ()
@@ -193,7 +193,7 @@ class TestUnattended:
         assert await self.left(store) == ([], [])
         await store.clock.advance(1)
         assert await self.left(store) == ([due.id], [])
-        await store.jobs.enqueue([a_turn_job(1)])
+        await store.jobs.enqueue([a_reconcile_job(1)])
         assert await self.left(store) == ([], [])
 
     async def test_an_end_that_is_moved_is_due_when_it_is_then(self, store: Store) -> None:
@@ -224,51 +224,59 @@ class TestUnattended:
     async def test_an_unfinished_job_that_the_queue_has_lost_is_put_back(self, store: Store) -> None:
         if isinstance(store, MemoryStore):
             pytest.skip("memory loses nothing")
-        await store.instances.add(Change(an_instance(1, settled=True), jobs=(a_turn_job(1),)))
+        await store.instances.add(Change(an_instance(1, settled=True), jobs=(a_reconcile_job(1),)))
         assert await store.jobs.requeue_stranded(100) == 0
         await store.run(sa.delete(queue_table.queue))
         assert await store.jobs.requeue_stranded(100) == 1
-        assert [row.payload.decode() for row in await store.rows(queue_table.queue)] == [a_turn_job(1).id]
+        assert [row.payload.decode() for row in await store.rows(queue_table.queue)] == [
+            a_reconcile_job(1).id
+        ]
         assert await store.jobs.requeue_stranded(100) == 0
-        await store.jobs.mark_finished(a_turn_job(1).id)
+        await store.jobs.mark_finished(a_reconcile_job(1).id)
         await store.run(sa.delete(queue_table.queue))
         assert await store.jobs.requeue_stranded(100) == 0
 
     async def test_a_finished_job_attends_to_nothing(self, store: Store) -> None:
         await store.instances.add(
             Change(
-                an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
+                an_instance(1),
+                deliveries=(a_delivery(),),
+                jobs=(a_reconcile_job(1), a_sending_job(a_delivery())),
             )
         )
         assert await self.left(store) == ([], [])
-        await store.jobs.mark_finished(a_turn_job(1).id)
+        await store.jobs.mark_finished(a_reconcile_job(1).id)
         await store.jobs.mark_finished(a_sending_job(a_delivery()).id)
         assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
 
     async def test_a_job_of_another_sort_attends_to_nothing(self, store: Store) -> None:
         sending = a_sending_job(a_delivery(1))
         await store.instances.add(Change(an_instance(1), jobs=(sending,)))
-        stray = a_turn_job(9, key="turn:of-nobody", instance_id=None)
+        stray = a_reconcile_job(9, key="turn:of-nobody", instance_id=None)
         await store.jobs.enqueue([stray])
         assert await self.left(store) == ([instance_id(1)], [])
 
     async def test_a_job_that_the_queue_has_lost_attends_to_nothing(self, store: Store) -> None:
         await store.instances.add(
             Change(
-                an_instance(1), deliveries=(a_delivery(),), jobs=(a_turn_job(1), a_sending_job(a_delivery()))
+                an_instance(1),
+                deliveries=(a_delivery(),),
+                jobs=(a_reconcile_job(1), a_sending_job(a_delivery())),
             )
         )
         await store.run(sa.delete(queue_table.queue))
         assert await self.left(store) == ([instance_id(1)], [a_delivery().id])
         assert (
-            await store.jobs.enqueue([a_turn_job(1, name="new"), a_sending_job(a_delivery(), name="new")])
+            await store.jobs.enqueue(
+                [a_reconcile_job(1, name="new"), a_sending_job(a_delivery(), name="new")]
+            )
             == 2
         )
         assert await self.left(store) == ([], [])
 
     async def test_a_turn_that_failed_for_good_is_left_alone_for_a_while(self, store: Store) -> None:
-        await store.instances.add(Change(an_instance(1), jobs=(a_turn_job(1),)))
-        await store.jobs.mark_failed(a_turn_job(1).id, "poison")
+        await store.instances.add(Change(an_instance(1), jobs=(a_reconcile_job(1),)))
+        await store.jobs.mark_failed(a_reconcile_job(1).id, "poison")
         await store.clock.advance(QUARANTINE.total_seconds() - 0.000001)
         assert await self.left(store) == ([], [])
         await store.clock.advance(0.000001)

@@ -98,9 +98,9 @@ async def test_a_change_of_another_replica_is_heard_and_ones_own_is_not(
         await ours.instances.add(Change(an_instance(1)))
         added = await store.instances.add(Change(an_instance(2)))
         await store.instances.update(Change(added))
-        turn = await store.turns.acquire(added.id, None)
-        assert turn is not None
-        await store.turns.save(turn, Change(turn.instance))
+        leased = await store.instance_leases.acquire(added.id, None)
+        assert leased is not None
+        await store.instance_leases.save(leased, Change(leased.instance))
         await heard.until(*[instance_id(2)] * 3)
 
 

@@ -26,7 +26,7 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Change
 from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.replicas import Replica
-from tests.support.builders import a_list, a_machine, a_sighting, a_turn_job, an_instance, instance_id
+from tests.support.builders import a_list, a_machine, a_reconcile_job, a_sighting, an_instance, instance_id
 from tests.support.fake_clock import START, FakeClock
 from tests.support.sql.databases import Store, all_at_once, sqlalchemy_url
 
@@ -159,13 +159,13 @@ async def test_a_short_lease_lasts_for_as_long_as_it_is_renewed(
     store = Store(database, store_clock)
     await store.instances.add(Change(an_instance()))
     ours, theirs = turns_of(database, store_clock, 1), turns_of(database, store_clock, 2)
-    turn = await ours.acquire(instance_id(1), None)
-    assert turn is not None
+    leased = await ours.acquire(instance_id(1), None)
+    assert leased is not None
     for _ in range(10):
         await store_clock.advance(3)
         assert await ours.renew() == 1
         assert await theirs.acquire(instance_id(1), None) is None
-    await ours.save(turn, Change(replace(turn.instance, reason="still here")))
+    await ours.save(leased, Change(replace(leased.instance, reason="still here")))
 
 
 async def test_a_turn_that_was_not_renewed_is_taken_over_and_its_late_word_refused(
@@ -190,13 +190,13 @@ async def test_turns_that_have_ended_or_just_begun_cost_no_renewal(
 ) -> None:
     store = Store(database, store_clock)
     await store.instances.add(Change(an_instance()))
-    turns = turns_of(database, store_clock, 1)
-    turn = await turns.acquire(instance_id(1), None)
-    assert turn is not None
-    assert await turns.renew() == 0
+    instance_leases = turns_of(database, store_clock, 1)
+    leased = await instance_leases.acquire(instance_id(1), None)
+    assert leased is not None
+    assert await instance_leases.renew() == 0
     await store_clock.advance(3)
-    await turns.release(turn)
-    assert await turns.renew() == 0
+    await instance_leases.release(leased)
+    assert await instance_leases.renew() == 0
     until = database.write_now(lambda c: c.execute(sa.select(tables.instance.c.lease_until)).scalar())
     assert until is None
 
@@ -218,7 +218,7 @@ async def test_a_turn_that_ends_one_process_after_the_other_is_given_up(
     database: Database, store_clock: FakeClock
 ) -> None:
     store = Store(database, store_clock)
-    job = a_turn_job()
+    job = a_reconcile_job()
     await store.instances.add(Change(an_instance(), jobs=(job,)))
     for n in range(CRASHES_MAX):
         # Each begins, and dies without giving its lease back.
@@ -237,12 +237,12 @@ async def test_deaths_do_not_add_up_where_a_turn_has_ended_well_in_between(
     database: Database, store_clock: FakeClock
 ) -> None:
     store = Store(database, store_clock)
-    job = a_turn_job()
+    job = a_reconcile_job()
     await store.instances.add(Change(an_instance(), jobs=(job,)))
     for n in range(2 * CRASHES_MAX):
-        turns = turns_of(database, store_clock, n)
-        turn = await turns.acquire(instance_id(1), job.id)
-        assert turn is not None
+        instance_leases = turns_of(database, store_clock, n)
+        leased = await instance_leases.acquire(instance_id(1), job.id)
+        assert leased is not None
         if n % 2:
-            await turns.release(turn)
+            await instance_leases.release(leased)
         await store_clock.advance(SHORT_LEASE_TERM.total_seconds())

@@ -53,7 +53,7 @@ def test_three_of_four_earlier_rentals_kept_the_promise_and_no_shorter_one_would
 
 @settings(deadline=None)
 @given(histories, st.randoms(use_true_random=False))
-def test_the_order_of_the_history_does_not_matter(history_s: list[float], chance: random.Random) -> None:
+def test_the_order_of_the_history_does_not_matter(history_s: list[float], rng: random.Random) -> None:
     shuffled = history_s.copy()
-    chance.shuffle(shuffled)
+    rng.shuffle(shuffled)
     assert time_to_ready(shuffled) == time_to_ready(history_s)

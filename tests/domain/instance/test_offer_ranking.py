@@ -306,10 +306,10 @@ sold_outs = st.sets(st.tuples(st.sampled_from("abcdef"), regions), max_size=6)
 @settings(deadline=None)
 @given(offers, wishes, sold_outs, st.randoms(use_true_random=False))
 def test_the_order_of_the_catalogue_does_not_matter(
-    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]], chance: random.Random
+    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]], rng: random.Random
 ) -> None:
     ranking = rank_offers(catalogue, wish, sold_out)
-    chance.shuffle(catalogue)
+    rng.shuffle(catalogue)
     assert rank_offers(catalogue, wish, sold_out) == ranking
 
 

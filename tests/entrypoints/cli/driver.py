@@ -24,7 +24,7 @@ def main() -> None:
     app = build_app(
         connect=lambda: address_of(url, "key-of-sixteen-or-more"),
         clock=SystemClock(),
-        chance=random.SystemRandom(),
+        rng=random.SystemRandom(),
         serve=nothing,
         simulator=nothing,
         demo=nothing,

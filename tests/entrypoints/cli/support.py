@@ -221,7 +221,7 @@ def app_for(connect: Callable[[], Address], clock: Clock) -> typer.Typer:
     return build_app(
         connect=connect,
         clock=clock,
-        chance=random.Random(7),
+        rng=random.Random(7),
         serve=nothing,
         simulator=nothing,
         demo=nothing,

@@ -52,7 +52,7 @@ def test_commands_that_were_handed_in_get_their_own_options_and_no_connection() 
     app = build_app(
         connect=connect,
         clock=InstantClock(),
-        chance=random.Random(1),
+        rng=random.Random(1),
         serve=serve,
         simulator=nothing,
         demo=nothing,

@@ -65,7 +65,7 @@ def test_a_quiet_doctor_and_a_quiet_backup_say_nothing() -> None:
     app = build_app(
         connect=lambda: address_of("http://127.0.0.1:1", None),
         clock=InstantClock(),
-        chance=random.Random(1),
+        rng=random.Random(1),
         serve=nothing,
         simulator=nothing,
         demo=nothing,

@@ -101,15 +101,15 @@ async def test_requests_are_told_apart_by_their_route_and_not_by_their_path(
 async def test_a_thousand_invented_paths_and_methods_add_no_series(
     api: httpx.AsyncClient, with_key: bool
 ) -> None:
-    chance = random.Random(11)
+    rng = random.Random(11)
 
     async def knock(times: int) -> None:
         for _ in range(times):
-            word = f"canary{chance.getrandbits(64):x}"
-            path = chance.choice(
+            word = f"canary{rng.getrandbits(64):x}"
+            path = rng.choice(
                 ["/{}", "/api/instances/{}", "/api/jobs/{}", "/api/instances/{}/events", "/{}/x"]
             )
-            method = chance.choice(["GET", "POST", "DELETE", word.upper()])
+            method = rng.choice(["GET", "POST", "DELETE", word.upper()])
             headers = {} if with_key else {"Authorization": f"Bearer {word}"}
             await api.request(method, path.format(word), headers=headers)
 

@@ -47,7 +47,7 @@ def ended() -> MemoryRevokedSessions:
 @pytest.fixture
 def fragile_plane(plane: Plane, herd: Herd, ended: MemoryRevokedSessions) -> Plane:
     """One whose memory of ended sessions can be away by itself."""
-    sessions = Sessions(Secret(KEY), ended, herd.clock, Ids(herd.clock, herd.chance), rounds=1)
+    sessions = Sessions(Secret(KEY), ended, herd.clock, Ids(herd.clock, herd.rng), rounds=1)
     return replace(plane, keys=replace(plane.keys, sessions=sessions))
 
 

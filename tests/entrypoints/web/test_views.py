@@ -416,7 +416,7 @@ def command_line() -> Any:
     app = build_app(
         connect=lambda: pytest.fail("nobody is asked"),
         clock=SystemClock(),
-        chance=random.Random(1),
+        rng=random.Random(1),
         serve=nothing,
         simulator=nothing,
         demo=nothing,

@@ -15,7 +15,7 @@ from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.simulator.faults.fault import Fault, FaultKind
-from gpuherd.usecases.cloud import observe
+from gpuherd.usecases.cloud import judge_list
 from gpuherd.usecases.events.record import EventRecorder
 from gpuherd.usecases.orphans.collect import CollectOrphans
 from gpuherd.usecases.reconcile import resolve_attempt
@@ -58,11 +58,13 @@ def forget_the_call(patch: Patch) -> None:
     """A call that was under way when the process died is taken for one that was never made."""
 
     async def doubt(
-        self: ResolveAttempt, turn: LeasedInstance, attempt: Attempt
+        self: ResolveAttempt, leased: LeasedInstance, attempt: Attempt
     ) -> tuple[LeasedInstance, Attempt]:
         refused = replace(attempt, state=AttemptState.REJECTED)
-        turn = await self.turns.save(turn, self.event_recorder.change(turn.instance, attempt=refused))
-        return turn, refused
+        leased = await self.instance_leases.save(
+            leased, self.event_recorder.change(leased.instance, attempt=refused)
+        )
+        return leased, refused
 
     patch.setattr(ResolveAttempt, "_doubt", doubt)
 
@@ -71,7 +73,9 @@ def call_before_the_intent(patch: Patch) -> None:
     real = RentMachine._record_intent
 
     async def intend(self: RentMachine, *args: Any) -> tuple[LeasedInstance, Attempt, Any]:
-        _, attempt, plan = await real(replace(self, turns=_UnsavedLeases(self.turns)), *args)
+        _, attempt, plan = await real(
+            replace(self, instance_leases=_UnsavedLeases(self.instance_leases)), *args
+        )
         return args[0], attempt, plan
 
     patch.setattr(RentMachine, "_record_intent", intend)
@@ -80,11 +84,15 @@ def call_before_the_intent(patch: Patch) -> None:
 class _UnsavedLeases:
     """Turns whose saves are not written."""
 
-    def __init__(self, turns: InstanceLeases):
-        self.acquire, self.refresh, self.release = turns.acquire, turns.refresh, turns.release
+    def __init__(self, instance_leases: InstanceLeases):
+        self.acquire, self.refresh, self.release = (
+            instance_leases.acquire,
+            instance_leases.refresh,
+            instance_leases.release,
+        )
 
-    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
-        return turn
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
+        return leased
 
 
 def tell_afterwards(patch: Patch) -> None:
@@ -147,7 +155,7 @@ def test_an_outage_that_answers_with_empty_lists_is_noticed_by_whoever_believes_
 ) -> None:
     outage = directed(LOST, BLIND, witness_instance=True)
     assert rules_broken(outage) == set()
-    monkeypatch.setattr(observe, "judge_witness", lambda *_: Witness.SEEN)
+    monkeypatch.setattr(judge_list, "judge_witness", lambda *_: Witness.SEEN)
     assert "I2 single" in rules_broken(outage)
 
 

@@ -32,8 +32,8 @@ class MemoryHerd(Herd):
     def _open(self, path: Path) -> StorePorts:
         self._memory = tables = self._disks.setdefault(path, Tables())
         clock, changed = self.clock, self.hub.changed
-        turns = MemoryInstanceLeases(tables, clock, self.ids, changed)
-        turns.release_all_leases()
+        instance_leases = MemoryInstanceLeases(tables, clock, self.ids, changed)
+        instance_leases.release_all_leases()
         self._queue = MemoryQueue(tables, clock)
         flags = MemoryFlags(tables)
         return memory_ports(
@@ -43,7 +43,7 @@ class MemoryHerd(Herd):
             flags=flags,
             instances=MemoryInstances(tables, clock, changed),
             observations=MemoryObservations(tables, changed),
-            turns=turns,
+            instance_leases=instance_leases,
             book=MemoryJobs(tables, clock),
             outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),

@@ -35,7 +35,7 @@ class MemoryStore:
         self.tables = tables
         self.clock = clock
         self.instances = MemoryInstances(tables, clock)
-        self.turns = MemoryInstanceLeases(tables, clock, Ids(clock, random.Random(seed)))
+        self.instance_leases = MemoryInstanceLeases(tables, clock, Ids(clock, random.Random(seed)))
         self.observations = MemoryObservations(tables)
         self.outbox = MemoryOutbox(tables, clock)
         self.jobs = MemoryJobs(tables, clock)

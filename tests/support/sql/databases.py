@@ -73,7 +73,7 @@ class Store:
         self.clock = clock
         self.instances = SqlInstances(database, clock)
         self.events = SqlEventLog(database, clock)
-        self.turns = SqlInstanceLeases(database, clock, Ids(clock, random.Random(seed)))
+        self.instance_leases = SqlInstanceLeases(database, clock, Ids(clock, random.Random(seed)))
         self.observations = SqlObservations(database)
         self.outbox = SqlOutbox(database, clock)
         self.deliveries = SqlDeliveryLog(database, clock)

@@ -136,7 +136,11 @@ class RewritingHerd(MemoryHerd):
         ports = super()._open(path)
         instances = RewritingInstances(self._memory, self.clock, self.hub.changed)
         instances.words = self.words
-        return replace(ports, instances=instances, turns=RewritingLeases(ports.turns, self.words, self.saved))
+        return replace(
+            ports,
+            instances=instances,
+            instance_leases=RewritingLeases(ports.instance_leases, self.words, self.saved),
+        )
 
 
 def sell_out(world: World, units: int = 0) -> None:

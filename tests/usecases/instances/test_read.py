@@ -120,7 +120,7 @@ async def test_what_was_read_before_a_change_is_not_remembered(memory: Memory, c
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_nobody_ever_gets_less_than_was_committed_when_he_asked(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     clock = FakeClock(auto=True)
     memory = Memory(clock, an_instance(name="v0"))
     commits = 0
@@ -128,14 +128,14 @@ async def test_nobody_ever_gets_less_than_was_committed_when_he_asked(seed: int)
     async def write() -> None:
         nonlocal commits
         for _ in range(20):
-            await clock.sleep(chance.uniform(0, 3))
-            memory.before_s, memory.after_s = chance.uniform(0, 2), chance.uniform(0, 2)
+            await clock.sleep(rng.uniform(0, 3))
+            memory.before_s, memory.after_s = rng.uniform(0, 2), rng.uniform(0, 2)
             commits += 1
             memory.commit(labels={"commit": str(commits)})
 
     async def read() -> None:
         for _ in range(40):
-            await clock.sleep(chance.uniform(0, 1.5))
+            await clock.sleep(rng.uniform(0, 1.5))
             known = commits
             details = await memory.details()
             assert int(details["labels"].get("commit", 0)) >= known, f"seed {seed}"

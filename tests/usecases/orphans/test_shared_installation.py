@@ -99,10 +99,10 @@ async def test_a_turn_that_sees_it_before_the_collector_does_not_take_it_either(
     original, copy, instance = copies
     await original.settle(instance)
     await copy.observer.look()
-    turn = await copy.turns.acquire(instance.id, None)
-    assert turn is not None
-    await copy.advance.apply_step.rent(turn)
-    await copy.turns.release(turn)
+    leased = await copy.instance_leases.acquire(instance.id, None)
+    assert leased is not None
+    await copy.advance.apply_step.rent(leased)
+    await copy.instance_leases.release(leased)
     assert (await copy.instances.get(instance.id)).cloud_id is None
     assert await copy.flags.get(INSTALLATION_SHARED) is not None
 

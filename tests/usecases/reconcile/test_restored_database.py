@@ -96,12 +96,12 @@ async def test_a_turn_that_began_before_the_first_look_does_not_rent_after_it(
     path = tmp_path / "herd.db"
     instance, rented = await rented_after_the_backup(path, world, clock)
     third = opened(path, world, clock, 3)
-    turn = await third.turns.acquire(instance.id, None)
-    assert turn is not None
-    assert turn.observations == ()
+    leased = await third.instance_leases.acquire(instance.id, None)
+    assert leased is not None
+    assert leased.observations == ()
     await third.observer.look()
-    await third.advance.apply_step.rent(turn)
-    await third.turns.release(turn)
+    await third.advance.apply_step.rent(leased)
+    await third.instance_leases.release(leased)
     assert (await third.instances.get(instance.id)).cloud_id == rented.cloud_id
     assert world.calls[CREATES] == 1
     third.close()

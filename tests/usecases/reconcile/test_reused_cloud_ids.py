@@ -35,8 +35,8 @@ def herd_kind() -> type[Herd]:
 def one_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cloud draw one id again and again, as long as no machine has it."""
 
-    def draw(taken: Container[str], chance: Random) -> str:
-        return new_id(taken, chance) if "again" in taken else "again"
+    def draw(taken: Container[str], rng: Random) -> str:
+        return new_id(taken, rng) if "again" in taken else "again"
 
     monkeypatch.setattr(simulated, "new_id", draw)
 

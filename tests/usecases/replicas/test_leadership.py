@@ -228,14 +228,14 @@ class HeldUp:
     """The herd's turns, on which a save that follows some condition takes very long."""
 
     def __init__(self, herd: Herd, seconds: float, *, host_sleeps: bool = False):
-        self._turns, self._clock, self._seconds = herd.turns, herd.clock, seconds
+        self._instance_leases, self._clock, self._seconds = herd.instance_leases, herd.clock, seconds
         self._host_sleeps = host_sleeps
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._turns, name)
+        return getattr(self._instance_leases, name)
 
-    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
-        saved = await self._turns.save(turn, change)
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
+        saved = await self._instance_leases.save(leased, change)
         if change.instance.asked_at is not None or (
             change.attempt is not None and change.attempt.state is AttemptState.SENT
         ):
@@ -253,7 +253,7 @@ async def test_a_create_call_is_made_promptly_or_not_at_all(
     await herd.observer.look()
     instance = await herd.launch()
     rent = herd.advance.apply_step.rent
-    object.__setattr__(rent, "turns", HeldUp(herd, held_up_s))
+    object.__setattr__(rent, "instance_leases", HeldUp(herd, held_up_s))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
     attempts = await herd.instances.attempts(instance.id)
@@ -266,7 +266,9 @@ async def test_a_create_call_is_not_made_after_the_host_has_slept(
 ) -> None:
     await herd.observer.look()
     await herd.launch()
-    object.__setattr__(herd.advance.apply_step.rent, "turns", HeldUp(herd, slept_s, host_sleeps=True))
+    object.__setattr__(
+        herd.advance.apply_step.rent, "instance_leases", HeldUp(herd, slept_s, host_sleeps=True)
+    )
     await herd.run_jobs_for(timedelta(0))
     assert cloud.creates == creates
 
@@ -281,11 +283,11 @@ async def test_who_has_slept_through_its_term_does_not_lead(herd: Herd) -> None:
 async def test_neither_is_a_removal(herd: Herd, cloud: CountingCloud) -> None:
     instance = await herd.settle(await herd.launch())
     await herd.change_goal.delete(instance.id)
-    request, prompt = herd.advance.apply_step.request, herd.turns
-    object.__setattr__(request, "turns", HeldUp(herd, SEND_WITHIN_S + 1))
+    request, prompt = herd.advance.apply_step.request, herd.instance_leases
+    object.__setattr__(request, "instance_leases", HeldUp(herd, SEND_WITHIN_S + 1))
     await herd.run_jobs_for(timedelta(0))
     assert cloud.deletes == 0
-    object.__setattr__(request, "turns", prompt)
+    object.__setattr__(request, "instance_leases", prompt)
     await herd.settle(instance)
     assert cloud.deletes == 1
 

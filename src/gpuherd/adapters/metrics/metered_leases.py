@@ -10,28 +10,28 @@ from gpuherd.ports.metrics import Meter
 class MeteredLeases:
     """Any `InstanceLeases`, with their create calls counted and the time in each status measured.
 
-    Only what was saved counts, so a turn that has lost its lease counts nothing.
+    Only what was saved counts, so a pass that has lost its lease counts nothing.
     """
 
-    def __init__(self, turns: InstanceLeases, meter: Meter) -> None:
-        self._turns = turns
+    def __init__(self, instance_leases: InstanceLeases, meter: Meter) -> None:
+        self._instance_leases = instance_leases
         self._meter = meter
 
     async def acquire(self, instance_id: str, job_id: str | None) -> LeasedInstance | None:
-        return await self._turns.acquire(instance_id, job_id)
+        return await self._instance_leases.acquire(instance_id, job_id)
 
-    async def save(self, turn: LeasedInstance, change: Change) -> LeasedInstance:
-        saved = await self._turns.save(turn, change)
-        if change.attempt is not None and _is_new(change.attempt, turn.attempts):
+    async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
+        saved = await self._instance_leases.save(leased, change)
+        if change.attempt is not None and _is_new(change.attempt, leased.attempts):
             self._meter.attempt(change.attempt.state.value)
         meter_status(self._meter, change)
         return saved
 
-    async def refresh(self, turn: LeasedInstance) -> LeasedInstance:
-        return await self._turns.refresh(turn)
+    async def refresh(self, leased: LeasedInstance) -> LeasedInstance:
+        return await self._instance_leases.refresh(leased)
 
-    async def release(self, turn: LeasedInstance) -> None:
-        await self._turns.release(turn)
+    async def release(self, leased: LeasedInstance) -> None:
+        await self._instance_leases.release(leased)
 
 
 def meter_status(meter: Meter, change: Change) -> None:

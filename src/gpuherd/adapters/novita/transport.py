@@ -86,7 +86,7 @@ class NovitaTransport:
         api_key: Secret,
         *,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         limiter: RateLimiter,
         breaker: CircuitBreaker,
         watch_budget: RateLimiter | None = None,
@@ -99,7 +99,7 @@ class NovitaTransport:
     ) -> None:
         self._exchange = Exchange(base_url, api_key, clock=clock, max_bytes=max_bytes)
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._limiter = limiter
         self._breaker = breaker
         self._watch_budget = watch_budget
@@ -135,7 +135,7 @@ class NovitaTransport:
                 base_s=READ_BACKOFF_S,
                 cap_s=READ_BACKOFF_CAP_S,
                 clock=self._clock,
-                chance=self._chance,
+                rng=self._rng,
                 is_retryable=lambda error: isinstance(error, _ReadFailed) and error.retry_after,
                 deadline_s=self._read_deadline_s,
             )

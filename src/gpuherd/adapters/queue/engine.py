@@ -1,7 +1,7 @@
-"""The worker loop: PGQueuer delivers the jobs, we run their turns and answer.
+"""The worker loop: PGQueuer delivers the jobs, we run them and answer.
 
-No job is lost here: whatever ends a turn other than `Done` puts the row back, and when even that cannot be
-written, the job's heartbeat ends and it is taken over. It may run twice, which its turns have to bear.
+No job is lost here: whatever ends a run other than `Done` puts the row back, and when even that cannot be
+written, the job's heartbeat ends and it is taken over. It may run twice, which its runs have to bear.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CANCEL_LIMIT_S = 5.0
 
 
 class SnoozeJob(RetryRequested):
-    """A snooze, which is no error: PGQueuer would spend more time on its traceback than on the whole turn."""
+    """A snooze, which is no error: PGQueuer would spend more time on its traceback than on the whole run."""
 
     @property
     def __traceback__(self) -> None:  # type: ignore[override]

@@ -18,10 +18,10 @@ OnError = Callable[[str, BaseException], None]
 
 
 class JobSlots:
-    """Runs at most `concurrency` turns at a time.
+    """Runs at most `concurrency` jobs at a time.
 
     PGQueuer deletes the row of a job whose handler raises or is cancelled. So `run_job` does neither: an
-    error becomes a snooze, and a turn that was cut short becomes a snooze of no length, which puts the job
+    error becomes a snooze, and a run that was cut short becomes a snooze of no length, which puts the job
     back.
     """
 
@@ -34,7 +34,7 @@ class JobSlots:
         self._closed = False
 
     async def run_job(self, job_id: str) -> Outcome:
-        """Run one turn of a job when there is room."""
+        """Run a job once, when there is room."""
         try:
             async with self._slots:
                 return REQUEUE_NOW if self._closed else await self._run_cancellable(job_id)
@@ -45,21 +45,21 @@ class JobSlots:
             return REQUEUE_NOW
 
     def close(self) -> None:
-        """Begin no further turn."""
+        """Begin no further job."""
         self._closed = True
 
     def cancel(self) -> None:
-        """Ask every turn under way to end now."""
+        """Ask every job under way to end now."""
         for running in tuple(self._under_way):
             running.cancel()
 
     def abandon(self) -> None:
-        """Put back the jobs of turns that did not end when they were asked to."""
+        """Put back the jobs that did not end when they were asked to."""
         if not self._abandon_signal().done():
             self._abandon_signal().set_result(None)
 
     async def finished(self) -> None:
-        """Wait until no turn is under way."""
+        """Wait until no job is under way."""
         while self._under_way:
             await asyncio.wait(tuple(self._under_way))
 
@@ -69,7 +69,7 @@ class JobSlots:
         running.add_done_callback(self._under_way.discard)
         ends: set[asyncio.Future[Any]] = {running, self._abandon_signal()}
         try:
-            # Not `await running`: a turn that refuses to end must not be able to hold us too.
+            # Not `await running`: a run that refuses to end must not be able to hold us too.
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             running.cancel()
@@ -80,7 +80,7 @@ class JobSlots:
         return self._reported(job_id, asyncio.CancelledError("the turn cancelled itself"))
 
     def _abandon_signal(self) -> asyncio.Future[None]:
-        # Made late, because it belongs to the loop that runs the turns.
+        # Made late, because it belongs to the loop that runs the jobs.
         if self._abandoned is None:
             self._abandoned = asyncio.get_running_loop().create_future()
         return self._abandoned

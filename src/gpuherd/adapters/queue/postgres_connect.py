@@ -73,7 +73,7 @@ SESSION_TIMEOUTS = {
     "idle_in_transaction_session_timeout": "5s",
 }
 # Who takes which job, and that it has ended, may be forgotten when the server crashes: the job is then given
-# out once more, which turns have to bear anyhow. What is to be done, and what was done, the store keeps.
+# out once more, which runs have to bear anyhow. What is to be done, and what was done, the store keeps.
 ASYNC_COMMIT = {"synchronous_commit": "off"}
 NO_TIMEOUTS = dict.fromkeys(SESSION_TIMEOUTS, "0")
 

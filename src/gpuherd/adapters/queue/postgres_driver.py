@@ -17,8 +17,9 @@ CONNECTION_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.Interfa
 class PoolDriver(AsyncpgPoolDriver):
     """A pool of connections, one of which listens while the engine runs.
 
-    When that one is lost, the others go on and nobody notices that the bell is dead, until PGQueuer's health
-    check does after a while. Here the next look for jobs fails instead, and the engine starts its loop anew.
+    When that one is lost, the others go on and nobody notices that no notification arrives, until PGQueuer's
+    health check does after a while. Here the next look for jobs fails instead, and the engine starts its loop
+    anew.
     """
 
     def __init__(self, pool: asyncpg.Pool):
@@ -57,9 +58,9 @@ class PoolDriver(AsyncpgPoolDriver):
         self.wake_pending = False
 
     def should_deliver(self, payload: str | bytes | bytearray) -> bool:
-        """Tell whether a note is worth passing on: one unanswered ring is enough, whatever it was about.
+        """Tell whether a notification is worth passing on: one that is unanswered is enough, whatever it is.
 
-        While a manager has no room it answers nothing, and would have a thousand rings to answer afterwards.
+        While a manager has no room it answers nothing, and would have a thousand of them to answer then.
         """
         if TABLE_CHANGED not in (payload if isinstance(payload, str) else payload.decode()):
             return True

@@ -156,7 +156,7 @@ class PostgresRepository(Queries):
         await self.driver.execute(_DELETE, finished)
 
     async def requeue_jobs(self, ids: list[JobId]) -> None:
-        """Queue failed jobs again, and ring."""
+        """Queue failed jobs again, and wake the workers."""
         await super().requeue_jobs(ids)
         await self.driver.notify(CHANNEL, self._wake_payload())
 

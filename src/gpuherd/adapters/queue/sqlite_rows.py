@@ -49,7 +49,7 @@ def job_of(row: Row[Any]) -> Job:
 def execute(connection: Connection, sql: str, **values: Any) -> CursorResult[Any]:
     """Run a statement; a list stands for as many values as it has (`IN :ids`).
 
-    The driver's own SQL, because the dozen statements of a turn cost three times as much through `text`.
+    The driver's own SQL, because the dozen statements of a run cost three times as much through `text`.
     """
     spread: dict[str, Any] = {}
     for name, value in values.items():

@@ -18,7 +18,7 @@ def build_keys(ports: Ports, values: Values) -> KeyServices:
     key_cache = ApiKeyCache(stores.keys, values.admin_key, clock, stores.shared_limits)
     return KeyServices(
         key_cache=key_cache,
-        manage=ManageKeys(stores.keys, key_cache, clock, ports.chance, ports.ids, values.webhook_keys),
+        manage=ManageKeys(stores.keys, key_cache, clock, ports.rng, ports.ids, values.webhook_keys),
         audit=AuditTrail(stores.audit, clock),
         answer_once=AnswerOnce(stores.claims),
         sessions=Sessions(

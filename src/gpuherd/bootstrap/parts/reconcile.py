@@ -1,4 +1,4 @@
-"""The turns: what a job does for one instance, and the health rounds beside it."""
+"""The passes: what a job does for one instance, and the health rounds beside it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
     """Return what brings an instance nearer to its goal."""
-    turns, cloud, clock, event_recorder = ports.stores.turns, ports.cloud, ports.clock, shared.event_recorder
-    bind = BindMachine(turns, event_recorder, clock, values.lease_warning)
+    instance_leases, cloud, clock, event_recorder = (
+        ports.stores.instance_leases,
+        ports.cloud,
+        ports.clock,
+        shared.event_recorder,
+    )
+    bind = BindMachine(instance_leases, event_recorder, clock, values.lease_warning)
     clock_steps = ClockStepDetector(clock)
     rent = RentMachine(
-        turns=turns,
+        instance_leases=instance_leases,
         cloud=cloud,
         catalogue=shared.catalogue,
         event_recorder=event_recorder,
@@ -56,25 +61,25 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         ).may_exist,
         unknown_outcomes_max=values.unknown_outcomes_max,
     )
-    verify_tag = VerifyTag(turns, event_recorder, ports.stores.flags)
-    request = RequestMachine(turns, event_recorder, clock)
+    verify_tag = VerifyTag(instance_leases, event_recorder, ports.stores.flags)
+    request = RequestMachine(instance_leases, event_recorder, clock)
     apply_step = ApplyStep(
-        turns=turns,
+        instance_leases=instance_leases,
         cloud=cloud,
         event_recorder=event_recorder,
         rent=rent,
         alarm=shared.alarm,
-        resolve=ResolveAttempt(turns, event_recorder, bind, clock, values.settling),
+        resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
         request=request,
-        restart=RestartMachine(turns, cloud, event_recorder, request, clock),
-        reclaim=RecordReclaim(turns, event_recorder, values.reclaim_notice),
-        end=EndInstance(turns, event_recorder, clock, ports.ids),
+        restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
+        reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice),
+        end=EndInstance(instance_leases, event_recorder, clock, ports.ids),
         clock=clock,
     )
     return AdvanceInstance(
-        turns=turns,
+        instance_leases=instance_leases,
         cloud=cloud,
         job_factory=shared.job_factory,
         apply_step=apply_step,
@@ -93,10 +98,10 @@ def build_health_round(ports: Ports, shared: Shared, apply_step: ApplyStep) -> R
     stores = ports.stores
     return RunHealthRound(
         instances=stores.instances,
-        turns=stores.turns,
+        instance_leases=stores.instance_leases,
         jobs=stores.book,
         job_factory=shared.job_factory,
-        check_health=CheckHealth(ports.prober, ports.clock, ports.chance),
+        check_health=CheckHealth(ports.prober, ports.clock, ports.rng),
         apply_step=apply_step,
     )
 

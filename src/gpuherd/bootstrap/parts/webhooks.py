@@ -24,7 +24,7 @@ def build_delivery(ports: Ports, shared: Shared, gate: HostGate) -> DeliverWebho
         book=ports.stores.book,
         job_factory=shared.job_factory,
         clock=ports.clock,
-        chance=ports.chance,
+        rng=ports.rng,
         meter=ports.meter,
     )
 

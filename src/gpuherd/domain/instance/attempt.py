@@ -21,7 +21,7 @@ class AttemptState(StrEnum):
 
 OPEN_STATES = frozenset({AttemptState.SENT, AttemptState.UNKNOWN})
 # So many of the latest calls of an instance stay on record, whatever became of them; of those before only the
-# refused ones go. It bounds what a turn reads, however long a wish waits for capacity.
+# refused ones go. It bounds what a pass reads, however long a wish waits for capacity.
 ATTEMPTS_KEPT = 100
 
 

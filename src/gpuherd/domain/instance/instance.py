@@ -153,7 +153,7 @@ class Instance:
     # The number of the last event, so that receivers can drop stale ones.
     sequence: int = 0
     version: int = 0
-    # As its meter stood at the last change; no part of what a turn writes.
+    # As its meter stood at the last change; no part of what a pass writes.
     cost: SettledCost = field(default=SettledCost(), compare=False)
 
     @property

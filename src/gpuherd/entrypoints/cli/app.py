@@ -61,7 +61,7 @@ def build_app(
     *,
     connect: Callable[[], Address],
     clock: Clock,
-    chance: Random,
+    rng: Random,
     serve: Command,
     simulator: Command,
     demo: Command,
@@ -82,7 +82,7 @@ def build_app(
         # A traceback with local variables would show the API key.
         pretty_exceptions_enable=False,
         context_settings={
-            "obj": CliContext(connect, clock, chance),
+            "obj": CliContext(connect, clock, rng),
             "help_option_names": ["-h", "--help"],
         },
     )

@@ -203,9 +203,9 @@ class ArmedFault:
 class Faults:
     """All faults that are set; chance is asked only where the odds are not certain."""
 
-    def __init__(self, now: Callable[[], float], chance: Random) -> None:
+    def __init__(self, now: Callable[[], float], rng: Random) -> None:
         self._now = now
-        self._chance = chance
+        self._rng = rng
         self.armed: list[ArmedFault] = []
         self.strikes: Counter[str] = Counter()
 
@@ -222,7 +222,7 @@ class Faults:
             fault = armed.fault
             if fault.kind is not kind or not fault.matches(call) or not armed.is_live(self._now()):
                 continue
-            if fault.probability >= 1 or self._chance.random() < fault.probability:
+            if fault.probability >= 1 or self._rng.random() < fault.probability:
                 armed.strikes += 1
                 self.strikes[kind.value] += 1
                 return fault

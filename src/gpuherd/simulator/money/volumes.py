@@ -44,7 +44,7 @@ class Volumes:
     """All volumes that ever were; deleted ones stay for the bill."""
 
     catalogue: CloudCatalogue
-    chance: Random
+    rng: Random
     all: dict[str, NetworkVolume] = field(default_factory=dict)
 
     def listed(self) -> list[NetworkVolume]:
@@ -65,7 +65,7 @@ class Volumes:
             raise SimulatedError(
                 400, "CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT", "the cluster has no network storage"
             )
-        volume_id = str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
+        volume_id = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
         volume = NetworkVolume(volume_id, name, cluster_id, now, (Dated(now, _checked(size_gb)),))
         self.all[volume_id] = volume
         return volume

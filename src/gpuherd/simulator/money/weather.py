@@ -44,32 +44,32 @@ class Weather:
 CALM = Weather()
 
 
-def walked(product: Product, began_at: int, weather: Weather, chance: Random) -> int:
+def walked(product: Product, began_at: int, weather: Weather, rng: Random) -> int:
     """Return the next spot price of a product that began at a price; it never leaves the range."""
-    step = chance.uniform(-1, 1) * began_at * weather.price_range / 4
+    step = rng.uniform(-1, 1) * began_at * weather.price_range / 4
     low, high = began_at * (1 - weather.price_range), began_at * (1 + weather.price_range)
     return max(1, round(min(high, max(low, product.spot_price + step))))
 
 
-def reclaim_after_s(weather: Weather, guaranteed_s: float, chance: Random) -> float | None:
+def reclaim_after_s(weather: Weather, guaranteed_s: float, rng: Random) -> float | None:
     """Return how long after it runs a spot machine gets its notice, if it ever does."""
     if weather.reclaim_mean_s is None:
         return None
-    return guaranteed_s + chance.expovariate(1 / weather.reclaim_mean_s)
+    return guaranteed_s + rng.expovariate(1 / weather.reclaim_mean_s)
 
 
-def notice_s(weather: Weather, usual_s: float, chance: Random) -> float:
+def notice_s(weather: Weather, usual_s: float, rng: Random) -> float:
     """Return how long the notice is: the usual time, a part of it, or nothing."""
-    draw = chance.random()
+    draw = rng.random()
     if draw < weather.no_notice:
         return 0.0
     if draw < weather.no_notice + weather.short_notice:
-        return usual_s * chance.random()
+        return usual_s * rng.random()
     return usual_s
 
 
-def stock_turn_s(weather: Weather, chance: Random, *, in_stock: bool) -> float | None:
+def stock_turn_s(weather: Weather, rng: Random, *, in_stock: bool) -> float | None:
     """Return how long the present state of a shelf lasts, if shelves change at all."""
     if weather.in_stock_s is None:
         return None
-    return chance.expovariate(1 / (weather.in_stock_s if in_stock else weather.out_of_stock_s))
+    return rng.expovariate(1 / (weather.in_stock_s if in_stock else weather.out_of_stock_s))

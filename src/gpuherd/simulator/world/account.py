@@ -30,8 +30,8 @@ class AccountJob:
 class Account:
     """Templates and registry logins can be changed; official templates belong to the cloud."""
 
-    def __init__(self, catalogue: CloudCatalogue, chance: Random) -> None:
-        self._chance = chance
+    def __init__(self, catalogue: CloudCatalogue, rng: Random) -> None:
+        self._rng = rng
         self._private_images = catalogue.private_images
         self.templates = {template.id: template for template in catalogue.templates}
         self.registry_auths = {auth.id: auth for auth in catalogue.registry_auths}
@@ -57,7 +57,7 @@ class Account:
         return template_id
 
     def save_registry_auth(self, name: str, username: str, password: str) -> str:
-        auth_id = "".join(self._chance.choices(_BASE36, k=32))
+        auth_id = "".join(self._rng.choices(_BASE36, k=32))
         self.registry_auths[auth_id] = RegistryAuth(auth_id, name, username, password)
         return auth_id
 

@@ -74,14 +74,14 @@ def handle_market(state: WorldState, event: TimelineEvent) -> None:
     for product in state.catalogue.products:
         if product.spot_price:
             began_at = state.first_prices.get(product.id, product.spot_price)
-            price = walked(product, began_at, state.weather, state.weather_chance)
+            price = walked(product, began_at, state.weather, state.weather_rng)
             set_price(state, product.id, spot_price=price)
     state.timeline.add(state.now() + state.weather.walk_every_s, Due.PRICE, "")
 
 
 def _plan_stock(state: WorldState, product_id: str, cluster_id: str) -> None:
     in_stock = (product_id, cluster_id) not in state.stock_levels.withheld
-    seconds = stock_turn_s(state.weather, state.weather_chance, in_stock=in_stock)
+    seconds = stock_turn_s(state.weather, state.weather_rng, in_stock=in_stock)
     if seconds is not None:
         at = state.now() + seconds
         state.timeline.add(at, Due.STOCK, "", product_id=product_id, cluster_id=cluster_id)

@@ -27,14 +27,12 @@ class Placement:
     memory_gb: int
 
 
-def place(
-    request: CreateRequest, catalogue: CloudCatalogue, free_units: FreeUnits, chance: Random
-) -> Placement:
+def place(request: CreateRequest, catalogue: CloudCatalogue, free_units: FreeUnits, rng: Random) -> Placement:
     """Choose a cluster as the cloud does: the one asked for, or any that has enough."""
     if request.cluster_id and catalogue.cluster(request.cluster_id) is None:
         raise not_found("cluster")
     if request.kind == "cpu":
-        return _place_cpu(request, catalogue, chance)
+        return _place_cpu(request, catalogue, rng)
     product = catalogue.product(request.product_id)
     if product is None:
         raise not_found("product")
@@ -46,7 +44,7 @@ def place(
     if not candidates:
         raise insufficient_resource(product.id)
     return Placement(
-        chance.choice(candidates),
+        rng.choice(candidates),
         price,
         product.name,
         product.cpu_per_gpu * request.gpu_num,
@@ -54,19 +52,19 @@ def place(
     )
 
 
-def new_id(taken: Container[str], chance: Random) -> str:
+def new_id(taken: Container[str], rng: Random) -> str:
     """Draw an id; a world that was kept and reloaded with the same seed would draw the same ones again."""
-    while (machine_id := f"{chance.getrandbits(64):016x}") in taken:
+    while (machine_id := f"{rng.getrandbits(64):016x}") in taken:
         continue
     return machine_id
 
 
-def proxy_ports(request: CreateRequest, before: Mapping[int, int], chance: Random) -> dict[int, int]:
+def proxy_ports(request: CreateRequest, before: Mapping[int, int], rng: Random) -> dict[int, int]:
     """Give SSH and every TCP port a new place at the proxy, none of those that were used before."""
     exposed = [*request.ports, *(ExposedPort(tool.port, tool.protocol) for tool in request.tools)]
     numbers = {SSH_PORT, *(port.number for port in exposed if port.protocol == "tcp")}
     enough = len(numbers) + len(before)
-    drawn = [port for port in chance.sample(PROXY_PORTS, enough) if port not in before.values()]
+    drawn = [port for port in rng.sample(PROXY_PORTS, enough) if port not in before.values()]
     return dict(zip(sorted(numbers), drawn, strict=False))
 
 
@@ -78,7 +76,7 @@ def _price(request: CreateRequest, product: Product) -> int:
     return product.spot_price if request.billing_mode == "spot" else product.price
 
 
-def _place_cpu(request: CreateRequest, catalogue: CloudCatalogue, chance: Random) -> Placement:
+def _place_cpu(request: CreateRequest, catalogue: CloudCatalogue, rng: Random) -> Placement:
     product = catalogue.cpu_product(request.product_id)
     if product is None:
         raise not_found("product")
@@ -86,5 +84,5 @@ def _place_cpu(request: CreateRequest, catalogue: CloudCatalogue, chance: Random
         raise SimulatedError(400, "UNSUPPORTED_BILLING_MODE", "a cpu product is not sold as spot")
     if request.cluster_id and request.cluster_id not in product.cluster_ids:
         raise insufficient_resource(product.id)
-    cluster_id = request.cluster_id or chance.choice(product.cluster_ids)
+    cluster_id = request.cluster_id or rng.choice(product.cluster_ids)
     return Placement(cluster_id, product.price, product.name, product.cpu_num, product.memory_gb)

@@ -41,21 +41,21 @@ class WorldState(ABC):
     def __init__(
         self,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         catalogue: CloudCatalogue | None = None,
         speed: float = 1.0,
         *,
         units: int = DEFAULT_UNITS,
     ) -> None:
         self.clock = clock
-        self.chance = chance
+        self.rng = rng
         self.catalogue = catalogue or default_catalogue()
         self.speed = speed
         self.times = Times().at_speed(speed)
-        self.faults = Faults(self.now, chance)
+        self.faults = Faults(self.now, rng)
         self.scenario = "calm"
         self.stock_levels = Stock(self.catalogue, units)
-        self.account = Account(self.catalogue, chance)
+        self.account = Account(self.catalogue, rng)
         self.addresses: Addresses = NovitaAddresses()
         self.machines: dict[str, SimulatedMachine] = {}
         self.listed: dict[str, SimulatedMachine] = {}
@@ -63,10 +63,10 @@ class WorldState(ABC):
         self.all_listed_at = 0.0
         # Longer pages of machines are cut to this; how long they may be upstream, nobody has written down.
         self.page_size_max: int | None = None
-        self.volumes = Volumes(self.catalogue, chance)
+        self.volumes = Volumes(self.catalogue, rng)
         self.uses = UseTraces()
         self.weather = CALM
-        self.weather_chance = Random(WEATHER_SEED)
+        self.weather_rng = Random(WEATHER_SEED)
         # Where the walk of the spot prices began.
         self.first_prices: dict[str, int] = {}
         # What was paid in, in USD; without it the account is never empty.

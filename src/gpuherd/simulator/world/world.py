@@ -40,12 +40,12 @@ class World(WorldState):
         cls,
         data: dict[str, Any],
         clock: Clock,
-        chance: Random,
+        rng: Random,
         catalogue: CloudCatalogue | None = None,
         speed: float = 1.0,
     ) -> World:
         """Return the world that was dumped, as it is now that time has passed."""
-        world = cls(clock, chance, catalogue, speed)
+        world = cls(clock, rng, catalogue, speed)
         restore_state(world, data)
         return world
 
@@ -58,7 +58,7 @@ class World(WorldState):
         self.tick()
         self._check_references(request)
         self.check_balance()
-        where = place(request, self.catalogue, self.free_units, self.chance)
+        where = place(request, self.catalogue, self.free_units, self.rng)
         machine_id = self.draw_id(request)
         call = Call(ApiEndpoint.CREATE, request.name, request.product_id, where.cluster_id, machine_id)
         machine = SimulatedMachine(
@@ -72,8 +72,8 @@ class World(WorldState):
             product_name=where.product_name,
             cpu_num=where.cpu_num,
             memory_gb=where.memory_gb,
-            gpu_ids=sorted(self.chance.sample(range(8), request.gpu_num)),
-            ssh_password=f"{self.chance.getrandbits(64):016x}",
+            gpu_ids=sorted(self.rng.sample(range(8), request.gpu_num)),
+            ssh_password=f"{self.rng.getrandbits(64):016x}",
             unlisted_until=self.now() + fault_effects.unlisted_s(self.faults, call),
         )
         self.all_listed_at = max(self.all_listed_at, machine.unlisted_until)
@@ -84,7 +84,7 @@ class World(WorldState):
 
     def draw_id(self, _request: CreateRequest) -> str:
         """Return the id of the next machine: one that no machine has or had."""
-        return new_id(self.machines, self.chance)
+        return new_id(self.machines, self.rng)
 
     def start(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "start", "exited")
@@ -95,7 +95,7 @@ class World(WorldState):
         running_at = lifecycle.start(machine, self.now(), self.times, start_s)
         # A start is a new agreement: it costs what such a machine costs today.
         market.reprice(self, machine)
-        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         self._plan_reclaim(machine, call, running_at)
         return machine
 
@@ -107,7 +107,7 @@ class World(WorldState):
     def restart(self, machine_id: str) -> SimulatedMachine:
         machine = self._find_in(machine_id, "restart", "running")
         lifecycle.restart(machine, self.now(), self.times)
-        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         return machine
 
     def delete(self, machine_id: str) -> SimulatedMachine:
@@ -139,7 +139,7 @@ class World(WorldState):
         if add_disk_gb:
             machine.disks = [*machine.disks, Dated(self.now(), machine.request.disk_gb)]
         machine.proxy_ports = (
-            proxy_ports(machine.request, machine.proxy_ports, self.chance) | machine.proxy_ports
+            proxy_ports(machine.request, machine.proxy_ports, self.rng) | machine.proxy_ports
         )
         return machine
 
@@ -156,7 +156,7 @@ class World(WorldState):
         refusal = SimulatedError(400, "MIGRATE_INSUFFICIENT_RESOURCE", "no host has room for the instance")
         self._take_units(machine, refusal)
         running_at = lifecycle.migrate(machine, self.now(), self.times)
-        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         return self.account.add_job("instanceMigrate", machine.id, self.now(), running_at)
 
     def set_auto_migrate(self, machine_id: str, *, is_open: bool) -> SimulatedMachine:
@@ -233,7 +233,7 @@ class World(WorldState):
             freed_at = lifecycle.fail_pull(machine, failed.message, stuck=failed.stuck)
             if freed_at is not None:
                 self._free_at(freed_at, machine)
-        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.chance)
+        machine.proxy_ports = proxy_ports(machine.request, machine.proxy_ports, self.rng)
         self._plan_reclaim(machine, call, running_at)
 
     def _plan_reclaim(self, machine: SimulatedMachine, call: Call, running_at: float) -> None:
@@ -245,11 +245,11 @@ class World(WorldState):
 
     def _reclaim_by_weather(self, machine: SimulatedMachine, running_at: float) -> float | None:
         """Announce an eviction if the weather says so; return when it will be over."""
-        after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.weather_chance)
+        after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.weather_rng)
         runs = math.isfinite(running_at) and machine.failure is None
         if after_s is None or machine.request.billing_mode != "spot" or not runs:
             return None
-        notice = notice_s(self.weather, self.times.spot_notice, self.weather_chance)
+        notice = notice_s(self.weather, self.times.spot_notice, self.weather_rng)
         return lifecycle.announce_reclaim(
             machine, running_at + after_s, notice, self.times, show_time_at_notice=False
         )
@@ -290,4 +290,4 @@ class World(WorldState):
             raise SimulatedError(400, "NETWORK_NOT_FOUND", "network not found")
 
     def _jittered(self, seconds: float) -> float:
-        return seconds * self.chance.uniform(1 - PULL_JITTER, 1 + PULL_JITTER)
+        return seconds * self.rng.uniform(1 - PULL_JITTER, 1 + PULL_JITTER)

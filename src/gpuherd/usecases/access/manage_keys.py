@@ -58,14 +58,14 @@ class ManageKeys:
     keys: ApiKeys
     key_cache: ApiKeyCache
     clock: Clock
-    chance: Random
+    rng: Random
     ids: Ids
     ring: KeyRing
 
     async def add(self, wanted: KeyRequest, caller: Caller) -> IssuedKey:
         """Make a key."""
-        key_id = new_key_id(self.chance.getrandbits(5 * ID_CHARS))
-        secret = new_key(key_id, self.chance.getrandbits(SECRET_BITS))
+        key_id = new_key_id(self.rng.getrandbits(5 * ID_CHARS))
+        secret = new_key(key_id, self.rng.getrandbits(SECRET_BITS))
         signing = self.ring.new_key_secret(self.ids.secret_nonce())
         key = ApiKey(
             id=key_id,

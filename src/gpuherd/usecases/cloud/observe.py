@@ -1,7 +1,7 @@
 """Observe: list the account's machines, record what changed, and wake the jobs of the instances that it
 concerns.
 
-Watching N machines costs as many calls as the cloud has pages, however many turns wait for news.
+Watching N machines costs as many calls as the cloud has pages, however many instances wait for a change.
 """
 
 from __future__ import annotations
@@ -266,11 +266,11 @@ class ObserveCloud:
         """Say what is wrong with the cloud, if anything is, to the other replicas too."""
         self.error_code = error_code
         failing = self._failed_lists >= FAILED_LISTS_STALE
-        news = error_code, failing
-        if self.flags is not None and self._published != news:
+        report = error_code, failing
+        if self.flags is not None and self._published != report:
             await self.flags.put(CLOUD_ERROR_FLAG, error_code or None)
             await self.flags.put(LISTS_FAILING_FLAG, error_code if failing else None)
-            self._published = news
+            self._published = report
 
     async def _follow_leader(self) -> None:
         """Learn from whoever looks for all of us."""

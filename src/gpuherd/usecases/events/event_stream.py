@@ -326,7 +326,7 @@ class EventFeed:
                 await self._clock.sleep(DEBOUNCE_S)
 
     async def _dispatch_new(self) -> float:
-        """Hand out what is new; return how long to wait for more if nobody rings."""
+        """Hand out what is new; return how long to wait for more if nothing wakes it."""
         if not self._ready.is_set():
             self._rewound = self._losses
             self._position = self._floor = await self._log.newest()

@@ -83,14 +83,18 @@ class EventRecorder:
         self._endpoints = endpoints
 
     def change(
-        self, instance: Instance, *news: NewEvent, attempt: Attempt | None = None, actor: str = "gpuherd"
+        self,
+        instance: Instance,
+        *new_events: NewEvent,
+        attempt: Attempt | None = None,
+        actor: str = "gpuherd",
     ) -> Change:
-        """Return the change that makes `instance` true and tells `news` of it."""
+        """Return the change that makes `instance` true and tells `new_events` of it."""
         now = self._clock.now()
         instance, operations = _with_progress(instance, now)
-        status_since, ended_status = _status_times(instance, news, now)
+        status_since, ended_status = _status_times(instance, new_events, now)
         first = instance.sequence + 1
-        instance = replace(instance, status_since=status_since, sequence=instance.sequence + len(news))
+        instance = replace(instance, status_since=status_since, sequence=instance.sequence + len(new_events))
         events = tuple(
             Event(
                 instance_id=instance.id,
@@ -104,7 +108,7 @@ class EventRecorder:
                 details=it.details,
                 cause=it.cause,
             )
-            for i, it in enumerate(news)
+            for i, it in enumerate(new_events)
         )
         outbox = self._outbox_entries(self._instance_deliveries(events, instance))
         return Change(

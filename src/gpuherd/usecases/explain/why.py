@@ -53,7 +53,7 @@ class ExplainInstance:
         )
 
     async def _next_try_at(self, it: Instance) -> datetime | None:
-        """Return when the instance's next turn is; None while one is under way."""
+        """Return when the instance's next pass is; None while one is under way."""
         # By its kind: there may be more webhooks waiting than a page holds.
         kind = CHECK_HEALTH if awaits_health(it) else reconcile_job_kind(it)
         turns = JobQuery(kind=kind, instance_id=it.id, status=JobStatus.PENDING, limit=1)

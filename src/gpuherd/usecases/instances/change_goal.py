@@ -176,8 +176,8 @@ class ChangeGoal:
             put_aside = goals.superseded(before, self.clock.now())
             type_ = events.GOAL_EVENTS[after.status]
             cause = events.Cause(events.REQUEST_CAUSES[_accepted(after).operation.kind])
-            news = NewEvent(type_, after.reason, {}, before.status.value, after.status.value, cause)
-            change = self.event_recorder.change(after, news, actor=caller.key_id)
+            new_event = NewEvent(type_, after.reason, {}, before.status.value, after.status.value, cause)
+            change = self.event_recorder.change(after, new_event, actor=caller.key_id)
             if put_aside is not None:
                 change = replace(change, operations=(put_aside, *change.operations))
             change = replace(change, audit_record=self._audit_record(caller, before, after), limits=limits)

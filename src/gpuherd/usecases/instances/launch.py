@@ -125,8 +125,8 @@ class LaunchInstance:
             terms=terms,
             lease_term=accepted_term(terms.lease, now, self.ends.lease_warning),
         )
-        news = NewEvent(events.CREATED, "accepted", after=Status.CREATING.value)
-        change = self.event_recorder.change(instance, news, actor=caller.key_id)
+        new_event = NewEvent(events.CREATED, "accepted", after=Status.CREATING.value)
+        change = self.event_recorder.change(instance, new_event, actor=caller.key_id)
         change = replace(
             change,
             jobs=(self.job_factory.reconcile_job(change.instance), *change.jobs),

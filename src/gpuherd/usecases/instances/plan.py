@@ -25,7 +25,7 @@ from gpuherd.usecases.instances.region_rules import RegionRules
 
 @dataclass(frozen=True)
 class PlanLaunch:
-    """The use case. It chooses as a launch and its turns do, but waits for the cloud to answer."""
+    """The use case. It chooses as a launch and its reconcile passes do, but waits for the cloud to answer."""
 
     instances: Instances
     catalogue: CatalogueCache

@@ -49,6 +49,6 @@ class RepriceDisks:
             try:
                 await self.instances.update(Change(repriced))
             except StaleWrite:
-                # Another replica's turn was faster.
+                # Another replica's pass was faster.
                 continue
             return

@@ -78,7 +78,7 @@ class JobFactory:
 
 
 def reconcile_job_kind(instance: Instance) -> str:
-    """Return the name of what the instance's turns are doing: renting, starting again, or watching."""
+    """Return the name of what the instance's passes are doing: renting, starting again, or watching."""
     if is_starting_again(instance):
         return MONITOR_STARTUP
     renting = instance.cloud_id is None and not instance.settled and instance.goal is Goal.RUNNING

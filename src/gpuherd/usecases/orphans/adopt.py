@@ -59,7 +59,7 @@ class AdoptOrphan:
             try:
                 adopted = await self._adopt(found, caller)
             except StaleWrite:
-                # A turn or another caller was faster; what it did decides.
+                # A pass or another caller was faster; what it did decides.
                 continue
             await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(adopted)])
             return adopted, True
@@ -159,9 +159,9 @@ class AdoptOrphan:
 def _news(orphan: Orphan, before: Instance | None, after: Instance) -> list[NewEvent]:
     details = {"cloudInstanceId": orphan.cloud_id, "verdict": orphan.verdict.value}
     was = before.status.value if before else ""
-    news = [NewEvent(events.ADOPTED, after.reason, details, was, after.status.value)]
+    new_events = [NewEvent(events.ADOPTED, after.reason, details, was, after.status.value)]
     if after.status is Status.RUNNING:
-        news.append(NewEvent(events.STATUS_EVENTS[Status.RUNNING], after.reason))
+        new_events.append(NewEvent(events.STATUS_EVENTS[Status.RUNNING], after.reason))
     if after.usable:
-        news.append(NewEvent(events.READY, "usable"))
-    return news
+        new_events.append(NewEvent(events.READY, "usable"))
+    return new_events

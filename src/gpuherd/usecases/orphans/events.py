@@ -34,8 +34,8 @@ class OrphanEvents:
         reason, details = orphan.finding.reason, encode(describe_notice(orphan))
         instance = records.bound or records.named
         if instance is not None and orphan.finding.instance_id == instance.id:
-            news = NewEvent(events.ORPHAN_DETECTED, reason, details)
-            return LedgerWrite(orphan, change=self.event_recorder.change(instance, news))
+            new_event = NewEvent(events.ORPHAN_DETECTED, reason, details)
+            return LedgerWrite(orphan, change=self.event_recorder.change(instance, new_event))
         told = Event(ACCOUNT, 0, events.ORPHAN_DETECTED, self.clock.now(), reason=reason, details=details)
         return LedgerWrite(orphan, account=(self._account_event(told),))
 

@@ -82,7 +82,7 @@ class UpdateOrphanLedger:
             for candidate in candidates
             if (it := self._new_entry(candidate, record, prices)) is not None
         ]
-        # An event on an instance may lose against the instance's own turn, and must not take others along.
+        # An event on an instance may lose against the instance's own pass, and must not take others along.
         alone = [[it] for it in entries if it.change is not None]
         together = [it for it in entries if it.change is None]
         batches = [

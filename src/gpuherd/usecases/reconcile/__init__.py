@@ -1,1 +1,1 @@
-"""One turn of the reconcile loop: look, decide, act, remember."""
+"""One pass of the reconcile loop: look, decide, act, remember."""

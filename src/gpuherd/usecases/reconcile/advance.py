@@ -55,7 +55,7 @@ DUE_RECHECK = timedelta(seconds=1)
 class AdvanceInstance:
     """The handler of every job that moves an instance."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     cloud: Cloud
     job_factory: JobFactory
     apply_step: ApplyStep
@@ -71,46 +71,46 @@ class AdvanceInstance:
 
     async def __call__(self, job: Job) -> Outcome:
         try:
-            turn = await self.turns.acquire(job.instance_id or "", job.id)
+            leased = await self.instance_leases.acquire(job.instance_id or "", job.id)
         except NotFound:
             # The store has lost it after the job was taken; else the job would look for it for ever.
             return Done()
-        if turn is None:
+        if leased is None:
             return Snooze(LEASE_BUSY_RETRY, "another turn is under way")
-        bind_correlation_id(turn.instance)
+        bind_correlation_id(leased.instance)
         try:
-            return await self._advance(turn, job)
+            return await self._advance(leased, job)
         except MachineHeld as held:
             # Whoever has the id finds out by the same list that its machine is gone.
             return Snooze(MACHINE_HELD_RETRY, held.message)
         finally:
-            await self.turns.release(turn)
+            await self.instance_leases.release(leased)
 
-    async def _advance(self, turn: LeasedInstance, job: Job) -> Outcome:
+    async def _advance(self, leased: LeasedInstance, job: Job) -> Outcome:
         if not await self.account.is_confirmed():
             # Whatever the cloud says now may be said of somebody else's account.
-            return await self._wait(turn, job, self._until_confirmed())
-        if (listed := _observed_machine(turn)) is not None:
-            turn = await self.verify_tag(turn, listed.machine)
+            return await self._wait(leased, job, self._until_confirmed())
+        if (listed := _observed_machine(leased)) is not None:
+            leased = await self.verify_tag(leased, listed.machine)
         for _ in range(STEPS_MAX):
             try:
-                observation = await self._observe(turn)
-                turn = self._with_adjusted_lease(turn)
+                observation = await self._observe(leased)
+                leased = self._with_adjusted_lease(leased)
                 now = self.clock.now()
                 step = next_step(
-                    self._with_adjusted_deadline(turn.instance),
-                    turn.open_attempt,
+                    self._with_adjusted_deadline(leased.instance),
+                    leased.open_attempt,
                     observation,
                     now,
-                    instance_ending(turn.instance, now, self.up_since),
+                    instance_ending(leased.instance, now, self.up_since),
                 )
                 if isinstance(step, Wait):
-                    return await self._wait(turn, job, RequeueAfter(step.delay))
+                    return await self._wait(leased, job, RequeueAfter(step.delay))
                 if isinstance(step, Settled):
-                    return await self._settle(turn, job)
-                turn, requeue = await self.apply_step(step, turn)
+                    return await self._settle(leased, job)
+                leased, requeue = await self.apply_step(step, leased)
             except (CloudUnavailable, KeyRefused) as error:
-                turn = await self.turns.refresh(turn)
+                leased = await self.instance_leases.refresh(leased)
                 requeue = RequeueAfter(
                     _cloud_retry_delay(error),
                     f"waiting for the cloud: {error.message}",
@@ -118,8 +118,8 @@ class AdvanceInstance:
                     wait_record(WaitingFor.CLOUD, error),
                 )
             if requeue is not None:
-                return await self._wait(turn, job, requeue)
-        raise GpuherdError(f"instance {turn.instance.id} took {STEPS_MAX} steps and is not done")
+                return await self._wait(leased, job, requeue)
+        raise GpuherdError(f"instance {leased.instance.id} took {STEPS_MAX} steps and is not done")
 
     def _until_confirmed(self) -> RequeueAfter:
         if not self.account.in_doubt:
@@ -138,45 +138,45 @@ class AdvanceInstance:
         deadline = self.clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
-    def _with_adjusted_lease(self, turn: LeasedInstance) -> LeasedInstance:
+    def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
         """A wall clock that was set ahead ends no lease earlier. This one is kept with the next save."""
-        it = turn.instance
+        it = leased.instance
         if it.lease_term is None or it.lease_term.ended:
-            return turn
+            return leased
         ahead = self.lease_clock_steps.ahead_since(it.lease_term.set_at)
         moved = it.lease_term.moved(ahead, self.clock.now())
-        return turn if moved is it.lease_term else replace(turn, instance=replace(it, lease_term=moved))
+        return leased if moved is it.lease_term else replace(leased, instance=replace(it, lease_term=moved))
 
-    async def _observe(self, turn: LeasedInstance) -> Observation:
+    async def _observe(self, leased: LeasedInstance) -> Observation:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
-        it = turn.instance
-        listed = _observed_machine(turn)
+        it = leased.instance
+        listed = _observed_machine(leased)
         if it.cloud_id is None:
             return Observation()
-        passed_on = listed is None and _is_id_passed_on(turn)
-        if not passed_on and not is_proven_absent(listed, it.asked_at, turn.lists, self.settling):
+        passed_on = listed is None and _is_id_passed_on(leased)
+        if not passed_on and not is_proven_absent(listed, it.asked_at, leased.lists, self.settling):
             return _listed_observation(listed)
         try:
             machine = await self.cloud.get_machine(it.cloud_id)
         except MachineGone:
             return Observation(listed.machine if listed else None, absent=True)
         # What has our id and is of another call proves that ours is gone.
-        return Observation(absent=True) if _is_passed_on(machine, turn) else Observation(machine)
+        return Observation(absent=True) if _is_passed_on(machine, leased) else Observation(machine)
 
-    async def _wait(self, turn: LeasedInstance, job: Job, requeue: RequeueAfter) -> Outcome:
+    async def _wait(self, leased: LeasedInstance, job: Job, requeue: RequeueAfter) -> Outcome:
         """Answer that there is nothing to do for a while; under another name if the activity has changed."""
-        if _begins_wait(turn.instance, requeue):
-            turn = await self._record(turn, requeue)
-        requeue = replace(requeue, delay=self._until_due(turn.instance, requeue.delay))
-        instance = _as_waiting(turn.instance, requeue)
+        if _begins_wait(leased.instance, requeue):
+            leased = await self._record(leased, requeue)
+        requeue = replace(requeue, delay=self._until_due(leased.instance, requeue.delay))
+        instance = _as_waiting(leased.instance, requeue)
         if reconcile_job_kind(instance) != job.kind:
             # Due when this one would have been: at once, it would only find out that there is nothing to do.
             activity = replace(self.job_factory.reconcile_job(instance), delay=requeue.delay)
             change = Change(instance, finished_job=job.id, jobs=(activity,), releases_lease=True)
-            await self.turns.save(turn, change)
+            await self.instance_leases.save(leased, change)
             return Done(written=True)
-        if instance != turn.instance:
-            await self.turns.save(turn, Change(instance, releases_lease=True))
+        if instance != leased.instance:
+            await self.instance_leases.save(leased, Change(instance, releases_lease=True))
         return Snooze(requeue.delay, instance.reason)
 
     def _until_due(self, it: Instance, delay: timedelta) -> timedelta:
@@ -184,44 +184,46 @@ class AdvanceInstance:
         due = due_at(it)
         return delay if due is None else min(delay, max(due - self.clock.now(), DUE_RECHECK))
 
-    async def _record(self, turn: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
+    async def _record(self, leased: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
         """Put on record that a wait begins; how often it is looked again meanwhile is not worth it."""
-        waiting = _as_waiting(turn.instance, requeue)
+        waiting = _as_waiting(leased.instance, requeue)
         cause = None if requeue.waiting is None else events.cause_of_wait(requeue.waiting)
-        news = NewEvent(events.WAITING, requeue.reason, dict(requeue.record or {}), cause=cause)
-        return await self.turns.save(turn, self.apply_step.event_recorder.change(waiting, news))
+        new_event = NewEvent(events.WAITING, requeue.reason, dict(requeue.record or {}), cause=cause)
+        return await self.instance_leases.save(
+            leased, self.apply_step.event_recorder.change(waiting, new_event)
+        )
 
-    async def _settle(self, turn: LeasedInstance, job: Job) -> Outcome:
-        resting = replace(turn.instance, settled=True)
-        await self.turns.save(turn, Change(resting, finished_job=job.id, releases_lease=True))
+    async def _settle(self, leased: LeasedInstance, job: Job) -> Outcome:
+        resting = replace(leased.instance, settled=True)
+        await self.instance_leases.save(leased, Change(resting, finished_job=job.id, releases_lease=True))
         return Done(written=True)
 
 
-def _observed_machine(turn: LeasedInstance) -> ObservedMachine | None:
+def _observed_machine(leased: LeasedInstance) -> ObservedMachine | None:
     """Return what the lists say of the instance's own machine."""
-    listed = _listed_under_our_id(turn)
-    return None if listed is None or _is_of_other_machine(listed, turn) else listed
+    listed = _listed_under_our_id(leased)
+    return None if listed is None or _is_of_other_machine(listed, leased) else listed
 
 
-def _listed_under_our_id(turn: LeasedInstance) -> ObservedMachine | None:
-    return next((it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id), None)
+def _listed_under_our_id(leased: LeasedInstance) -> ObservedMachine | None:
+    return next((it for it in leased.observations if it.machine.cloud_id == leased.instance.cloud_id), None)
 
 
-def _is_id_passed_on(turn: LeasedInstance) -> bool:
+def _is_id_passed_on(leased: LeasedInstance) -> bool:
     """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
-    listed = _listed_under_our_id(turn)
-    return listed is not None and listed.missing_since is None and _is_passed_on(listed.machine, turn)
+    listed = _listed_under_our_id(leased)
+    return listed is not None and listed.missing_since is None and _is_passed_on(listed.machine, leased)
 
 
-def _is_passed_on(machine: Machine, turn: LeasedInstance) -> bool:
-    bound = turn.bound_attempt
+def _is_passed_on(machine: Machine, leased: LeasedInstance) -> bool:
+    bound = leased.bound_attempt
     return bound is not None and is_machine_of_other_call(machine, bound)
 
 
-def _is_of_other_machine(listed: ObservedMachine, turn: LeasedInstance) -> bool:
+def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> bool:
     """Tell whether the lists show another machine that has, or had, the id of ours: clouds use ids again."""
-    it, shown = turn.instance, machine_tag(listed.machine)
-    bound = turn.bound_attempt
+    it, shown = leased.instance, machine_tag(listed.machine)
+    bound = leased.bound_attempt
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.

@@ -55,7 +55,7 @@ HELD_RELEASE_RECHECK = timedelta(seconds=30)
 class ApplyStep:
     """Acts on the cloud and remembers, one step at a time."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     cloud: Cloud
     event_recorder: EventRecorder
     rent: RentMachine
@@ -69,86 +69,86 @@ class ApplyStep:
     end: EndInstance
     clock: Clock
 
-    async def __call__(self, step: Step, turn: LeasedInstance) -> StepResult:
-        """Take one step; return the turn after it, and a pause if the next look must wait.
+    async def __call__(self, step: Step, leased: LeasedInstance) -> StepResult:
+        """Take one step; return the instance after it, and a pause if the next look must wait.
 
         `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
         """
         match step:
             case steps.Resolve():
-                return await self._resolve(turn)
+                return await self._resolve(leased)
             case steps.Rent():
-                return await self._rent(turn)
+                return await self._rent(leased)
             case steps.ReadDetails():
-                return await self._read_details(turn)
+                return await self._read_details(leased)
             case steps.UseListedDetails(machine, since):
-                # Its tag was verified when the turn began.
-                return await self._begin_run(turn, machine, since), None
+                # Its tag was verified when the pass began.
+                return await self._begin_run(leased, machine, since), None
             case steps.RunHealthCheck():
-                return await self._ask_application(turn)
+                return await self._ask_application(leased)
             case steps.Become(status, reason):
-                return await self._become(turn, status, reason), None
+                return await self._become(leased, status, reason), None
             case steps.AnnounceReclaim():
-                return await self.reclaim.announce(turn), None
+                return await self.reclaim.announce(leased), None
             case steps.FollowReclaim(reclaim_at):
-                return await self.reclaim.follow(turn, reclaim_at), None
+                return await self.reclaim.follow(leased, reclaim_at), None
             case steps.WithdrawReclaim():
-                return await self.reclaim.withdraw(turn), None
+                return await self.reclaim.withdraw(leased), None
             case End() | WarnLease() | WarnData():
-                return await self.end(turn, step), None
+                return await self.end(leased, step), None
             case steps.Fail(code, reason):
-                return await self._fail(turn, code, reason), None
+                return await self._fail(leased, code, reason), None
             case steps.Start():
-                return await self._start(turn)
+                return await self._start(leased)
             case steps.Restart():
-                return await self.restart.ask(turn)
+                return await self.restart.ask(leased)
             case steps.LookForRestart():
-                return await self.restart.look_for_effect(turn)
+                return await self.restart.look_for_effect(leased)
             case steps.ConfirmRestart():
-                return await self.restart.confirm(turn), None
+                return await self.restart.confirm(leased), None
             case steps.AbandonRestart(code, reason):
-                return await self.restart.abandon(turn, code, reason), None
+                return await self.restart.abandon(leased, code, reason), None
             case steps.Stop():
-                return await self.request(turn, self.cloud.stop_machine)
+                return await self.request(leased, self.cloud.stop_machine)
             case steps.Delete():
-                return await self._delete(turn)
+                return await self._delete(leased)
             case steps.Released():
-                released = replace(turn.instance, releasing=False)
+                released = replace(leased.instance, releasing=False)
                 return await self._save(
-                    turn, released, NewEvent(events.RELEASED, "the machine is gone")
+                    leased, released, NewEvent(events.RELEASED, "the machine is gone")
                 ), None
             case _:
-                return turn, None
+                return leased, None
 
-    async def _resolve(self, turn: LeasedInstance) -> StepResult:
-        attempt = turn.open_attempt
+    async def _resolve(self, leased: LeasedInstance) -> StepResult:
+        attempt = leased.open_attempt
         assert attempt is not None, "only an open attempt is resolved"
-        turn, delay = await self.resolve(turn, attempt)
-        return turn, None if delay is None else RequeueAfter(delay)
+        leased, delay = await self.resolve(leased, attempt)
+        return leased, None if delay is None else RequeueAfter(delay)
 
-    async def _rent(self, turn: LeasedInstance) -> StepResult:
-        match await self.rent(turn):
-            case CreateAttempted(turn):
-                return turn, None
-            case RentLater(turn, delay, reason, waiting, record):
-                return turn, RequeueAfter(delay, reason, waiting, record)
-            case CannotRent(turn, code, reason, details):
-                return await self._fail(turn, code, reason, details), None
+    async def _rent(self, leased: LeasedInstance) -> StepResult:
+        match await self.rent(leased):
+            case CreateAttempted(leased):
+                return leased, None
+            case RentLater(leased, delay, reason, waiting, record):
+                return leased, RequeueAfter(delay, reason, waiting, record)
+            case CannotRent(leased, code, reason, details):
+                return await self._fail(leased, code, reason, details), None
 
-    async def _read_details(self, turn: LeasedInstance) -> StepResult:
+    async def _read_details(self, leased: LeasedInstance) -> StepResult:
         try:
-            machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
+            machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
             # One "not found" proves nothing; the lists decide whether it vanished.
-            return turn, RequeueAfter(RECHECK_SOON)
+            return leased, RequeueAfter(RECHECK_SOON)
         if machine.phase is not Phase.RUNNING:
-            return turn, RequeueAfter(RESTART_RECHECK if is_restarting(turn.instance) else RECHECK_SOON)
-        turn = await self.verify_tag(turn, machine)
-        return await self._begin_run(turn, machine, self.clock.now()), None
+            return leased, RequeueAfter(RESTART_RECHECK if is_restarting(leased.instance) else RECHECK_SOON)
+        leased = await self.verify_tag(leased, machine)
+        return await self._begin_run(leased, machine, self.clock.now()), None
 
-    async def _begin_run(self, turn: LeasedInstance, machine: Machine, seen_at: datetime) -> LeasedInstance:
+    async def _begin_run(self, leased: LeasedInstance, machine: Machine, seen_at: datetime) -> LeasedInstance:
         """Say that the machine runs and how to connect, as was seen at that moment."""
-        it = turn.instance
+        it = leased.instance
         running = replace(
             it,
             # Whoever started it past us wants it to run.
@@ -163,21 +163,23 @@ class ApplyStep:
             health=None,
             reclaim=None,
         )
-        news = [NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)]
+        new_events = [
+            NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)
+        ]
         if it.health_check is None:
             running = replace(running, ready_at=it.ready_at or self.clock.now())
-            news.append(NewEvent(events.READY, "usable"))
-        return await self._save(turn, running, *news)
+            new_events.append(NewEvent(events.READY, "usable"))
+        return await self._save(leased, running, *new_events)
 
-    async def _ask_application(self, turn: LeasedInstance) -> StepResult:
+    async def _ask_application(self, leased: LeasedInstance) -> StepResult:
         """Leave it to a job of its own: an application that hangs must not hold the lease, nor our slot."""
-        change = self.event_recorder.change(turn.instance)
-        asked = replace(change, jobs=(*change.jobs, self.job_factory.health_job(turn.instance)))
-        return await self.turns.save(turn, asked), RequeueAfter(HEALTH_JOB_CHECK)
+        change = self.event_recorder.change(leased.instance)
+        asked = replace(change, jobs=(*change.jobs, self.job_factory.health_job(leased.instance)))
+        return await self.instance_leases.save(leased, asked), RequeueAfter(HEALTH_JOB_CHECK)
 
-    async def record_health(self, turn: LeasedInstance, health: Health) -> LeasedInstance:
+    async def record_health(self, leased: LeasedInstance, health: Health) -> LeasedInstance:
         """Remember what a round has shown, and what follows from it."""
-        it, now = turn.instance, self.clock.now()
+        it, now = leased.instance, self.clock.now()
         match health.status:
             case HealthStatus.PASSED:
                 ready = replace(
@@ -188,52 +190,52 @@ class ApplyStep:
                     health=health,
                     ready_at=it.ready_at or now,
                 )
-                news = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
-                return await self._save(turn, ready, news)
+                new_event = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
+                return await self._save(leased, ready, new_event)
             case HealthStatus.FAILED:
-                turn = replace(turn, instance=replace(it, health=health))
+                leased = replace(leased, instance=replace(it, health=health))
                 reason = f"the application did not answer as it should: {explain_health(health)}"
-                return await self._fail(turn, "HEALTH_CHECK_FAILED", reason)
+                return await self._fail(leased, "HEALTH_CHECK_FAILED", reason)
             case _:
                 reason = f"waiting for the application: {explain_health(health)}"
-                return await self._save(turn, replace(it, health=health, reason=reason, waiting_for=None))
+                return await self._save(leased, replace(it, health=health, reason=reason, waiting_for=None))
 
-    async def _become(self, turn: LeasedInstance, status: Status, reason: str) -> LeasedInstance:
-        it = turn.instance
+    async def _become(self, leased: LeasedInstance, status: Status, reason: str) -> LeasedInstance:
+        it = leased.instance
         stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
         reason = reason or _REASONS.get(status, "")
         changed = replace(it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at)
-        news = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
-        return await self._save(turn, changed, news)
+        new_event = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
+        return await self._save(leased, changed, new_event)
 
-    async def _start(self, turn: LeasedInstance) -> StepResult:
+    async def _start(self, leased: LeasedInstance) -> StepResult:
         try:
-            return await self.request(turn, self.cloud.start_machine)
+            return await self.request(leased, self.cloud.start_machine)
         except OutOfStock as error:
             # It holds the user's data: it stays as it is, exited, and can be started later.
-            return await self._refused(await self.turns.refresh(turn), error), None
+            return await self._refused(await self.instance_leases.refresh(leased), error), None
 
-    async def _delete(self, turn: LeasedInstance) -> StepResult:
-        wanted = turn.instance.goal is Goal.DELETED
+    async def _delete(self, leased: LeasedInstance) -> StepResult:
+        wanted = leased.instance.goal is Goal.DELETED
         if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
-            return turn, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
-        if turn.instance.asked_at is not None and not await self._has_own_machine(turn):
+            return leased, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
+        if leased.instance.asked_at is not None and not await self._has_own_machine(leased):
             # What has the id now is not ours to remove; that ours is gone is for the lists to prove.
-            turn = await self._save(turn, replace(turn.instance, asked_at=self.clock.now()))
-            return turn, RequeueAfter(RECHECK_SOON)
-        return await self.request(turn, self.cloud.delete_machine)
+            leased = await self._save(leased, replace(leased.instance, asked_at=self.clock.now()))
+            return leased, RequeueAfter(RECHECK_SOON)
+        return await self.request(leased, self.cloud.delete_machine)
 
-    async def _has_own_machine(self, turn: LeasedInstance) -> bool:
+    async def _has_own_machine(self, leased: LeasedInstance) -> bool:
         """Ask whether the machine is still there: since its removal was asked for, it may have gone."""
         try:
-            shown = await self.cloud.get_machine(turn.instance.cloud_id or "")
+            shown = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
             return False
-        return turn.bound_attempt is None or not is_machine_of_other_call(shown, turn.bound_attempt)
+        return leased.bound_attempt is None or not is_machine_of_other_call(shown, leased.bound_attempt)
 
-    async def _refused(self, turn: LeasedInstance, error: CloudError) -> LeasedInstance:
-        it = turn.instance
+    async def _refused(self, leased: LeasedInstance, error: CloudError) -> LeasedInstance:
+        it = leased.instance
         failure = Failure(error.code, error.message, self.clock.now())
         exited = replace(
             it,
@@ -243,17 +245,17 @@ class ApplyStep:
             waiting_for=None,
             last_error=failure,
         )
-        news = NewEvent(
+        new_event = NewEvent(
             events.START_REFUSED, error.message, {"code": error.code}, it.status.value, Status.EXITED.value
         )
         back = NewEvent(events.STATUS_EVENTS[Status.EXITED], error.message)
-        return await self._save(turn, exited, news, back)
+        return await self._save(leased, exited, new_event, back)
 
     async def _fail(
-        self, turn: LeasedInstance, code: str, reason: str, details: Mapping[str, Any] | None = None
+        self, leased: LeasedInstance, code: str, reason: str, details: Mapping[str, Any] | None = None
     ) -> LeasedInstance:
-        it = turn.instance
-        has_machine = it.cloud_id is not None or turn.open_attempt is not None
+        it = leased.instance
+        has_machine = it.cloud_id is not None or leased.open_attempt is not None
         failed = replace(
             it,
             status=Status.FAILED,
@@ -264,14 +266,16 @@ class ApplyStep:
             asked_at=None,
         )
         story = {"code": code, "start": is_starting_again(it), **(details or {})}
-        news = [NewEvent(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
+        new_events = [NewEvent(events.FAILED, reason, story, it.status.value, Status.FAILED.value)]
         if code in _TIMEOUTS:
-            news.insert(0, NewEvent(events.TIMEOUT, reason, story))
+            new_events.insert(0, NewEvent(events.TIMEOUT, reason, story))
         log.warning("instance.failed", instance_id=it.id, code=code, reason=reason)
-        return await self._save(turn, failed, *news)
+        return await self._save(leased, failed, *new_events)
 
-    async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
-        return await self.turns.save(turn, self.event_recorder.change(instance, *news))
+    async def _save(
+        self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
+    ) -> LeasedInstance:
+        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

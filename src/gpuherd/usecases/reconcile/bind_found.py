@@ -37,18 +37,20 @@ class BindFoundMachine:
     installation: str
     boot_id: str
 
-    async def __call__(self, turn: LeasedInstance) -> LeasedInstance | None:
-        """Return the turn with its machine bound; None if there is none to be had."""
-        if late := self._late_machine(turn):
-            return await self._bind_late(turn, *late)
-        if (found := unrecorded_machines(turn, self.installation)) and not await self._is_shared(turn, found):
-            return await self._bind_unrecorded(turn, found[0])
+    async def __call__(self, leased: LeasedInstance) -> LeasedInstance | None:
+        """Return the instance with its machine bound; None if there is none to be had."""
+        if late := self._late_machine(leased):
+            return await self._bind_late(leased, *late)
+        if (found := unrecorded_machines(leased, self.installation)) and not await self._is_shared(
+            leased, found
+        ):
+            return await self._bind_unrecorded(leased, found[0])
         return None
 
-    def _late_machine(self, turn: LeasedInstance) -> tuple[Attempt, Machine] | None:
+    def _late_machine(self, leased: LeasedInstance) -> tuple[Attempt, Machine] | None:
         """Return a machine that a call of this instance has made after it was given up or refused."""
-        closed = {it.tag: it for it in turn.attempts if not it.is_open and it.cloud_id is None}
-        for it in sorted(turn.observations, key=by_evidence):
+        closed = {it.tag: it for it in leased.attempts if not it.is_open and it.cloud_id is None}
+        for it in sorted(leased.observations, key=by_evidence):
             attempt = closed.get(machine_tag(it.machine) or "")
             if attempt is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
                 continue
@@ -56,29 +58,29 @@ class BindFoundMachine:
                 return attempt, it.machine
         return None
 
-    async def _bind_late(self, turn: LeasedInstance, attempt: Attempt, machine: Machine) -> LeasedInstance:
-        news = NewEvent(
+    async def _bind_late(self, leased: LeasedInstance, attempt: Attempt, machine: Machine) -> LeasedInstance:
+        new_event = NewEvent(
             events.MACHINE_FOUND,
             "found by its tag after the create call was given up",
             {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id, "late": True},
         )
-        return await self.bind(turn, attempt, machine.cloud_id, "found by its tag", news)
+        return await self.bind(leased, attempt, machine.cloud_id, "found by its tag", new_event)
 
-    async def _is_shared(self, turn: LeasedInstance, found: Sequence[Machine]) -> bool:
+    async def _is_shared(self, leased: LeasedInstance, found: Sequence[Machine]) -> bool:
         """Tell whether a second database has made one of these machines, or is known to make some."""
         if await self.alarm.reason() is not None:
             return True
         for machine in found:
-            if await self.alarm.is_proof(machine, turn.attempts):
+            if await self.alarm.is_proof(machine, leased.attempts):
                 await self.alarm.raise_for(machine)
                 return True
         return False
 
-    async def _bind_unrecorded(self, turn: LeasedInstance, machine: Machine) -> LeasedInstance:
+    async def _bind_unrecorded(self, leased: LeasedInstance, machine: Machine) -> LeasedInstance:
         """Bind a machine of this instance whose create call our memory has lost, and remember the call."""
         tag = owner_tag(machine)
         assert tag is not None, "only a tagged machine can be forgotten"
-        news = NewEvent(
+        new_event = NewEvent(
             events.MACHINE_FOUND,
             "found by its tag; this database had no record of the create call",
             {"attempt": tag.attempt, "cloudInstanceId": machine.cloud_id},
@@ -87,16 +89,16 @@ class BindFoundMachine:
         price = (await price_list(self.catalogue)).gpu_hourly_usd(machine)
         if price is None:
             return await self.bind.save_outcome(
-                turn,
+                leased,
                 lambda it: replace(
                     self.bind.with_lease(it), cloud_id=machine.cloud_id, reason=reason, waiting_for=None
                 ),
-                news,
+                new_event,
                 attempt=None,
             )
         attempt = Attempt(
-            instance_id=turn.instance.id,
-            n=_free_number(turn, tag.attempt),
+            instance_id=leased.instance.id,
+            n=_free_number(leased, tag.attempt),
             tag=str(tag),
             state=AttemptState.BOUND,
             product_id=machine.product_id,
@@ -108,24 +110,24 @@ class BindFoundMachine:
             boot_id=self.boot_id,
             image_url=machine.image_url,
         )
-        return await self.bind(turn, attempt, machine.cloud_id, reason, news)
+        return await self.bind(leased, attempt, machine.cloud_id, reason, new_event)
 
 
-def unrecorded_machines(turn: LeasedInstance, installation: str) -> list[Machine]:
+def unrecorded_machines(leased: LeasedInstance, installation: str) -> list[Machine]:
     """Return the machines of this instance that are listed, stay, and whose call is not on record.
 
     The oldest first; those that only their environment speaks for last.
     """
-    found = [it for it in turn.observations if _is_unrecorded(it, turn, installation)]
+    found = [it for it in leased.observations if _is_unrecorded(it, leased, installation)]
     return [it.machine for it in sorted(found, key=by_evidence)]
 
 
-def _is_unrecorded(it: ObservedMachine, turn: LeasedInstance, installation: str) -> bool:
+def _is_unrecorded(it: ObservedMachine, leased: LeasedInstance, installation: str) -> bool:
     tag = owner_tag(it.machine)
     if tag is None or it.missing_since is not None or it.machine.phase in LEAVING_PHASES:
         return False
-    ours = tag.installation == installation and tag.instance_key == turn.instance.key
-    return ours and all(attempt.tag != str(tag) for attempt in turn.attempts)
+    ours = tag.installation == installation and tag.instance_key == leased.instance.key
+    return ours and all(attempt.tag != str(tag) for attempt in leased.attempts)
 
 
 def by_evidence(it: ObservedMachine) -> tuple[bool, datetime]:
@@ -133,7 +135,7 @@ def by_evidence(it: ObservedMachine) -> tuple[bool, datetime]:
     return parse_tag(it.machine.name) is None, it.machine.created_at or it.first_seen_at
 
 
-def _free_number(turn: LeasedInstance, wanted: int) -> int:
+def _free_number(leased: LeasedInstance, wanted: int) -> int:
     """Return the number under which a call of another life goes on record beside our own."""
-    taken = {it.n for it in turn.attempts}
+    taken = {it.n for it in leased.attempts}
     return wanted if wanted not in taken else max(taken) + 1

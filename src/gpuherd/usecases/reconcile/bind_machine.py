@@ -20,14 +20,14 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 class BindMachine:
     """Gives an instance the machine that one of its create calls has made."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     clock: Clock
     # How far ahead the end of a lease is announced.
     lease_warning: timedelta
 
     async def __call__(
-        self, turn: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *news: NewEvent
+        self, leased: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *new_events: NewEvent
     ) -> LeasedInstance:
         """Write down that this machine is ours, in one transaction with everything that follows from it."""
         rental = Rental(
@@ -44,7 +44,7 @@ class BindMachine:
             it = replace(self.with_lease(it), cloud_id=cloud_id, rental=rental)
             return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
-        return await self.save_outcome(turn, with_machine, *news, attempt=bound)
+        return await self.save_outcome(leased, with_machine, *new_events, attempt=bound)
 
     def with_lease(self, it: Instance) -> Instance:
         """Return an instance that has a machine now: it costs money from here on, so its lease counts."""
@@ -53,16 +53,16 @@ class BindMachine:
 
     async def save_outcome(
         self,
-        turn: LeasedInstance,
+        leased: LeasedInstance,
         change: Callable[[Instance], Instance],
-        *news: NewEvent,
+        *new_events: NewEvent,
         attempt: Attempt | None,
     ) -> LeasedInstance:
         """Write down how a call went, whatever the user has come to want while it was under way."""
         while True:
             try:
-                noted = self.event_recorder.change(change(turn.instance), *news, attempt=attempt)
-                return await self.turns.save(turn, noted)
+                noted = self.event_recorder.change(change(leased.instance), *new_events, attempt=attempt)
+                return await self.instance_leases.save(leased, noted)
             except StaleWrite:
                 # Raises if the lease is gone; else only the goal has changed, and this still holds.
-                turn = await self.turns.refresh(turn)
+                leased = await self.instance_leases.refresh(leased)

@@ -23,20 +23,20 @@ REFUSAL_TOLD_AGAIN = timedelta(hours=1)
 
 
 async def choose_offer(
-    turn: LeasedInstance, catalogue: CatalogueCache, cloud: Cloud, now: datetime
+    leased: LeasedInstance, catalogue: CatalogueCache, cloud: Cloud, now: datetime
 ) -> tuple[Template, Ranking]:
     """Return what to order, with at least one offer; `NoCapacity` says why there is none."""
-    wish = turn.instance.wish
+    wish = leased.instance.wish
     regions = await catalogue.regions()
     known = [word for word in wish.regions if any(region.is_called(word) for region in regions)]
     wish = replace(wish, regions=region_codes(known, regions, "regions"))
-    if turn.instance.wish.regions and not known:
-        raise NotFound(f"unknown regions: {', '.join(turn.instance.wish.regions)}", code="INVALID_REGION")
+    if leased.instance.wish.regions and not known:
+        raise NotFound(f"unknown regions: {', '.join(leased.instance.wish.regions)}", code="INVALID_REGION")
     template = await catalogue.template(wish.template_id)
     fresh = wish.hourly_usd_max is not None or wish.capacity_wait_s > 0
     on_sale = catalogue.prices if fresh else catalogue.offers
     offers = require_offers(await on_sale(wish.billing_mode), wish)
-    ranking = rank_offers(offers, wish, sold_out=sold_out_offers(turn.attempts, wish, now))
+    ranking = rank_offers(offers, wish, sold_out=sold_out_offers(leased.attempts, wish, now))
     if not ranking.accepted:
         raise no_capacity(ranking, wish)
     if template.registry_auth_id:

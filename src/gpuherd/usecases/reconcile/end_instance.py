@@ -27,22 +27,22 @@ _END_EVENTS = {EndCause.LEASE: events.LEASE_ENDED, EndCause.SILENCE: events.SILE
 class EndInstance:
     """Carries out what the endings decide. It calls nobody: the goal that it writes down does the rest."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     clock: Clock
     ids: Ids
 
-    async def __call__(self, turn: LeasedInstance, decision: Ending) -> LeasedInstance:
+    async def __call__(self, leased: LeasedInstance, decision: Ending) -> LeasedInstance:
         match decision:
             case WarnLease():
-                return await self._warn_lease(turn, decision)
+                return await self._warn_lease(leased, decision)
             case WarnData():
-                return await self._warn_data(turn, decision)
+                return await self._warn_data(leased, decision)
             case End():
-                return await self._end(turn, decision)
+                return await self._end(leased, decision)
 
-    async def _end(self, turn: LeasedInstance, end: End) -> LeasedInstance:
-        it, now = turn.instance, self.clock.now()
+    async def _end(self, leased: LeasedInstance, end: End) -> LeasedInstance:
+        it, now = leased.instance, self.clock.now()
         change_goal = goals.stop if end.action is EndAction.STOP else goals.delete
         after = change_goal(it, self.ids.new("op_"), now)
         after = replace(_with_lease_ended(after, end), reason=f"asked to {end.action}: {end.reason}")
@@ -56,21 +56,21 @@ class EndInstance:
         if (put_aside := goals.superseded(it, now)) is not None:
             change = replace(change, operations=(put_aside, *change.operations))
         log.info("instance.ended", instance_id=it.id, cause=end.cause.value, action=end.action.value)
-        return await self.turns.save(turn, change)
+        return await self.instance_leases.save(leased, change)
 
-    async def _warn_lease(self, turn: LeasedInstance, warning: WarnLease) -> LeasedInstance:
-        it = turn.instance
+    async def _warn_lease(self, leased: LeasedInstance, warning: WarnLease) -> LeasedInstance:
+        it = leased.instance
         assert it.lease_term is not None, "only a lease that runs can end soon"
         warned = replace(it, lease_term=replace(it.lease_term, warned=True))
         details = {"endsAt": iso(warning.ends_at), "then": it.lease_term.then.value}
-        news = NewEvent(events.LEASE_ENDING, f"its lease ends at {iso(warning.ends_at)}", details)
-        return await self.turns.save(turn, self.event_recorder.change(warned, news))
+        new_event = NewEvent(events.LEASE_ENDING, f"its lease ends at {iso(warning.ends_at)}", details)
+        return await self.instance_leases.save(leased, self.event_recorder.change(warned, new_event))
 
-    async def _warn_data(self, turn: LeasedInstance, warning: WarnData) -> LeasedInstance:
-        told = replace(turn.instance, data_expiry_told=True)
+    async def _warn_data(self, leased: LeasedInstance, warning: WarnData) -> LeasedInstance:
+        told = replace(leased.instance, data_expiry_told=True)
         words = f"the cloud may drop the data of this stopped machine at {iso(warning.expires_at)}"
-        news = NewEvent(events.DATA_EXPIRING, words, {"expiresAt": iso(warning.expires_at)})
-        return await self.turns.save(turn, self.event_recorder.change(told, news))
+        new_event = NewEvent(events.DATA_EXPIRING, words, {"expiresAt": iso(warning.expires_at)})
+        return await self.instance_leases.save(leased, self.event_recorder.change(told, new_event))
 
 
 def _with_lease_ended(it: Instance, end: End) -> Instance:

@@ -18,38 +18,40 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 class RecordReclaim:
     """Writes notices down. It calls nobody: the cloud does what it has announced."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     # So long after its notice a spot machine is taken back, where the cloud does not say when.
     notice: timedelta = RECLAIM_NOTICE
 
-    async def announce(self, turn: LeasedInstance) -> LeasedInstance:
+    async def announce(self, leased: LeasedInstance) -> LeasedInstance:
         """Tell that the machine will be taken back, and when."""
-        seen = next(it for it in turn.observations if it.machine.cloud_id == turn.instance.cloud_id)
+        seen = next(it for it in leased.observations if it.machine.cloud_id == leased.instance.cloud_id)
         notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.notice)
-        warned = _warned(turn.instance, notice)
+        warned = _warned(leased.instance, notice)
         details = {
             "spotStatus": seen.machine.spot_status,
             "reclaimAt": iso(seen.machine.spot_reclaim_at),
             "lossExpectedAt": iso(warned.loss_expected_at),
         }
-        return await self._save(turn, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
+        return await self._save(leased, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
 
-    async def follow(self, turn: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
+    async def follow(self, leased: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
         """Take over another time, or that none is said any more; nobody is told again."""
-        known = turn.instance.reclaim
+        known = leased.instance.reclaim
         assert known is not None, "only what was announced is followed"
         notice = read_notice(reclaim_at, known.seen_at, self.notice)
-        return await self._save(turn, _warned(turn.instance, notice))
+        return await self._save(leased, _warned(leased.instance, notice))
 
-    async def withdraw(self, turn: LeasedInstance) -> LeasedInstance:
+    async def withdraw(self, leased: LeasedInstance) -> LeasedInstance:
         """Tell that the machine stays after all."""
         reason = "the cloud does not take this spot machine back after all"
-        kept = replace(turn.instance, reason=reason, waiting_for=None, reclaim=None)
-        return await self._save(turn, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
+        kept = replace(leased.instance, reason=reason, waiting_for=None, reclaim=None)
+        return await self._save(leased, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
 
-    async def _save(self, turn: LeasedInstance, instance: Instance, *news: NewEvent) -> LeasedInstance:
-        return await self.turns.save(turn, self.event_recorder.change(instance, *news))
+    async def _save(
+        self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
+    ) -> LeasedInstance:
+        return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
 
 
 def _warned(it: Instance, notice: ReclaimNotice) -> Instance:

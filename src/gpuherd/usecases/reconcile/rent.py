@@ -65,16 +65,16 @@ async def _never(_: Instance) -> bool:
 
 @dataclass(frozen=True)
 class CreateAttempted:
-    """A call was made and its outcome is in the turn: bound, refused for lack of stock, or unknown."""
+    """A call was made and its outcome is on record: bound, refused for lack of stock, or unknown."""
 
-    turn: LeasedInstance
+    leased: LeasedInstance
 
 
 @dataclass(frozen=True)
 class RentLater:
     """Surely nothing was rented; the same may work later."""
 
-    turn: LeasedInstance
+    leased: LeasedInstance
     delay: timedelta
     reason: str
     waiting: Waiting
@@ -86,7 +86,7 @@ class RentLater:
 class CannotRent:
     """Surely nothing was rented, and nothing will be: what to tell the user."""
 
-    turn: LeasedInstance
+    leased: LeasedInstance
     code: str
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ RentOutcome = CreateAttempted | RentLater | CannotRent
 class RentMachine:
     """One create call, from the choice of the offer to its recorded outcome."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     cloud: Cloud
     catalogue: CatalogueCache
     event_recorder: EventRecorder
@@ -119,59 +119,59 @@ class RentMachine:
     # So many create calls may stay without answer and effect. With one, no machine can ever be surplus.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX
 
-    async def __call__(self, turn: LeasedInstance) -> RentOutcome:
+    async def __call__(self, leased: LeasedInstance) -> RentOutcome:
         """Make at most one create call. `CloudUnavailable` or `KeyRefused` from here: none was made."""
         if not await self.has_listed():
-            return self._until_listed(turn, "it was not seen since gpuherd started")
-        # Read again, because this turn may have begun before that look.
-        turn = await self.turns.refresh(turn)
-        if bound := await self.bind_found(turn):
+            return self._until_listed(leased, "it was not seen since gpuherd started")
+        # Read again, because this pass may have begun before that look.
+        leased = await self.instance_leases.refresh(leased)
+        if bound := await self.bind_found(leased):
             return CreateAttempted(bound)
-        if await self.may_have_lost_create(turn.instance):
+        if await self.may_have_lost_create(leased.instance):
             return self._until_listed(
-                turn,
+                leased,
                 "the database has lost its newest entries, perhaps a create call; looking for its machine",
             )
         if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):
             return RentLater(
-                turn,
+                leased,
                 timedelta(seconds=BACKOFF_CAP_S),
                 f"creates are blocked: {reason}",
                 Waiting(WaitingFor.CREATES, reason, self.clock.now()),
                 wait_record(WaitingFor.CREATES),
             )
-        abandoned = sum(it.state is AttemptState.ABANDONED for it in turn.attempts)
+        abandoned = sum(it.state is AttemptState.ABANDONED for it in leased.attempts)
         if abandoned >= self.unknown_outcomes_max:
             calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
-            return CannotRent(turn, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
+            return CannotRent(leased, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
         try:
-            template, ranking = await choose_offer(turn, self.catalogue, self.cloud, self.clock.now())
+            template, ranking = await choose_offer(leased, self.catalogue, self.cloud, self.clock.now())
         except NoCapacity as error:
-            until = self._waits_until(turn.instance)
+            until = self._waits_until(leased.instance)
             left = until - self.clock.now()
             if left <= timedelta(0):
-                return CannotRent(turn, error.code, error.message, error.details)
+                return CannotRent(leased, error.code, error.message, error.details)
             return RentLater(
-                turn,
+                leased,
                 min(CAPACITY_RECHECK, left),
                 f"waiting for capacity until {iso(until)}: {error.message}",
                 Waiting(WaitingFor.CAPACITY, error.message, self.clock.now()),
                 wait_record(WaitingFor.CAPACITY, error),
             )
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
-            return CannotRent(turn, error.code, error.message, error.details)
+            return CannotRent(leased, error.code, error.message, error.details)
         decided_s = self.clock.boottime()
-        turn, attempt, plan = await self._record_intent(turn, ranking.accepted[0], template, ranking)
-        return await self._call(turn, attempt, ranking.accepted[0], template, decided_s, plan)
+        leased, attempt, plan = await self._record_intent(leased, ranking.accepted[0], template, ranking)
+        return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)
 
     def _waits_until(self, it: Instance) -> datetime:
         """Return when a wait for capacity ends: what was promised is a span of time, not a date."""
         until = it.created_at + timedelta(seconds=it.wish.capacity_wait_s)
         return until + self.clock_steps.ahead_since(it.created_at)
 
-    def _until_listed(self, turn: LeasedInstance, why: str) -> RentLater:
+    def _until_listed(self, leased: LeasedInstance, why: str) -> RentLater:
         return RentLater(
-            turn,
+            leased,
             FIRST_LIST_RETRY,
             f"waiting for the cloud: {why}",
             Waiting(WaitingFor.CLOUD, why, self.clock.now()),
@@ -179,15 +179,15 @@ class RentMachine:
         )
 
     async def _record_intent(
-        self, turn: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
+        self, leased: LeasedInstance, offer: Offer, template: Template, ranking: Ranking
     ) -> tuple[LeasedInstance, Attempt, tuple[NewEvent, ...]]:
         """Commit the intent. Only after this may a byte of the create call go out.
 
         What is tried again and again in a wait is not told again and again: then the event comes back, for
         whoever learns that it went otherwise this time.
         """
-        instance = turn.instance
-        n = max((it.n for it in turn.attempts), default=0) + 1
+        instance = leased.instance
+        n = max((it.n for it in leased.attempts), default=0) + 1
         price = offer.gpu_hourly_usd(instance.wish.billing_mode)
         assert price is not None, "an offer without a price is never accepted"
         attempt = Attempt(
@@ -208,7 +208,7 @@ class RentMachine:
         # A wait for capacity goes on until something is rented.
         waits = instance.waiting_for if _waits_for_capacity(instance) else None
         is_told = is_refusal_told(
-            instance, turn.attempts, attempt.offer_key, OutOfStock.code, attempt.sent_at
+            instance, leased.attempts, attempt.offer_key, OutOfStock.code, attempt.sent_at
         )
         instance = replace(instance, reason=reason, waiting_for=waits)
         plan = NewEvent(
@@ -217,19 +217,21 @@ class RentMachine:
             plan_record(ranking, instance.wish, n),
         )
         told, untold = ((), (plan,)) if is_told else ((plan,), ())
-        turn = await self.turns.save(turn, self.event_recorder.change(instance, *told, attempt=attempt))
-        return turn, attempt, untold
+        leased = await self.instance_leases.save(
+            leased, self.event_recorder.change(instance, *told, attempt=attempt)
+        )
+        return leased, attempt, untold
 
     async def _call(
         self,
-        turn: LeasedInstance,
+        leased: LeasedInstance,
         attempt: Attempt,
         offer: Offer,
         template: Template,
         decided_s: float,
         plan: tuple[NewEvent, ...],
     ) -> RentOutcome:
-        instance = turn.instance
+        instance = leased.instance
         order = CreateCall(
             name=cloud_name(instance.name, attempt.tag),
             tag=attempt.tag,
@@ -244,36 +246,36 @@ class RentMachine:
             check_send_deadline(self.clock, decided_s)
             cloud_id = await self.cloud.create_machine(order)
         except OutcomeUnknown as error:
-            return CreateAttempted(await self._unknown(turn, attempt, error, plan))
+            return CreateAttempted(await self._unknown(leased, attempt, error, plan))
         except OutOfStock as error:
             self.catalogue.invalidate_offers()
-            return CreateAttempted(await self._rejected(turn, attempt, error, plan))
+            return CreateAttempted(await self._rejected(leased, attempt, error, plan))
         except (CloudUnavailable, KeyRefused) as error:
-            turn = await self._rejected(turn, attempt, error, plan)
+            leased = await self._rejected(leased, attempt, error, plan)
             return RentLater(
-                turn,
-                _backoff(turn, error),
+                leased,
+                _backoff(leased, error),
                 f"waiting for the cloud: {error.message}",
                 Waiting(WaitingFor.CLOUD, error.message, self.clock.now()),
             )
         except CloudError as error:
-            return CannotRent(await self._rejected(turn, attempt, error, plan), error.code, error.message)
+            return CannotRent(await self._rejected(leased, attempt, error, plan), error.code, error.message)
         return CreateAttempted(
-            await self.bind(turn, attempt, cloud_id, "rented, waiting for it to start", *plan)
+            await self.bind(leased, attempt, cloud_id, "rented, waiting for it to start", *plan)
         )
 
     async def _unknown(
-        self, turn: LeasedInstance, attempt: Attempt, error: OutcomeUnknown, plan: tuple[NewEvent, ...]
+        self, leased: LeasedInstance, attempt: Attempt, error: OutcomeUnknown, plan: tuple[NewEvent, ...]
     ) -> LeasedInstance:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
-        news = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
+        new_event = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
         reason = "the create call got no answer; looking for its machine"
         return await self.bind.save_outcome(
-            turn, lambda it: replace(it, reason=reason, waiting_for=None), *plan, news, attempt=unsure
+            leased, lambda it: replace(it, reason=reason, waiting_for=None), *plan, new_event, attempt=unsure
         )
 
     async def _rejected(
-        self, turn: LeasedInstance, attempt: Attempt, error: CloudError, plan: tuple[NewEvent, ...]
+        self, leased: LeasedInstance, attempt: Attempt, error: CloudError, plan: tuple[NewEvent, ...]
     ) -> LeasedInstance:
         refused = replace(
             attempt,
@@ -283,21 +285,21 @@ class RentMachine:
             error=error.message,
         )
         details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
-        news = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
-        earlier = [it for it in turn.attempts if it.n != attempt.n]
-        is_told = is_refusal_told(turn.instance, earlier, attempt.offer_key, error.code, attempt.sent_at)
-        told = () if is_told else (*plan, news)
-        return await self.bind.save_outcome(turn, lambda it: it, *told, attempt=refused)
+        new_event = NewEvent(events.ATTEMPT_REJECTED, error.message, {**details, "code": error.code})
+        earlier = [it for it in leased.attempts if it.n != attempt.n]
+        is_told = is_refusal_told(leased.instance, earlier, attempt.offer_key, error.code, attempt.sent_at)
+        told = () if is_told else (*plan, new_event)
+        return await self.bind.save_outcome(leased, lambda it: it, *told, attempt=refused)
 
 
 def _waits_for_capacity(it: Instance) -> bool:
     return it.waiting_for is not None and it.waiting_for.what is WaitingFor.CAPACITY
 
 
-def _backoff(turn: LeasedInstance, error: CloudError) -> timedelta:
+def _backoff(leased: LeasedInstance, error: CloudError) -> timedelta:
     """Wait as the cloud asks, else longer the more calls in a row were in vain."""
     in_vain = 0
-    for attempt in sorted(turn.attempts, key=lambda it: it.n, reverse=True):
+    for attempt in sorted(leased.attempts, key=lambda it: it.n, reverse=True):
         if attempt.state is not AttemptState.REJECTED or was_sold_out(attempt):
             break
         in_vain += 1

@@ -30,42 +30,42 @@ log = structlog.get_logger()
 class RequestMachine:
     """Start, restart, stop and delete go out here."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     clock: Clock
 
     async def __call__(
-        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+        self, leased: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
     ) -> StepResult:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
-        turn, error = await self.send(turn, call)
+        leased, error = await self.send(leased, call)
         if error is not None:
             # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
             log.info(
                 "machine.request_not_confirmed",
-                instance_id=turn.instance.id,
+                instance_id=leased.instance.id,
                 code=error.code,
                 reason=error.message,
             )
-        return turn, RequeueAfter(RECHECK_SOON)
+        return leased, RequeueAfter(RECHECK_SOON)
 
     async def send(
-        self, turn: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
+        self, leased: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
     ) -> tuple[LeasedInstance, CloudError | None]:
         """Write down that the cloud is asked, ask it, and return what it said that is not a yes."""
-        it, decided_s = turn.instance, self.clock.boottime()
-        turn = await self._save(turn, replace(it, asked_at=self.clock.now()))
+        it, decided_s = leased.instance, self.clock.boottime()
+        leased = await self._save(leased, replace(it, asked_at=self.clock.now()))
         try:
             check_send_deadline(self.clock, decided_s)
             await call(it.cloud_id or "", decided_s + SEND_WITHIN_S)
         except OutOfStock:
             raise
         except CloudUnavailable:
-            await self._save(turn, replace(turn.instance, asked_at=None))
+            await self._save(leased, replace(leased.instance, asked_at=None))
             raise
         except (OutcomeUnknown, MachineGone, CloudRefused) as error:
-            return turn, error
-        return turn, None
+            return leased, error
+        return leased, None
 
-    async def _save(self, turn: LeasedInstance, instance: Instance) -> LeasedInstance:
-        return await self.turns.save(turn, self.event_recorder.change(instance))
+    async def _save(self, leased: LeasedInstance, instance: Instance) -> LeasedInstance:
+        return await self.instance_leases.save(leased, self.event_recorder.change(instance))

@@ -22,58 +22,60 @@ from gpuherd.usecases.reconcile.bind_machine import BindMachine
 class ResolveAttempt:
     """Adopts the machine of an unanswered create call, or gives the call up when its absence is proven."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     bind: BindMachine
     clock: Clock
     settling: SettlingPolicy
 
     async def __call__(
-        self, turn: LeasedInstance, attempt: Attempt
+        self, leased: LeasedInstance, attempt: Attempt
     ) -> tuple[LeasedInstance, timedelta | None]:
-        """Return the turn, and how long to wait before the next look if the outcome is still unknown."""
+        """Return the instance, and how long to wait before the next look if the outcome is still unknown."""
         if attempt.state is AttemptState.SENT:
-            # A turn died between its intent and the answer: the call may have gone out.
-            turn, attempt = await self._doubt(turn, attempt)
-        if found := _tagged(turn, attempt):
+            # A pass died between its intent and the answer: the call may have gone out.
+            leased, attempt = await self._doubt(leased, attempt)
+        if found := _tagged(leased, attempt):
             machine = found.machine
-            news = NewEvent(
+            new_event = NewEvent(
                 events.MACHINE_FOUND,
                 "found by its tag after the create call got no answer",
                 {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id},
             )
-            return await self.bind(turn, attempt, machine.cloud_id, "found by its tag", news), None
-        if is_proven_not_created(attempt.sent_at, turn.lists, self.clock.now(), self.settling):
-            return await self._abandon(turn, attempt), None
-        return turn, self.settling.list_spacing
+            return await self.bind(leased, attempt, machine.cloud_id, "found by its tag", new_event), None
+        if is_proven_not_created(attempt.sent_at, leased.lists, self.clock.now(), self.settling):
+            return await self._abandon(leased, attempt), None
+        return leased, self.settling.list_spacing
 
-    async def _doubt(self, turn: LeasedInstance, attempt: Attempt) -> tuple[LeasedInstance, Attempt]:
+    async def _doubt(self, leased: LeasedInstance, attempt: Attempt) -> tuple[LeasedInstance, Attempt]:
         unsure = replace(
             attempt,
             state=AttemptState.UNKNOWN,
             error_code="INTERRUPTED",
             error="gpuherd was interrupted during the create call",
         )
-        news = NewEvent(events.OUTCOME_UNKNOWN, unsure.error, {"attempt": attempt.n})
+        new_event = NewEvent(events.OUTCOME_UNKNOWN, unsure.error, {"attempt": attempt.n})
         instance = replace(
-            turn.instance,
+            leased.instance,
             reason="the create call was interrupted; looking for its machine",
             waiting_for=None,
         )
-        turn = await self.turns.save(turn, self.event_recorder.change(instance, news, attempt=unsure))
-        return turn, unsure
+        leased = await self.instance_leases.save(
+            leased, self.event_recorder.change(instance, new_event, attempt=unsure)
+        )
+        return leased, unsure
 
-    async def _abandon(self, turn: LeasedInstance, attempt: Attempt) -> LeasedInstance:
+    async def _abandon(self, leased: LeasedInstance, attempt: Attempt) -> LeasedInstance:
         given_up = replace(attempt, state=AttemptState.ABANDONED, closed_at=self.clock.now())
-        instance = replace(turn.instance, reason="the create call had no effect", waiting_for=None)
-        return await self.turns.save(turn, self.event_recorder.change(instance, attempt=given_up))
+        instance = replace(leased.instance, reason="the create call had no effect", waiting_for=None)
+        return await self.instance_leases.save(leased, self.event_recorder.change(instance, attempt=given_up))
 
 
-def _tagged(turn: LeasedInstance, attempt: Attempt) -> ObservedMachine | None:
+def _tagged(leased: LeasedInstance, attempt: Attempt) -> ObservedMachine | None:
     """Return the machine that carries exactly this attempt's tag; the likeliest, should there be several."""
     matches = [
         it
-        for it in turn.observations
+        for it in leased.observations
         if machine_tag(it.machine) == attempt.tag and it.machine.phase is not Phase.ABSENT
     ]
     return min(matches, key=by_evidence, default=None)

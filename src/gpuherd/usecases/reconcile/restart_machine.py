@@ -31,58 +31,58 @@ RESTART_RECHECK = timedelta(seconds=3)
 class RestartMachine:
     """One restart, from the call to its effect."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     cloud: Cloud
     event_recorder: EventRecorder
     request: RequestMachine
     clock: Clock
 
-    async def ask(self, turn: LeasedInstance) -> StepResult:
+    async def ask(self, leased: LeasedInstance) -> StepResult:
         """Ask the cloud, once."""
         try:
-            turn, error = await self.request.send(turn, self.cloud.restart_machine)
+            leased, error = await self.request.send(leased, self.cloud.restart_machine)
         except KeyRefused:
-            turn = await self.turns.refresh(turn)
-            await self._save(turn, replace(turn.instance, asked_at=None))
+            leased = await self.instance_leases.refresh(leased)
+            await self._save(leased, replace(leased.instance, asked_at=None))
             raise
         except OutOfStock as refused:
-            turn, error = await self.turns.refresh(turn), refused
+            leased, error = await self.instance_leases.refresh(leased), refused
         if isinstance(error, OutOfStock | CloudRefused):
             reason = f"the cloud refused the restart: {error.message}"
-            return await self.abandon(turn, error.code, reason), None
-        operation = turn.instance.operation
+            return await self.abandon(leased, error.code, reason), None
+        operation = leased.instance.operation
         if error is None and operation is not None:
             accepted = operation.reached(OperationPhase.RESTARTING, self.clock.now())
-            turn = await self._save(turn, replace(turn.instance, operation=accepted))
-        return turn, RequeueAfter(RECHECK_SOON)
+            leased = await self._save(leased, replace(leased.instance, operation=accepted))
+        return leased, RequeueAfter(RECHECK_SOON)
 
-    async def look_for_effect(self, turn: LeasedInstance) -> StepResult:
+    async def look_for_effect(self, leased: LeasedInstance) -> StepResult:
         """Ask for this one machine, to see whether the restart has taken effect."""
         try:
-            machine = await self.cloud.get_machine(turn.instance.cloud_id or "")
+            machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
-            return turn, RequeueAfter(RESTART_RECHECK)
-        if shows_restart(turn.instance, machine):
-            return await self.confirm(turn), None
-        return turn, RequeueAfter(RESTART_RECHECK)
+            return leased, RequeueAfter(RESTART_RECHECK)
+        if shows_restart(leased.instance, machine):
+            return await self.confirm(leased), None
+        return leased, RequeueAfter(RESTART_RECHECK)
 
-    async def confirm(self, turn: LeasedInstance) -> LeasedInstance:
+    async def confirm(self, leased: LeasedInstance) -> LeasedInstance:
         """Say that the restart has taken effect."""
-        it, now = turn.instance, self.clock.now()
+        it, now = leased.instance, self.clock.now()
         assert it.operation is not None, "every restart is an operation"
         seen = it.operation.reached(OperationPhase.RESTARTING, now).reached(OperationPhase.STARTING, now)
-        return await self._save(turn, replace(it, operation=seen, reason="the machine restarts"))
+        return await self._save(leased, replace(it, operation=seen, reason="the machine restarts"))
 
-    async def abandon(self, turn: LeasedInstance, code: str, reason: str) -> LeasedInstance:
+    async def abandon(self, leased: LeasedInstance, code: str, reason: str) -> LeasedInstance:
         """Say that the restart has failed, or may have; the machine is looked at anew as it is."""
-        it = turn.instance
+        it = leased.instance
         assert it.operation is not None, "every restart is an operation"
         ended = it.operation.failed(Failure(code, reason, self.clock.now()))
         as_it_is = replace(it, operation=ended, reason=reason, waiting_for=None, asked_at=None)
-        news = NewEvent(events.RESTART_FAILED, reason, {"code": code})
+        new_event = NewEvent(events.RESTART_FAILED, reason, {"code": code})
         log.warning("instance.restart_failed", instance_id=it.id, code=code, reason=reason)
-        change = self.event_recorder.change(as_it_is, news)
-        return await self.turns.save(turn, replace(change, operations=(ended,)))
+        change = self.event_recorder.change(as_it_is, new_event)
+        return await self.instance_leases.save(leased, replace(change, operations=(ended,)))
 
-    async def _save(self, turn: LeasedInstance, instance: Instance) -> LeasedInstance:
-        return await self.turns.save(turn, self.event_recorder.change(instance))
+    async def _save(self, leased: LeasedInstance, instance: Instance) -> LeasedInstance:
+        return await self.instance_leases.save(leased, self.event_recorder.change(instance))

@@ -22,20 +22,22 @@ log = structlog.get_logger()
 class VerifyTag:
     """Looks once at each new machine; if its tag is lost, nothing is rented until a person has looked."""
 
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     event_recorder: EventRecorder
     flags: Flags
 
-    async def __call__(self, turn: LeasedInstance, machine: Machine) -> LeasedInstance:
-        it = turn.instance
-        bound = next((a for a in turn.attempts if a.cloud_id == it.cloud_id), None)
+    async def __call__(self, leased: LeasedInstance, machine: Machine) -> LeasedInstance:
+        it = leased.instance
+        bound = next((a for a in leased.attempts if a.cloud_id == it.cloud_id), None)
         if it.tag_verified or bound is None:
-            return turn
+            return leased
         if machine_tag(machine) == bound.tag:
             # Rides along with the next save: not worth a transaction of its own.
-            return replace(turn, instance=replace(it, tag_verified=True))
+            return replace(leased, instance=replace(it, tag_verified=True))
         reason = f"machine {machine.cloud_id} does not carry the tag {bound.tag} that it was created with"
         await self.flags.put(CREATES_BLOCKED, reason)
         log.error("tag.not_preserved", instance_id=it.id, cloud_id=machine.cloud_id)
-        news = NewEvent(events.TAG_NOT_PRESERVED, reason)
-        return await self.turns.save(turn, self.event_recorder.change(replace(it, tag_verified=True), news))
+        new_event = NewEvent(events.TAG_NOT_PRESERVED, reason)
+        return await self.instance_leases.save(
+            leased, self.event_recorder.change(replace(it, tag_verified=True), new_event)
+        )

@@ -69,7 +69,7 @@ class DeliverWebhook:
     book: Jobs
     job_factory: JobFactory
     clock: Clock
-    chance: Random
+    rng: Random
     meter: Meter = field(default_factory=NullMeter)
 
     async def __call__(self, job: Job) -> Outcome:
@@ -156,7 +156,7 @@ class DeliverWebhook:
     async def _failed(self, job: Job, delivery: Delivery, result: DeliveryResult) -> Outcome:
         now = self.clock.now()
         age_s = (now - delivery.first_due_at).total_seconds()
-        delay_s = next_delay_s(delivery.tries, self.chance.random(), result.retry_after_s, age_s)
+        delay_s = next_delay_s(delivery.tries, self.rng.random(), result.retry_after_s, age_s)
         if delay_s is None or now >= delivery.deadline:
             return await self._give_up(job, delivery)
         delay = min(timedelta(seconds=delay_s), delivery.deadline - now)

@@ -21,7 +21,7 @@ from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.schema.queue_table import queue
 from gpuherd.adapters.sql.schema.tables import event, instance, job
 from gpuherd.ports.instances import Change
-from tests.support.builders import a_turn_job, an_instance, instance_id
+from tests.support.builders import a_reconcile_job, an_instance, instance_id
 from tests.support.fake_clock import START
 from tests.support.sql.databases import migrate_file
 
@@ -97,7 +97,7 @@ async def test_nothing_of_what_failed_comes_later(database: Database) -> None:
 
 
 def launching(n: int) -> Any:
-    change = Change(an_instance(n), jobs=(a_turn_job(n, name=f"-{n}"),))
+    change = Change(an_instance(n), jobs=(a_reconcile_job(n, name=f"-{n}"),))
     return lambda c: add_instance(c, change, START)
 
 
@@ -111,7 +111,7 @@ async def test_many_new_instances_go_in_with_a_handful_of_statements(database: D
 
 async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(database: Database) -> None:
     def others(n: int) -> Any:
-        return lambda c: job_rows.insert_jobs(c, [a_turn_job(n, name=f"-{n}")], START)
+        return lambda c: job_rows.insert_jobs(c, [a_reconcile_job(n, name=f"-{n}")], START)
 
     works = [launching(1), launching(2), others(50), launching(3), others(51), others(52), launching(4)]
     for _ in range(2):
@@ -124,7 +124,7 @@ async def test_every_job_knows_its_own_row_in_the_queue_whoever_else_adds_some(d
 
 async def test_an_instance_whose_name_for_ever_is_taken_is_refused_alone(database: Database) -> None:
     twice = replace(an_instance(2), name="twice")
-    again = Change(twice, jobs=(a_turn_job(7),))
+    again = Change(twice, jobs=(a_reconcile_job(7),))
     works = [launching(1), launching(2), lambda c: add_instance(c, again, START), launching(3)]
     outcomes = run_batch(database._transactions, works)
     assert [problem is None for _, problem in outcomes] == [True, True, False, True]

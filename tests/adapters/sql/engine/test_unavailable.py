@@ -155,7 +155,7 @@ class TestNeverNotFound:
     async def test_a_turn_that_cannot_be_begun_is_not_taken_for_a_busy_one(self, store: Store) -> None:
         store.database.write_now(lambda c: c.exec_driver_sql("ALTER TABLE instance RENAME TO gone"))
         with pytest.raises(StoreUnavailable):
-            await store.turns.acquire(instance_id(1), None)
+            await store.instance_leases.acquire(instance_id(1), None)
 
 
 class TestDiscretion:

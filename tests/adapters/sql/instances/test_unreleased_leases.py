@@ -34,27 +34,31 @@ def store(path: Path) -> Iterator[Store]:
 async def lost_end(store: Store, path: Path) -> LeasedInstance:
     """Begin a turn, and end it while nothing can be written."""
     await store.instances.add(Change(an_instance()))
-    turn = await store.turns.acquire(instance_id(1), None)
-    assert turn is not None
+    leased = await store.instance_leases.acquire(instance_id(1), None)
+    assert leased is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
         somebody.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
-            await store.turns.release(turn)
+            await store.instance_leases.release(leased)
         somebody.execute("ROLLBACK")
-    return turn
+    return leased
 
 
 async def test_the_next_turn_of_the_same_process_need_not_wait(store: Store, path: Path) -> None:
     lost = await lost_end(store, path)
-    turn = await store.turns.acquire(instance_id(1), None)
-    assert turn is not None
-    assert turn.token != lost.token
+    leased = await store.instance_leases.acquire(instance_id(1), None)
+    assert leased is not None
+    assert leased.token != lost.token
     with pytest.raises(StaleWrite):
-        await store.turns.save(lost, Change(lost.instance))
-    assert await store.turns.acquire(instance_id(1), None) is None, "only that one turn was known to be over"
+        await store.instance_leases.save(lost, Change(lost.instance))
+    assert await store.instance_leases.acquire(instance_id(1), None) is None, (
+        "only that one turn was known to be over"
+    )
 
 
 async def test_others_cannot_know_and_wait(store: Store, path: Path) -> None:
     await lost_end(store, path)
     with closing(Database(f"sqlite:///{path}")) as database:
-        assert await Store(database, FakeClock(), seed=2).turns.acquire(instance_id(1), None) is None
+        assert (
+            await Store(database, FakeClock(), seed=2).instance_leases.acquire(instance_id(1), None) is None
+        )

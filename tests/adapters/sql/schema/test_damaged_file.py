@@ -19,10 +19,10 @@ from gpuherd.ports.instances import Change
 from tests.support.builders import (
     a_delivery,
     a_list,
+    a_reconcile_job,
     a_running_instance,
     a_sighting,
     a_tagged_machine,
-    a_turn_job,
     an_attempt,
     an_event,
 )
@@ -60,7 +60,7 @@ async def _fill(store: Store) -> Everything:
             events=tuple(an_event(n, sequence, reason="as it was told") for sequence in range(5)),
             attempt=an_attempt(n),
             deliveries=(a_delivery(n),),
-            jobs=(a_turn_job(n),),
+            jobs=(a_reconcile_job(n),),
         )
         await store.instances.add(change)
     seen = [a_sighting(a_tagged_machine(n)) for n in range(100)]
@@ -91,10 +91,10 @@ async def what_is_there(store: Store, table: Any) -> list[tuple[Any, ...]] | Non
 async def test_a_spoilt_sector_is_refused_or_harmless(
     whole: tuple[bytes, Everything], tmp_path: Path, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     content, everything = bytearray(whole[0]), whole[1]
-    begin = chance.randrange(len(content) // SECTOR) * SECTOR
-    content[begin : begin + SECTOR] = chance.randbytes(SECTOR)
+    begin = rng.randrange(len(content) // SECTOR) * SECTOR
+    content[begin : begin + SECTOR] = rng.randbytes(SECTOR)
     path = tmp_path / "gpuherd.db"
     path.write_bytes(content)
     database = start_on(path)
@@ -114,9 +114,9 @@ async def test_a_flipped_byte_never_changes_what_we_own(
     whole: tuple[bytes, Everything], tmp_path: Path, seed: int
 ) -> None:
     """SQLite keeps no checksums, so a letter in a text may change; but never an id, a tag or a status."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     content, everything = bytearray(whole[0]), whole[1]
-    content[chance.randrange(len(content) // 4, 3 * len(content) // 4)] ^= chance.randrange(1, 256)
+    content[rng.randrange(len(content) // 4, 3 * len(content) // 4)] ^= rng.randrange(1, 256)
     path = tmp_path / "gpuherd.db"
     path.write_bytes(content)
     database = start_on(path)

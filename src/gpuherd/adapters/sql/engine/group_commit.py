@@ -96,7 +96,7 @@ class Writer:
     """Takes work from any thread and any loop until it is closed."""
 
     def __init__(self, transactions: Transactions, closing: threading.Event, wake: Callable[[], None]):
-        """`closing` is set when nobody should wait any longer; `wake` is called after a commit that rings."""
+        """`closing` is set when nobody should wait any longer; `wake` is called after a commit of jobs."""
         self._transactions = transactions
         self._closing = closing
         self._wake = wake

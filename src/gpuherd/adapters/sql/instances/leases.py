@@ -25,7 +25,7 @@ from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.orphans.orphan import OrphanOrder
 from gpuherd.ports.instances import Change, LeasedInstance
 
-# Longer than the longest turn: a create call of 35 s, or a minute of health checks, with some margin.
+# Longer than the longest pass: a create call of 35 s, or a minute of health checks, with some margin.
 LEASE_TERM = timedelta(seconds=120)
 # Where other replicas wait to go on with what a dead one has left, leases are short, and renewed.
 SHORT_LEASE_TERM = timedelta(seconds=10)
@@ -83,7 +83,7 @@ _TAGGED_UNRECORDED = sa.and_(sighting.c.tagged_instance_id == sa.bindparam("its_
 _BOUND = sighting.c.cloud_id == sa.bindparam("its_cloud_id")
 _TAGGED = sighting.c.tag == sa.bindparam("its_tag")
 # By whether a machine is bound, and whether an attempt is open: in each case with an index for each part, or
-# the whole table would be read at each turn.
+# the whole table would be read at each pass.
 _OBSERVED = {
     (True, False): PreparedStatement(sa.select(sighting).where(_BOUND)),
     (False, False): PreparedStatement(sa.select(sighting).where(_TAGGED_UNRECORDED)),
@@ -108,7 +108,7 @@ class SqlInstanceLeases:
         self._ids = ids
         self._announce = announce
         self._lease = lease
-        # The turns that go on here, by their tokens: of which instance, and since when.
+        # The leases that are held here, by their tokens: of which instance, and since when.
         self._held: dict[str, tuple[str, float]] = {}
         # Turns of ours that have ended while the database could not be told, by instance.
         self._unreleased: dict[str, str] = {}
@@ -170,7 +170,7 @@ class SqlInstanceLeases:
             raise
 
     async def renew(self) -> int:
-        """Keep the leases of turns that take long; return how many there are.
+        """Keep the leases of passes that take long; return how many there are.
 
         One that was lost meanwhile stays lost: its token is not in the row any more.
         """

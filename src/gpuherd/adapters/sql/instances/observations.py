@@ -256,7 +256,7 @@ def _record(
 
 
 def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
-    """Mark every instance whose machine looks different now, so that a turn must look at it."""
+    """Mark every instance whose machine looks different now, so that a pass must look at it."""
     concerned: set[str] = set()
     for chunk in _chunks(cloud_ids):
         bound = sa.select(instance.c.id).where(instance.c.cloud_id.in_(chunk))
@@ -267,7 +267,7 @@ def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) 
     found: list[Instance] = []
     for chunk in _chunks(sorted(concerned)):
         these = instance.c.id.in_(chunk)
-        # A turn that looked before this list may be about to put its instance to rest: it must not.
+        # A pass that looked before this list may be about to put its instance to rest: it must not.
         job_rows.mark_woken(connection, chunk)
         connection.execute(
             sa.update(instance)

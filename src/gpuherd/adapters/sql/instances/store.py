@@ -48,7 +48,7 @@ class SqlInstances:
         announce: Callable[[Sequence[str]], None] = lambda _: None,
         on_update: Callable[[Change], None] = lambda _: None,
     ):
-        """`announce` hears which instances changed, `on_update` each change made outside of a turn."""
+        """`announce` hears which instances changed, `on_update` each change made outside of a pass."""
         self._database = database
         self._clock = clock
         self._announce = announce

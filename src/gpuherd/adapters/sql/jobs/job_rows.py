@@ -305,7 +305,7 @@ def wake_or_insert_jobs(connection: sa.Connection, jobs: Sequence[NewJob], now: 
     woken = wake_jobs(connection, [new.key for new in jobs], now)
     missed = [new.key for new in jobs if new.key not in woken and not insert_job(connection, new, now)]
     if missed:
-        # On PostgreSQL: a turn has just handed its key on to another job, which only a new statement sees.
+        # On PostgreSQL: a pass has just handed its key on to another job, which only a new statement sees.
         woken |= wake_jobs(connection, missed, now)
     raise_priority(connection, [new for new in jobs if new.key in woken and new.priority is Priority.HIGH])
     notify(connection, now)

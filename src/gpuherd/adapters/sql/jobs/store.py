@@ -24,7 +24,7 @@ from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
 from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
 
-# A turn that fails again and again is left alone for so long before the sweep tries it anew.
+# A pass that fails again and again is left alone for so long before the sweep tries it anew.
 QUARANTINE = timedelta(minutes=5)
 
 _PICKED = queue.c.status == "picked"

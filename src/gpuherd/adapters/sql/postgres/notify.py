@@ -94,14 +94,14 @@ class ChangeListener:
         changed: Callable[[Sequence[str]], None],
         everything_changed: Callable[[], None],
         clock: Clock,
-        chance: Random,
+        rng: Random,
     ):
         self._connect = connect
         self._own_sender = own_sender
         self._changed = changed
         self._everything_changed = everything_changed
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -126,7 +126,7 @@ class ChangeListener:
                     log.warning("changes.listener_lost", error=type(error).__name__)
             pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 10), PAUSE_MAX_S)
             self._failures += 1
-            await self._clock.sleep(pause_s * self._chance.uniform(0.5, 1.0))
+            await self._clock.sleep(pause_s * self._rng.uniform(0.5, 1.0))
 
     async def _listen(self) -> None:
         connection = await self._connect()

@@ -11,7 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-# What money depends on: better to refuse now than to meet a hole in the middle of a turn.
+# What money depends on: better to refuse now than to meet a hole in the middle of a pass.
 CHECKED_TABLES = ("instance", "attempt")
 
 

@@ -29,7 +29,7 @@ class CliContext:
 
     connect: Callable[[], Address]
     clock: Clock
-    chance: Random
+    rng: Random
 
     def client(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Gpuherd:
         """Return a client that asks once: whoever sits at a terminal decides what is tried again."""
@@ -39,7 +39,7 @@ class CliContext:
             max_retries=0,
             user_agent=USER_AGENT,
             clock=self.clock,
-            chance=self.chance,
+            rng=self.rng,
         )
 
 

@@ -35,7 +35,7 @@ class CheckHealth:
 
     prober: Prober
     clock: Clock
-    chance: Random
+    rng: Random
     _clock_steps: ClockStepDetector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class CheckHealth:
             health = begin_check(check, ports, self.clock.now())
         endpoints = await self._round(check, health, probe_targets(check, ports))
         after, wait_s = after_round(
-            check, self._timed(health), endpoints, self.clock.now(), self.chance.random()
+            check, self._timed(health), endpoints, self.clock.now(), self.rng.random()
         )
         return replace(after, started_at=health.started_at), wait_s
 
@@ -91,7 +91,7 @@ class CheckHealth:
             curable = seen.category is not None and seen.category.retryable
             if seen.status is EndpointStatus.HEALTHY or not curable or failures > check.retry_attempts:
                 return seen
-            wait_s = retry_wait_s(check, failures, self.chance.random())
+            wait_s = retry_wait_s(check, failures, self.rng.random())
             too_long = self.clock.monotonic() + wait_s + check.timeout_s > round_end
             if too_long or wait_s >= time_left_s(check, self._timed(health), self.clock.now()):
                 return seen

@@ -32,7 +32,7 @@ class RunHealthRound:
     """The handler of the job that asks an application."""
 
     instances: Instances
-    turns: InstanceLeases
+    instance_leases: InstanceLeases
     jobs: Jobs
     job_factory: JobFactory
     check_health: CheckHealth
@@ -47,13 +47,13 @@ class RunHealthRound:
         if not awaits_health(asked) or asked.health_check is None:
             return Done()
         health, wait_s = await self.check_health(asked.health_check, asked.health, asked.ports)
-        turn = await self.turns.acquire(asked.id, job.id)
-        if turn is None:
+        leased = await self.instance_leases.acquire(asked.id, job.id)
+        if leased is None:
             return Snooze(LEASE_BUSY_RETRY, "another turn is under way")
         try:
-            saved = await self._conclude(turn, asked, health)
+            saved = await self._conclude(leased, asked, health)
         finally:
-            await self.turns.release(turn)
+            await self.instance_leases.release(leased)
         if saved is None:
             # What was asked is not what is there now: the next round asks anew, if any is wanted.
             return Snooze(LEASE_BUSY_RETRY, "something changed meanwhile; looking again")
@@ -62,16 +62,16 @@ class RunHealthRound:
         await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
         return Done()
 
-    async def _conclude(self, turn: LeasedInstance, asked: Instance, health: Health) -> Instance | None:
+    async def _conclude(self, leased: LeasedInstance, asked: Instance, health: Health) -> Instance | None:
         """Write the round down and return the instance; None if it says nothing about what is there now."""
-        if not _is_about(turn, asked):
+        if not _is_about(leased, asked):
             return None
-        return (await self.apply_step.record_health(turn, health)).instance
+        return (await self.apply_step.record_health(leased, health)).instance
 
 
-def _is_about(turn: LeasedInstance, asked: Instance) -> bool:
+def _is_about(leased: LeasedInstance, asked: Instance) -> bool:
     """Tell whether what was asked is still the very run of the very machine that is waited for."""
-    it = turn.instance
+    it = leased.instance
     same_run = (it.cloud_id, it.started_at, it.ports, it.health_check, it.health) == (
         asked.cloud_id,
         asked.started_at,
@@ -79,5 +79,5 @@ def _is_about(turn: LeasedInstance, asked: Instance) -> bool:
         asked.health_check,
         asked.health,
     )
-    shown = next((seen.machine for seen in turn.observations if seen.machine.cloud_id == it.cloud_id), None)
+    shown = next((seen.machine for seen in leased.observations if seen.machine.cloud_id == it.cloud_id), None)
     return awaits_health(it) and same_run and (shown is None or shown.phase is Phase.RUNNING)

@@ -27,7 +27,7 @@ def doctor(findings: Sequence[CheckResult], *options: str) -> Result:
     app = build_app(
         connect=connect,
         clock=InstantClock(),
-        chance=random.Random(1),
+        rng=random.Random(1),
         serve=nothing,
         simulator=nothing,
         demo=nothing,

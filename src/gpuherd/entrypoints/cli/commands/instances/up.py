@@ -83,7 +83,7 @@ def up(
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    name = name if name is not None else new_name(gpu, cli.chance)
+    name = name if name is not None else new_name(gpu, cli.rng)
     wish: Wish = {
         "gpu_num": gpu_num,
         "rootfs_size": disk,
@@ -101,7 +101,7 @@ def up(
     }
     if not yes and output.for_people and is_interactive():
         confirm_plan(cli, output, name, gpu, template, wish)
-    key = idempotency_key or f"cli-{cli.chance.getrandbits(128):032x}"
+    key = idempotency_key or f"cli-{cli.rng.getrandbits(128):032x}"
     create = Create(name, gpu, template, wish, key)
     waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
@@ -162,10 +162,10 @@ class Create:
         return Instance.of({**{key: it for key, it in asked.items() if it is not None}, **made.raw})
 
 
-def new_name(product_name: str, chance: Random) -> str:
+def new_name(product_name: str, rng: Random) -> str:
     """Return a name for somebody who did not care to give one: `rtx-4090-3f2a`."""
     slug = re.sub(r"[^a-z0-9]+", "-", product_name.casefold()).strip("-")[:40].strip("-")
-    return f"{slug or 'gpu'}-{chance.getrandbits(16):04x}"
+    return f"{slug or 'gpu'}-{rng.getrandbits(16):04x}"
 
 
 def _print_accepted(output: Output, instance: Instance, clock: Clock) -> None:
