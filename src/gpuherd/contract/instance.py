@@ -207,10 +207,16 @@ class Instance(InstanceRecord):
     cost: InstanceCost
 
 
+class InstanceRow(InstanceRecord):
+    """An instance in a list."""
+
+    cost: InstanceCost
+
+
 class InstancePage(Model):
     """One page of instances, newest first."""
 
-    instances: tuple[InstanceRecord, ...]
+    instances: tuple[InstanceRow, ...]
     total: int  # on all pages
     next_cursor: str | None  # of the next page; None on the last
 

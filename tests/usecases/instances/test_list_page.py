@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from gpuherd.contract.codec.model import encode
 from gpuherd.contract.instance import InstanceRecord
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.ports.instances import InstancePage, InstanceQuery
-from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.describe.instance import describe, describe_cost
 from gpuherd.usecases.instances import list_page
 from gpuherd.usecases.instances.list_page import ListInstances
 from tests.support.builders import a_running_instance
-from tests.support.fake_clock import FakeClock
+from tests.support.fake_clock import START, FakeClock
 
 
 @dataclass
@@ -30,7 +31,9 @@ async def test_a_page_holds_what_describe_says() -> None:
     shelf = Shelf((a_running_instance(1), a_running_instance(2, name='ü\n"')))
     listed = json.loads(await ListInstances(shelf, FakeClock())(InstanceQuery()))  # type: ignore[arg-type]
     assert listed == {
-        "instances": [encode(describe(it)) for it in shelf.instances],
+        "instances": [
+            {**encode(describe(it)), "cost": encode(describe_cost(it.cost))} for it in shelf.instances
+        ],
         "total": 7,
         "nextCursor": "cursor",
     }
@@ -64,3 +67,13 @@ async def test_what_is_kept_stays_bounded(monkeypatch) -> None:
     listing = ListInstances(Shelf(tuple(a_running_instance(n) for n in range(9))), FakeClock())  # type: ignore[arg-type]
     assert len(json.loads(await listing(InstanceQuery()))["instances"]) == 9
     assert listing._encoded.stats.size == 3
+
+
+async def test_what_it_costs_is_shown_as_soon_as_it_is_settled_without_a_new_version() -> None:
+    it = a_running_instance(1)
+    shelf = Shelf((it,))
+    listing = ListInstances(shelf, FakeClock())  # type: ignore[arg-type]
+    await listing(InstanceQuery())
+    shelf.instances = (replace(it, cost=SettledCost(1_500_000_000, 0, 200_000_000, START)),)
+    (shown,) = json.loads(await listing(InstanceQuery()))["instances"]
+    assert (shown["cost"]["settled"], shown["cost"]["hourlyNow"]) == ("1.5", "0.2")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 from gpuherd.clock import Clock
+from gpuherd.contract.instance import InstanceRow
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.ports.instances import InstancePage, InstanceQuery, Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.compact_json import compact
-from gpuherd.usecases.describe.instance import describe
+from gpuherd.usecases.describe.instance import describe, describe_cost
 
 CACHED_ENTRIES_MAX = 1000
+
+Encoded = Cache[str, tuple[int, SettledCost, bytes]]
 
 
 class ListInstances:
@@ -20,11 +24,11 @@ class ListInstances:
     def __init__(self, instances: Instances, clock: Clock):
         self._instances = instances
         self._clock = clock
-        # By id: which version, and its bytes. A version never changes, unless the
+        # By id: which version, what it had cost, and its bytes. A version never changes, unless the
         # store loses it; so nothing here is ever out of date.
         self._encoded = self._new_cache()
 
-    def _new_cache(self) -> Cache[str, tuple[int, bytes]]:
+    def _new_cache(self) -> Encoded:
         return Cache(self._clock, math.inf, CACHED_ENTRIES_MAX, "entries")
 
     def forget(self) -> None:
@@ -45,9 +49,14 @@ class ListInstances:
         return b'{"instances":[' + entries + b"]," + rest[1:]
 
 
-def _entry(it: Instance, encoded: Cache[str, tuple[int, bytes]]) -> bytes:
+def _entry(it: Instance, encoded: Encoded) -> bytes:
     kept = encoded.peek(it.id)
-    if kept is None or kept[0] != it.version:
-        kept = (it.version, compact(describe(it)))
+    # The meter settles a cost without a new version.
+    if kept is None or kept[0] != it.version or kept[1] != it.cost:
+        kept = (
+            it.version,
+            it.cost,
+            compact(InstanceRow.extending(describe(it), cost=describe_cost(it.cost))),
+        )
         encoded.put(it.id, kept)
-    return kept[1]
+    return kept[2]

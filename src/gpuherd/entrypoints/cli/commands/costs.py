@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from gpuherd.client import Balance
+from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.costs import (
     cost_table,
     csv_text,
     leftover_table,
     suggestions,
     summary_lines,
-    usd,
 )
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour
 from gpuherd.entrypoints.cli.render.output import JsonOption, Mode, Output, QuietOption

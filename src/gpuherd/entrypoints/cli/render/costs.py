@@ -6,33 +6,20 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 
 from rich.table import Table
 
 from gpuherd.client import CostGroup, Costs, Leftover
+from gpuherd.entrypoints.cli.render.amounts import FINE, usd, usd_sure
 from gpuherd.entrypoints.cli.render.instances import usd_an_hour, when
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, table
 
-CENT = Decimal("0.01")
-FINE = Decimal("0.0001")
 BAR_WIDTH = 24
 # A spreadsheet takes what begins with one of these for a formula.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances")
-
-
-def usd(amount: Decimal) -> str:
-    """Say an amount: to the cent, or finer where that would be nothing."""
-    cents = amount.quantize(CENT, ROUND_HALF_UP)
-    shown = cents if abs(amount) >= 1 or cents == amount else amount.quantize(FINE, ROUND_HALF_UP)
-    return f"-${-shown}" if shown < 0 else f"${shown}"
-
-
-def usd_sure(amount: Decimal, uncertainty: Decimal) -> str:
-    """Say an amount and by how much it may be wrong."""
-    return usd(amount) if uncertainty < FINE else f"{usd(amount)} ± {usd(uncertainty).removeprefix('$')}"
 
 
 def bar(share: Decimal, *, unicode: bool, width: int = BAR_WIDTH) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuherd.client import Instance
+from gpuherd.entrypoints.cli.render.amounts import usd, usd_sure
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, pairs, table
 from gpuherd.entrypoints.durations import relative_time, rough_duration
@@ -41,12 +42,13 @@ def instance_table(rows: Sequence[Instance], now: datetime, width: int) -> Table
     columns: list[Column[Instance]] = [
         Column("NAME", lambda it: it.name, 0, shrinks_to=16),
         Column("STATUS", lambda it: it.status, 1, style=_style),
-        Column("GPU", _gpu, 4, shrinks_to=14),
+        Column("GPU", _gpu, 5, shrinks_to=14),
         Column("REGION", lambda it: it.region or "", 3),
-        Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 2, right=True),
-        Column("ENDS", lambda it: ends(it, now), 5),
-        Column("CREATED", lambda it: when(it.created_at, now), 6),
-        Column("ID", lambda it: it.id, 7),
+        Column("PRICE", lambda it: usd_an_hour(price_now(it)), 2, right=True),
+        Column("COST", lambda it: spent(it, now), 4, right=True),
+        Column("ENDS", lambda it: ends(it, now), 6),
+        Column("CREATED", lambda it: when(it.created_at, now), 7),
+        Column("ID", lambda it: it.id, 8),
     ]
     return table(columns, rows, width)
 
@@ -62,6 +64,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("region", it.region or ""),
         ("price", " ".join(filter(None, (usd_an_hour(it.hourly_price), it.billing_mode)))),
         ("disk", _disk(it)),
+        ("cost so far", spent(it, now, sure=True)),
         ("template", it.template_id or ""),
         ("image", it.image_url or ""),
         ("cloud id", it.cloud_instance_id or ""),
@@ -106,6 +109,23 @@ def when(moment: datetime | None, now: datetime) -> str:
     return relative_time(moment, now) if moment else ""
 
 
+def price_now(it: Instance) -> Decimal | None:
+    """Return what it costs an hour: all of it while it runs, or shall run; else what is still paid for."""
+    if it.status in _AT_REST and it.cost is not None:
+        return it.cost.hourly_now
+    return it.hourly_price
+
+
+def spent(it: Instance, now: datetime, *, sure: bool = False) -> str:
+    """Say what it has cost so far, or nothing before a list has shown its machine."""
+    cost = it.cost
+    if cost is None or cost.settled_at is None:
+        return ""
+    hours = Decimal(max(0.0, (now - cost.settled_at).total_seconds())) / 3600
+    amount = cost.settled + cost.hourly_now * hours
+    return usd_sure(amount, cost.uncertainty) if sure else usd(amount)
+
+
 def ends(it: Instance, now: datetime) -> str:
     """Say when it ends by itself, or nothing if it does not."""
     moments = [part.ends_at for part in (it.lease, it.auto_stop) if part is not None and part.ends_at]
@@ -122,6 +142,8 @@ def usd_an_hour(amount: Decimal | None) -> str:
     return f"${cents if cents == amount else amount.normalize():f}/h"
 
 
+# What is not to run costs what is left of it: a disk, or a machine that was kept after a failure.
+_AT_REST = frozenset({"exited", "failed", "deleted"})
 _BILLING = {"spot": "spot", "onDemand": "on-demand"}
 
 

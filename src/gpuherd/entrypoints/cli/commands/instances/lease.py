@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuherd.client import Gpuherd, Lease, LeaseChanged
-from gpuherd.entrypoints.cli.render.costs import usd
+from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.instances import when
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.runtime.find import find
