@@ -39,6 +39,7 @@ KEY_SECRETS = "tests/usecases/webhooks/test_key_secrets.py"
 CAPACITY = "tests/usecases/reconcile/test_wait_for_capacity.py"
 DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
 METER = "tests/domain/costs/meter/test_meter.py"
+METERS = "tests/contracts/costs/test_meters_contract.py"
 COST_REPORT = "tests/usecases/costs/test_report.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
@@ -1007,6 +1008,56 @@ MONEY = (
 )
 
 SPANS = (
+    Safeguard(
+        "a list and what it costs are written together",
+        "adapters/sql/instances/observations.py",
+        "            charged = [] if metering is None else keep_meters(connection, metering, changed)\n",
+        "            charged = []\n",
+        (f"{METERS}::test_a_stop_ends_it_and_a_crash_repeats_both_or_neither",),
+    ),
+    Safeguard(
+        "a machine that is found by its tag costs what its attempt agreed",
+        "domain/costs/meter/of_instance.py",
+        "        return AgreedTerms(made_by.sent_at, made_by.gpu_hourly_usd if is_same else None)\n",
+        "        return AgreedTerms(made_by.sent_at, None)\n",
+        (f"{METERS}::test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed",),
+    ),
+    Safeguard(
+        "an instance gets the spans from before it had its machine",
+        "adapters/sql/costs/binding.py",
+        "    connection.execute(sa.update(meter).where(nobodys).values(**owned))\n",
+        "",
+        (f"{METERS}::test_an_instance_that_gets_its_machine_later_gets_its_spans_too",),
+    ),
+    Safeguard(
+        "a stopped machine pays for its disk",
+        "domain/costs/meter/meter.py",
+        "    if it.is_gone:\n        if span is not None:\n            ended = _edge_to_now(span, it)\n",
+        "    if it.is_gone or it.after.machine.phase not in GPU_PAID:\n"
+        "        if span is not None:\n            ended = _edge_to_now(span, it)\n",
+        (METER,),
+    ),
+    Safeguard(
+        "a start is paid at the price of today",
+        "domain/costs/meter/meter.py",
+        "        if not again:\n",
+        "        if True:\n",
+        (METER,),
+    ),
+    Safeguard(
+        "what ran before the ledger is metered from the first look",
+        "usecases/cloud/metering.py",
+        "            first_look = frozenset(self._unmetered & listed)\n",
+        "            first_look = frozenset()\n",
+        ("tests/adapters/sql/schema/test_migrate_meter.py",),
+    ),
+    Safeguard(
+        "what was settled without a version is shown in lists",
+        "usecases/instances/list_page.py",
+        "    if kept is None or kept[0] != it.version or kept[1] != it.cost:\n",
+        "    if kept is None or kept[0] != it.version:\n",
+        ("tests/usecases/instances/test_list_page.py",),
+    ),
     Safeguard(
         "a machine of ours is metered from its call",
         "domain/costs/meter/meter.py",

@@ -1,0 +1,94 @@
+"""A database from before the ledger: what runs is metered from the first look on, and not before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gpuherd.adapters.sql.costs.store import SqlCosts
+from gpuherd.adapters.sql.engine.columns import to_micros
+from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.instances.observations import SqlObservations, sighting_row
+from gpuherd.adapters.sql.schema.migrate import migrate
+from gpuherd.adapters.sql.schema.tables import sighting
+from gpuherd.domain.cloud.machine import Listing, Machine, Phase
+from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.costs.meter.tariff import Tariff
+from gpuherd.domain.costs.period import Period
+from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
+from gpuherd.domain.fast_replace import replace
+from gpuherd.ports.costs import CostQuery, CostReport, GroupBy
+from gpuherd.usecases.cloud.metering import PrepareMetering
+from tests.adapters.sql.schema.old_database import BOTH, left_at
+from tests.support.builders import a_list, a_machine, a_sighting
+from tests.support.fake_clock import START, FakeClock
+
+DAY = timedelta(days=1)
+PRICES = Tariff({("spot", "p", "c"): Decimal(1)})
+RUNNING = replace(
+    a_machine(1), phase=Phase.RUNNING, product_id="p", cluster_id="c", billing_mode="spot", gpu_num=1
+)
+
+
+@pytest.fixture(params=BOTH)
+def old(request: pytest.FixtureRequest, path: Path) -> Iterator[Database]:
+    """A database as the version before the ledger left it: it had seen a machine run for a day."""
+    with left_at("0013", request, path) as database:
+        database.write_now(_see)
+        yield database
+
+
+def _see(connection: sa.Connection) -> None:
+    connection.execute(sa.insert(sighting).values(sighting_row(a_sighting(RUNNING), None)))
+    connection.execute(
+        sa.text(
+            "INSERT INTO list_record (started_at, finished_at, complete, witness, machines) "
+            "VALUES (:at, :at, :yes, 'seen', 1)"
+        ),
+        {"at": to_micros(START), "yes": True},
+    )
+
+
+async def _tariff(_is_needed: bool) -> Tariff:
+    return PRICES
+
+
+async def look(database: Database, clock: FakeClock, *machines: Machine) -> None:
+    """Make a list of these machines, of which nothing has changed, as the observer does."""
+    observations = SqlObservations(database)
+    metering = PrepareMetering(
+        observations=observations, clock=clock, boot_id="boot", installation="i", tariff=_tariff
+    )
+    known = await observations.all_known()
+    await metering.load(known)
+    record = replace(a_list(clock.now() - START), reading=metering.read_clocks())
+    listing = Listing(machines, True, record.started_at, record.finished_at)
+    prepared = await metering.prepare(known, listing, record, (), timedelta(seconds=1))
+    await observations.record(record, (), (), prepared)
+
+
+async def ledger(database: Database, clock: FakeClock) -> tuple[list[CostSpan], CostReport]:
+    costs = SqlCosts(database)
+    spans = [it.span for it in await costs.open_spans()]
+    query = CostQuery(Period(START - DAY, START + 2 * DAY), GroupBy.INSTANCE)
+    return spans, await costs.report(query, clock.now())
+
+
+async def test_what_ran_before_the_ledger_is_metered_from_the_first_look_on(old: Database) -> None:
+    await asyncio.to_thread(migrate, old)
+    clock = FakeClock(START + DAY)
+    await look(old, clock, RUNNING)
+    await clock.advance(1.0)
+    first_look = clock.now()
+    (span,), _ = await ledger(old, clock)
+    assert (span.cloud_id, span.kind) == (RUNNING.cloud_id, CostKind.GPU)
+    assert span.began == Edge(first_look, first_look)
+    await clock.advance(3600.0)
+    _, report = await ledger(old, clock)
+    assert report.amount == nano_usd(Decimal(1))
