@@ -80,7 +80,8 @@ def build_app(
     app.state.plane = plane
     routes = app.state.routes = RouteTable(part.router for part in ROUTE_MODULES)
     for part in ROUTE_MODULES:
-        app.include_router(part.router)
+        # As they are: `include_router` would put together every route once more for each application.
+        app.router.routes.extend(part.router.routes)
     described = app.openapi
     app.openapi = cache(lambda: with_security(completed_openapi(described())))  # type: ignore[method-assign]
     app.add_exception_handler(GpuherdError, _domain_error)
