@@ -105,6 +105,14 @@ LIST_RETENTION = timedelta(days=1)
 IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
 PARAMETERS_MAX = 500
 
+# Every tick of the observer asks this, so it is put together once.
+_IN_DOUBT = sa.exists().where(
+    attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
+)
+_ANY_UNSETTLED = (
+    sa.select(instance.c.id).where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), _IN_DOUBT)).limit(1)
+)
+
 
 class SqlObservations:
     """The port `Observations`."""
@@ -159,15 +167,7 @@ class SqlObservations:
         return await self._database.read(read_metered)
 
     async def any_unsettled(self) -> bool:
-        in_doubt = sa.exists().where(
-            attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
-        )
-        query = (
-            sa.select(instance.c.id)
-            .where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), in_doubt))
-            .limit(1)
-        )
-        return await self._database.read(lambda c: c.execute(query).first() is not None)
+        return await self._database.read(lambda c: c.execute(_ANY_UNSETTLED).first() is not None)
 
     async def last_list(self) -> ListRecord | None:
         return await self._latest(sa.select(list_record))

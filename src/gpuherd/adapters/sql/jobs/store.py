@@ -65,6 +65,32 @@ def _oldest_due_s(connection: sa.Connection, now: datetime) -> float:
     return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
 
 
+def _has_job(prefix: str, owner: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Return whether there is an unfinished job for it that the queue still knows."""
+    return sa.exists().where(
+        job.c.key == sa.literal(prefix).concat(owner), is_live, queue.c.id == job.c.queue_id
+    )
+
+
+# The sweep asks these every few seconds, so they are put together once.
+_LIMIT = sa.bindparam("limit", type_=sa.Integer)
+_QUARANTINED = sa.exists().where(
+    job.c.instance_id == instance.c.id,
+    job.c.key.like("turn:%"),
+    job.c.state == FAILED,
+    job.c.completed_at > sa.bindparam("quarantined_after"),
+)
+_WITHOUT_JOB = sa.select(instance).where(~_has_job("turn:", instance.c.id), ~_QUARANTINED)
+_LEFT = _WITHOUT_JOB.where(is_unsettled).limit(_LIMIT)
+# Nothing has changed about these, but some time of theirs is over.
+_DUE = _WITHOUT_JOB.where(instance.c.settled, instance.c.due_at <= sa.bindparam("now")).limit(_LIMIT)
+_UNSENT = (
+    sa.select(delivery)
+    .where(delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id))
+    .limit(_LIMIT)
+)
+
+
 class SqlJobs:
     """The port `Jobs`."""
 
@@ -182,27 +208,15 @@ class SqlJobs:
 
     async def unscheduled(self, limit: int) -> UnscheduledWork:
         now = self._clock.now()
-        quarantined = sa.exists().where(
-            job.c.instance_id == instance.c.id,
-            job.c.key.like("turn:%"),
-            job.c.state == FAILED,
-            job.c.completed_at > now - QUARANTINE,
-        )
-        without_job = sa.select(instance).where(~_has_job("turn:", instance.c.id), ~quarantined)
-        left = without_job.where(is_unsettled)
-        # Nothing has changed about these, but some time of theirs is over.
-        due = without_job.where(instance.c.settled, instance.c.due_at <= now)
-        unsent = sa.select(delivery).where(
-            delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id)
-        )
+        values = {"now": now, "quarantined_after": now - QUARANTINE, "limit": limit}
 
         def work(connection: sa.Connection) -> UnscheduledWork:
             return UnscheduledWork(
                 (
-                    *map(instance_of, connection.execute(left.limit(limit))),
-                    *map(instance_of, connection.execute(due.limit(limit))),
+                    *map(instance_of, connection.execute(_LEFT, values)),
+                    *map(instance_of, connection.execute(_DUE, values)),
                 ),
-                tuple(map(delivery_of, connection.execute(unsent.limit(limit)))),
+                tuple(map(delivery_of, connection.execute(_UNSENT, values))),
             )
 
         return await self._database.read(work)
@@ -224,13 +238,6 @@ def _owned_by(owner: str | None) -> list[sa.ColumnElement[bool]]:
     if owner is None:
         return []
     return [job.c.instance_id.in_(sa.select(instance.c.id).where(instance.c.owner == owner))]
-
-
-def _has_job(prefix: str, owner: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return whether there is an unfinished job for it that the queue still knows."""
-    return sa.exists().where(
-        job.c.key == sa.literal(prefix).concat(owner), is_live, queue.c.id == job.c.queue_id
-    )
 
 
 def _with_status(status: JobStatus) -> list[sa.ColumnElement[bool]]:
