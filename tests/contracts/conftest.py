@@ -15,6 +15,7 @@ from tests.support.memory.store import MemoryStore
 from tests.support.memory.tables import Tables
 from tests.support.sql.databases import Store, migrate_file, sqlalchemy_url
 from tests.support.sql.fresh_postgres import fresh_postgres, reusable_postgres  # noqa: F401
+from tests.support.sql.inline_database import without_fsync
 from tests.support.sql.postgres import postgres_server  # noqa: F401
 from tests.support.sql.shared_sql_cache import share_compiled_sql
 
@@ -41,13 +42,20 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+def _opened(database_url: str) -> Database:
+    database = Database(database_url)
+    if database.is_sqlite:
+        without_fsync(database)
+    share_compiled_sql(database)
+    return database
+
+
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database | Tables]:
     if database_url == MEMORY:
         yield Tables()
         return
-    with closing(Database(database_url)) as database:
-        share_compiled_sql(database)
+    with closing(_opened(database_url)) as database:
         yield database
 
 
@@ -71,6 +79,5 @@ def other_store(
     if isinstance(database, Tables):
         yield MemoryStore(database, store_clock, seed=2)
         return
-    with closing(Database(database_url)) as other:
-        share_compiled_sql(other)
+    with closing(_opened(database_url)) as other:
         yield Store(other, store_clock, seed=2)

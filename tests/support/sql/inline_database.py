@@ -41,7 +41,7 @@ class InlineDatabase(Database):
         if not path.exists():
             migrated_copy(path)
         super().__init__(f"sqlite:///{path}")
-        event.listen(self._write_engine, "connect", _no_fsync)
+        without_fsync(self)
         share_compiled_sql(self)
 
     def _start_writer(self) -> None:
@@ -75,6 +75,12 @@ class InlinePostgres(InlineDatabase):
 
     def __init__(self, url: str):
         Database.__init__(self, url)
+
+
+def without_fsync(database: Database) -> None:
+    """Let a SQLite file never wait for the disk, at a commit or when the last connection is closed."""
+    for engine in (database._write_engine, database._read_engine):
+        event.listen(engine, "connect", _no_fsync)
 
 
 def _no_fsync(connection: sqlite3.Connection, _record: object) -> None:
