@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuherd.jobs.outcome import Outcome, Snooze
 
-RETRY_AFTER_ERROR = Snooze(timedelta(seconds=5), "the turn ended with an error")
+RETRY_AFTER_ERROR = Snooze(timedelta(seconds=5), "the job ended with an error")
 REQUEUE_NOW = Snooze(timedelta(0), "the engine is stopping")
 
 JobHandler = Callable[[str], Awaitable[Outcome]]
@@ -64,7 +64,7 @@ class JobSlots:
             await asyncio.wait(tuple(self._under_way))
 
     async def _run_cancellable(self, job_id: str) -> Outcome:
-        running = asyncio.create_task(self._run_reported(job_id), name=f"turn-{job_id}")
+        running = asyncio.create_task(self._run_reported(job_id), name=f"job-{job_id}")
         self._under_way.add(running)
         running.add_done_callback(self._under_way.discard)
         ends: set[asyncio.Future[Any]] = {running, self._abandon_signal()}
@@ -77,7 +77,7 @@ class JobSlots:
             return running.result()
         if self._closed:
             return REQUEUE_NOW
-        return self._reported(job_id, asyncio.CancelledError("the turn cancelled itself"))
+        return self._reported(job_id, asyncio.CancelledError("the job cancelled itself"))
 
     def _abandon_signal(self) -> asyncio.Future[None]:
         # Made late, because it belongs to the loop that runs the jobs.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.resilience.end_task import end_task
 
 log = structlog.get_logger()
 
@@ -29,11 +29,8 @@ class Loop:
 
     async def stop(self) -> None:
         """End the loop. Stopping twice, or before a start, is fine."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         while True:

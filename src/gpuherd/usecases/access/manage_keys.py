@@ -53,7 +53,7 @@ class IssuedKey:
 
 @dataclass(frozen=True)
 class ManageKeys:
-    """Each change is known in this process before it is answered. `chance` must be one nobody can foresee."""
+    """Each change is known in this process before it is answered. `rng` must be one nobody can foresee."""
 
     keys: ApiKeys
     key_cache: ApiKeyCache

@@ -7,7 +7,6 @@ the listener be deaf for a while, the others find out when what they remember ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ import sqlalchemy as sa
 import structlog
 
 from gpuherd.clock import Clock, Random
+from gpuherd.jobs.backoff import exponential_delay
+from gpuherd.resilience.end_task import end_task
 from gpuherd.resilience.first_of import first_of
 
 CHANNEL = "gpuherd_changes"
@@ -110,11 +111,8 @@ class ChangeListener:
 
     async def stop(self) -> None:
         """End it. Stopping twice, or before a start, is fine."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         while True:
@@ -124,9 +122,8 @@ class ChangeListener:
                 # Their driver has many words for a connection that is lost, and none of them is worth an end.
                 if self._failures == 0:
                     log.warning("changes.listener_lost", error=type(error).__name__)
-            pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 10), PAUSE_MAX_S)
             self._failures += 1
-            await self._clock.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+            await self._clock.sleep(exponential_delay(self._failures, FIRST_PAUSE_S, PAUSE_MAX_S, self._rng))
 
     async def _listen(self) -> None:
         connection = await self._connect()

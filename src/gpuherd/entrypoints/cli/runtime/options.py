@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpuherd.client import HealthCheck
+from gpuherd.client import AutoStop, HealthCheck, Lease, Wish
 from gpuherd.entrypoints.durations import parse_duration
 
 
@@ -174,3 +174,38 @@ def health_check_of(port: int | None, path: str | None, timeout_s: float | None)
         return None
     max_wait_ms = None if timeout_s is None else round(timeout_s * 1000)
     return HealthCheck(target_port=port, path=path, max_wait_time_ms=max_wait_ms)
+
+
+def wish_of(
+    *,
+    gpu_num: int | None,
+    disk: int | None,
+    region: Sequence[str] | None,
+    max_price: Decimal | None,
+    billing: Billing | None,
+    optimize: Literal["region", "price"] | None,
+    label: Sequence[str] | None,
+    webhook_url: str | None,
+    health_check: HealthCheck | None,
+    on_failure: Literal["delete", "keep"] | None,
+    wait_for_capacity: int | None,
+    lease: float | None,
+    silence: float | None,
+    then: Literal["stop", "delete"] | None,
+) -> Wish:
+    """Return the wish that the options of `up` and `plan` say."""
+    return {
+        "gpu_num": gpu_num,
+        "rootfs_size": disk,
+        "regions": region or None,
+        "max_hourly_price": max_price,
+        "billing_mode": BILLING_MODES[billing] if billing else None,
+        "optimize": optimize,
+        "labels": labels_of(label) or None,
+        "webhook_url": webhook_url,
+        "on_failure": on_failure,
+        "health_check": health_check,
+        "wait_for_capacity_s": wait_for_capacity,
+        "lease": None if lease is None else Lease(seconds=round(lease), then=then),
+        "auto_stop": None if silence is None else AutoStop(round(silence), then or "stop"),
+    }

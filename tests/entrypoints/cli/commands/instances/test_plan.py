@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from gpuherd.entrypoints.cli.commands.instances import plan as plan_command
+from gpuherd.entrypoints.cli.commands.instances import up as up_command
 from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, accepted, problem
 from tests.entrypoints.cli.terminal import terminal
 from tests.entrypoints.cli.test_terminal import EVIL, SEEN, assert_tame, live
@@ -81,6 +84,19 @@ def test_a_plan_is_asked_for_with_what_was_said_and_no_name(cli: Cli, api: FakeA
         "regions": ["CN-HK-01"],
         "maxHourlyPrice": "0.5",
     }
+
+
+def test_a_plan_knows_the_ends_that_were_agreed(cli: Cli, api: FakeApi) -> None:
+    api.script(a_plan())
+    assert cli("plan", *WISH, "--lease", "8h", "--silence", "30m", "--then", "delete").exit_code == 0
+    (asked,) = api.seen
+    assert asked.body["lease"] == {"seconds": 28_800, "then": "delete"}
+    assert asked.body["autoStop"] == {"silenceSeconds": 1800, "then": "delete"}
+
+
+def test_a_plan_takes_every_wish_that_a_create_takes() -> None:
+    only_up = {"yes", "no_wait", "timeout", "idempotency_key", "quiet"}
+    assert set(signature(plan_command.plan).parameters) == set(signature(up_command.up).parameters) - only_up
 
 
 @pytest.mark.parametrize(

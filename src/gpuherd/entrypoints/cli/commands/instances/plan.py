@@ -11,7 +11,6 @@ from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, ErrorReport, detail_of, problem_report
 from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES
 from gpuherd.entrypoints.cli.runtime.options import (
-    BILLING_MODES,
     BillingOption,
     Disk,
     Gpu,
@@ -20,16 +19,19 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthPort,
     HealthTimeout,
     Labels,
+    LeaseOption,
     MaxPrice,
     Name,
     OnFailureOption,
     OptimizeOption,
     Regions,
+    SilenceOption,
     TemplateId,
+    ThenOption,
     WaitForCapacity,
     WebhookUrl,
     health_check_of,
-    labels_of,
+    wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
 
@@ -57,23 +59,29 @@ def plan(
     health_timeout: HealthTimeout = None,
     on_failure: OnFailureOption = None,
     wait_for_capacity: WaitForCapacity = None,
+    lease: LeaseOption = None,
+    silence: SilenceOption = None,
+    then: ThenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what `up` would rent, in which order and for how much. Nothing is rented."""
     output = Output.for_command(as_json=as_json)
-    wish: Wish = {
-        "gpu_num": gpu_num,
-        "rootfs_size": disk,
-        "regions": region or None,
-        "max_hourly_price": max_price,
-        "billing_mode": BILLING_MODES[billing] if billing else None,
-        "optimize": optimize,
-        "labels": labels_of(label) or None,
-        "webhook_url": webhook_url,
-        "on_failure": on_failure,
-        "health_check": health_check_of(health_port, health_path, health_timeout),
-        "wait_for_capacity_s": wait_for_capacity,
-    }
+    wish = wish_of(
+        gpu_num=gpu_num,
+        disk=disk,
+        region=region,
+        max_price=max_price,
+        billing=billing,
+        optimize=optimize,
+        label=label,
+        webhook_url=webhook_url,
+        health_check=health_check_of(health_port, health_path, health_timeout),
+        on_failure=on_failure,
+        wait_for_capacity=wait_for_capacity,
+        lease=lease,
+        silence=silence,
+        then=then,
+    )
     planned = run(cli_context_of(context), output, lambda herd: herd.plan(gpu, template, name=name, **wish))
     if output.for_people:
         output.show(*full_plan(planned, output.out.width))

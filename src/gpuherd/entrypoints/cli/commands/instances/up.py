@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gpuherd.client import ApiError, AutoStop, ConnectionFailed, Gpuherd, Instance, Lease, Wish
+from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
 from gpuherd.client.clock import Clock
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
@@ -18,7 +18,6 @@ from gpuherd.entrypoints.cli.render.stages import SeenInstance
 from gpuherd.entrypoints.cli.runtime.confirm import is_interactive
 from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, detail_of
 from gpuherd.entrypoints.cli.runtime.options import (
-    BILLING_MODES,
     TIMEOUT_S,
     BillingOption,
     Disk,
@@ -42,7 +41,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WaitForCapacity,
     WebhookUrl,
     health_check_of,
-    labels_of,
+    wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter
@@ -84,21 +83,22 @@ def up(
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
     name = name if name is not None else new_name(gpu, cli.rng)
-    wish: Wish = {
-        "gpu_num": gpu_num,
-        "rootfs_size": disk,
-        "regions": region or None,
-        "max_hourly_price": max_price,
-        "billing_mode": BILLING_MODES[billing] if billing else None,
-        "optimize": optimize,
-        "labels": labels_of(label) or None,
-        "webhook_url": webhook_url,
-        "on_failure": on_failure,
-        "health_check": health_check_of(health_port, health_path, health_timeout),
-        "wait_for_capacity_s": wait_for_capacity,
-        "lease": None if lease is None else Lease(seconds=round(lease), then=then),
-        "auto_stop": None if silence is None else AutoStop(round(silence), then or "stop"),
-    }
+    wish = wish_of(
+        gpu_num=gpu_num,
+        disk=disk,
+        region=region,
+        max_price=max_price,
+        billing=billing,
+        optimize=optimize,
+        label=label,
+        webhook_url=webhook_url,
+        health_check=health_check_of(health_port, health_path, health_timeout),
+        on_failure=on_failure,
+        wait_for_capacity=wait_for_capacity,
+        lease=lease,
+        silence=silence,
+        then=then,
+    )
     if not yes and output.for_people and is_interactive():
         confirm_plan(cli, output, name, gpu, template, wish)
     key = idempotency_key or f"cli-{cli.rng.getrandbits(128):032x}"
