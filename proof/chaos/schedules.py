@@ -96,8 +96,7 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
     # Only where a second call follows does anybody still want the machine of a call that was given up.
     if profile.late_max > 1 and profile.unknown_outcomes_max > 1:
         schedule = _with_late_machine_wanted(schedule)
-    # Which of two machines had an id first is told by when they were made: not where the wall clock jumps.
-    reuse = NEVER_REUSED if schedule.fault_plan.jumps or profile.calm else draw_id_reuse(seed)
+    reuse = NEVER_REUSED if profile.calm else draw_id_reuse(seed)
     return schedule if reuse is NEVER_REUSED else _with_reused_id(schedule, reuse)
 
 

@@ -815,16 +815,23 @@ OWNERSHIP = (
     Safeguard(
         "an instance does not delete the machine that has got its id",
         "usecases/reconcile/advance.py",
-        "    is_later = is_machine_of_other_call(listed.machine, bound)\n",
+        "    is_later = is_machine_of_other_call(listed.machine, it, bound)\n",
         "    is_later = False\n",
         (f"{REUSED}::test_an_id_that_is_used_again_before_its_first_machine_is_proven_gone_goes_over",),
     ),
     Safeguard(
         "a machine of another name and the same age is ours, renamed",
         "domain/instance/lifecycle/conditions.py",
-        "    return machine.created_at > bound.closed_at\n",
+        "    return machine.created_at > made_by\n",
         "    return True\n",
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
+    ),
+    Safeguard(
+        "which machine of an id is the later is told by the cloud's own clock",
+        "domain/instance/lifecycle/conditions.py",
+        "    made_by = it.machine_made_at or bound.closed_at\n",
+        "    made_by = bound.closed_at\n",
+        (f"{REUSED}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",),
     ),
     Safeguard(
         "a delete is repeated on our own machine only",
@@ -843,7 +850,7 @@ OWNERSHIP = (
     Safeguard(
         "a machine under the id of a lost one is not removed by its tag alone",
         "domain/orphans/orphan.py",
-        "    if holder is not None and not _is_made_later(machine, records.bound_attempt):\n",
+        "    if holder is not None and not _is_made_later(machine, holder, records.bound_attempt):\n",
         "    if False:\n",
         (f"{REUSED}::test_a_vanished_machine_that_comes_back_under_the_tag_of_a_given_up_call_is_reported",),
     ),

@@ -21,6 +21,7 @@ from gpuherd.simulator.world.placement import new_id
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.instance import describe
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged, tag_of
@@ -204,7 +205,12 @@ async def test_the_id_of_a_machine_whose_loss_is_not_proven_yet_goes_over_as_soo
     assert alive(herd) == {"again"}
 
 
-async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(herd: Herd, world: World) -> None:
+@pytest.mark.parametrize("ahead_s", [0.0, 7200.0])
+async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
+    herd: Herd, world: World, clock: FakeClock, ahead_s: float
+) -> None:
+    # By a clock that is ahead of the cloud's, the next one seems to be older than ours.
+    clock.jump_wall(ahead_s)
     before = await herd.settle(await herd.launch("first"))
     # No list comes any more, so the delete is asked for again and again.
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))

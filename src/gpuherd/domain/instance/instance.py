@@ -121,6 +121,8 @@ class Instance:
     disk_hourly_usd: Decimal = Decimal(0)
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
+    # When the cloud made its machine, by the cloud's own clock; None until it was seen.
+    machine_made_at: datetime | None = None
     # Our tag was seen on the machine, so recovery by name works for it.
     tag_verified: bool = False
     started_at: datetime | None = None

@@ -191,7 +191,7 @@ def judge_machine(
         return OrphanFinding(OrphanVerdict.UNRECORDED, doubt, named)
     if records.attempt.cloud_id is None and records.named is not None and wants_machine(records.named):
         return None
-    if holder is not None and not _is_made_later(machine, records.bound_attempt):
+    if holder is not None and not _is_made_later(machine, holder, records.bound_attempt):
         reason = (
             f"it has the id of the machine that instance {holder.id} has lost, and the tag of another one"
         )
@@ -205,12 +205,12 @@ def _is_of_other_instance(machine: Machine, holder: Instance) -> bool:
     return was_machine_proven_gone(holder) and tag is not None and tag.instance_key != holder.key
 
 
-def _is_made_later(machine: Machine, bound: Attempt | None) -> bool:
+def _is_made_later(machine: Machine, holder: Instance, bound: Attempt | None) -> bool:
     """Tell whether a machine is surely not the one that the instance of its id has lost.
 
     One that was adopted carries the tag of another from the beginning, and may have come back.
     """
-    return bound is not None and is_machine_of_other_call(machine, bound)
+    return bound is not None and is_machine_of_other_call(machine, holder, bound)
 
 
 def doubt_about(

@@ -217,7 +217,7 @@ def _is_id_passed_on(leased: LeasedInstance) -> bool:
 
 def _is_passed_on(machine: Machine, leased: LeasedInstance) -> bool:
     bound = leased.bound_attempt
-    return bound is not None and is_machine_of_other_call(machine, bound)
+    return bound is not None and is_machine_of_other_call(machine, leased.instance, bound)
 
 
 def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> bool:
@@ -228,7 +228,7 @@ def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> boo
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.
     is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at
-    is_later = is_machine_of_other_call(listed.machine, bound)
+    is_later = is_machine_of_other_call(listed.machine, it, bound)
     return is_earlier or is_later or was_machine_proven_gone(it)
 
 

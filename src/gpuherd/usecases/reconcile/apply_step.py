@@ -232,7 +232,8 @@ class ApplyStep:
             shown = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
             return False
-        return leased.bound_attempt is None or not is_machine_of_other_call(shown, leased.bound_attempt)
+        bound = leased.bound_attempt
+        return bound is None or not is_machine_of_other_call(shown, leased.instance, bound)
 
     async def _refused(self, leased: LeasedInstance, error: CloudError) -> LeasedInstance:
         it = leased.instance

@@ -64,7 +64,9 @@ class BindFoundMachine:
             "found by its tag after the create call was given up",
             {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id, "late": True},
         )
-        return await self.bind(leased, attempt, machine.cloud_id, "found by its tag", new_event)
+        return await self.bind(
+            leased, attempt, machine.cloud_id, "found by its tag", new_event, made_at=machine.created_at
+        )
 
     async def _is_shared(self, leased: LeasedInstance, found: Sequence[Machine]) -> bool:
         """Tell whether a second database has made one of these machines, or is known to make some."""
@@ -110,7 +112,9 @@ class BindFoundMachine:
             boot_id=self.boot_id,
             image_url=machine.image_url,
         )
-        return await self.bind(leased, attempt, machine.cloud_id, reason, new_event)
+        return await self.bind(
+            leased, attempt, machine.cloud_id, reason, new_event, made_at=machine.created_at
+        )
 
 
 def unrecorded_machines(leased: LeasedInstance, installation: str) -> list[Machine]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.endings.lease_term import rented_term
@@ -27,7 +27,13 @@ class BindMachine:
     lease_warning: timedelta
 
     async def __call__(
-        self, leased: LeasedInstance, attempt: Attempt, cloud_id: str, reason: str, *new_events: NewEvent
+        self,
+        leased: LeasedInstance,
+        attempt: Attempt,
+        cloud_id: str,
+        reason: str,
+        *new_events: NewEvent,
+        made_at: datetime | None = None,
     ) -> LeasedInstance:
         """Write down that this machine is ours, in one transaction with everything that follows from it."""
         rental = Rental(
@@ -41,7 +47,7 @@ class BindMachine:
         bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
 
         def with_machine(it: Instance) -> Instance:
-            it = replace(self.with_lease(it), cloud_id=cloud_id, rental=rental)
+            it = replace(self.with_lease(it), cloud_id=cloud_id, machine_made_at=made_at, rental=rental)
             return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
         return await self.save_outcome(leased, with_machine, *new_events, attempt=bound)

@@ -42,7 +42,10 @@ class ResolveAttempt:
                 "found by its tag after the create call got no answer",
                 {"attempt": attempt.n, "cloudInstanceId": machine.cloud_id},
             )
-            return await self.bind(leased, attempt, machine.cloud_id, "found by its tag", new_event), None
+            bound = await self.bind(
+                leased, attempt, machine.cloud_id, "found by its tag", new_event, made_at=machine.created_at
+            )
+            return bound, None
         if is_proven_not_created(attempt.sent_at, leased.lists, self.clock.now(), self.settling):
             return await self._abandon(leased, attempt), None
         return leased, self.settling.list_spacing

@@ -33,7 +33,8 @@ class VerifyTag:
             return leased
         if machine_tag(machine) == bound.tag:
             # Rides along with the next save: not worth a transaction of its own.
-            return replace(leased, instance=replace(it, tag_verified=True))
+            seen = replace(it, tag_verified=True, machine_made_at=machine.created_at)
+            return replace(leased, instance=seen)
         reason = f"machine {machine.cloud_id} does not carry the tag {bound.tag} that it was created with"
         await self.flags.put(CREATES_BLOCKED, reason)
         log.error("tag.not_preserved", instance_id=it.id, cloud_id=machine.cloud_id)

@@ -67,18 +67,21 @@ def was_machine_proven_gone(it: Instance) -> bool:
     return has_given_up_machine(it) or (it.status is Status.FAILED and vanished and not it.releasing)
 
 
-def is_machine_of_other_call(machine: Machine, bound: Attempt) -> bool:
-    """Tell whether the cloud has given the id of our machine to one of another create call of ours.
+def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
+    """Tell whether the cloud has given the id of an instance's machine to one of another call of ours.
 
-    Its tag is of this installation and not of our call, and it was made after ours was bound. One that
-    somebody has only renamed keeps its age. As the tag has to be another, too, clocks get no allowance.
+    Its tag is of this installation and not of the call that made the instance's own, and it was made later
+    than that, by the cloud's clock. One that somebody has only renamed keeps its age. Where the cloud has not
+    told when the first was made, it was made before it was bound, by our clock: as the tag has to be another,
+    too, clocks get no allowance.
     """
     ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
     if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
         return False
-    if shown.installation != ours.installation or bound.closed_at is None or machine.created_at is None:
+    made_by = it.machine_made_at or bound.closed_at
+    if shown.installation != ours.installation or made_by is None or machine.created_at is None:
         return False
-    return machine.created_at > bound.closed_at
+    return machine.created_at > made_by
 
 
 def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
