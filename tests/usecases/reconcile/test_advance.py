@@ -13,12 +13,14 @@ from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.errors import NoCapacity, NotFound
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import OnFailure, Status
+from gpuherd.jobs.job import Job, JobStatus, Priority
+from gpuherd.jobs.outcome import Done
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
-from tests.support.fake_clock import FakeClock
+from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -49,6 +51,12 @@ async def test_one_rental_costs_one_create_and_no_get_besides_the_shared_lists(
     await herd.settle(await herd.launch())
     assert world.calls[ApiEndpoint.CREATE.value] == 1
     assert world.calls[ApiEndpoint.GET.value] == 0
+
+
+async def test_the_job_of_an_instance_that_the_store_has_lost_is_done(herd: Herd) -> None:
+    """Else it would look for it for ever."""
+    job = Job("job", "monitor_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, START, "inst_lost")
+    assert isinstance(await herd.advance(job), Done)
 
 
 async def test_a_refused_create_goes_on_to_the_next_region(herd: Herd, world: World) -> None:

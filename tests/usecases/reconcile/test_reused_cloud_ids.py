@@ -14,6 +14,8 @@ from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.orphans.orphan import OrphanVerdict
+from gpuherd.jobs.job import Job, JobStatus, Priority
+from gpuherd.jobs.outcome import Snooze
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world import world as simulated
@@ -21,7 +23,7 @@ from gpuherd.simulator.world.placement import new_id
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.instance import describe
-from tests.support.fake_clock import FakeClock
+from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 from tests.support.unmanaged_machines import alive, ledger, record, rent_tagged, tag_of
@@ -185,6 +187,23 @@ async def test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_
     await herd.run_for(timedelta(minutes=5))
     assert (await herd.instances.get(first.id)).status is Status.RUNNING
     assert alive(herd) == {first.cloud_id, second.cloud_id}
+
+
+async def test_a_turn_that_finds_its_machine_s_id_with_another_instance_looks_again_soon(
+    herd: Herd, world: World
+) -> None:
+    """That is no failure: the next list shows the other one that its own machine is gone."""
+    await herd.settle(await herd.launch("first"))
+    world.delete("again")
+    await herd.clock.sleep(60)
+    world.tick()
+    world.machines.pop("again")
+    second = await herd.launch("second")
+    job = Job("job", "create_instance", JobStatus.PROCESSING, Priority.NORMAL, 0, 3, START, second.id)
+    outcome = await herd.advance(job)
+    assert isinstance(outcome, Snooze)
+    assert outcome.delay <= timedelta(seconds=5)
+    assert "is not proven to be gone" in outcome.reason
 
 
 async def test_the_id_of_a_machine_whose_loss_is_not_proven_yet_goes_over_as_soon_as_a_list_shows_it(
