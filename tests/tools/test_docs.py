@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuherd.adapters.sql.schema.tables import metadata
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gpuherd"
 DECISIONS = ROOT / "docs" / "decisions"
@@ -79,6 +81,11 @@ def test_every_module_of_the_glossary_exists() -> None:
     named = [it for found in modules for it in found]
     assert len(named) > 40
     assert [it for it in named if not (SOURCE / it).is_file()] == []
+
+
+def test_every_table_is_explained() -> None:
+    explained = set(re.findall(r"`(\w+)`", text(Path("docs/architecture.md")).rpartition("| table |")[2]))
+    assert sorted(set(metadata.tables) - explained) == []
 
 
 @pytest.mark.parametrize("page", sorted(it.name for it in DECISIONS.glob("0*.md")))
