@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -25,6 +28,9 @@ STEP = 5_000
 KEEP_STREAM = """window.EventSource = class extends EventSource {
     constructor(url) { super(url); window.liveStream = this; }
 };"""
+
+# Longer than a page takes for a pause between two ticks of its timer.
+HALTED_S = 6.0
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -74,6 +80,25 @@ async def rent_unseen(site: Site, name: str) -> str:
 
 async def is_live(page: Page) -> None:
     await expect(page.locator("#live-state")).to_have_text("live", timeout=SLOW)
+
+
+@asynccontextmanager
+async def halted(page: Page) -> AsyncIterator[None]:
+    """Stop the processes that run pages: the browser's own way to freeze them needs a window."""
+    browser = page.context.browser
+    assert browser is not None
+    session = await browser.new_browser_cdp_session()
+    running = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+    renderers = [it["id"] for it in running if it["type"] == "renderer"]
+    assert renderers
+    for pid in renderers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in renderers:
+            os.kill(pid, signal.SIGCONT)
+        await session.detach()
 
 
 async def pass_time(page: Page, ms: int) -> None:
@@ -230,6 +255,21 @@ async def test_a_page_that_comes_back_does_not_trust_its_old_stream(
     # Browsers without a window never hide or freeze a page, so its events are made here.
     await far.page.evaluate(event)
     await expect(far.page.locator("#list")).to_contain_text(name, timeout=SLOW)
+
+
+async def test_a_page_that_was_really_halted_shows_the_truth_when_it_goes_on(
+    far: Visitor, line: Line, site: Site
+) -> None:
+    """As by a host that sleeps: no script runs, no timer fires, and nobody says so afterwards."""
+    await far.go("/instances")
+    await is_live(far.page)
+    async with halted(far.page):
+        line.fall_silent()
+        line.end_idle()
+        await rent_unseen(site, "while-halted")
+        # By the real clock: only a gap in that tells the page.
+        await asyncio.sleep(HALTED_S)
+    await expect(far.page.locator("#list")).to_contain_text("while-halted", timeout=SLOW)
 
 
 async def test_a_network_that_comes_back_is_used_at_once(far: Visitor, line: Line, site: Site) -> None:
