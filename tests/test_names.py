@@ -50,3 +50,11 @@ def test_no_folder_holds_more_modules_than_can_be_read_at_a_glance() -> None:
 def test_no_module_of_the_package_holds_two_subjects() -> None:
     lines = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
     assert {str(it.relative_to(PACKAGE)): n for it, n in lines.items() if n > LINES_MAX} == {}
+
+
+def test_the_tests_of_a_layer_stand_in_the_rooms_of_that_layer() -> None:
+    layers = [it.name for it in (ROOT / "tests").iterdir() if (PACKAGE / it.name).is_dir()]
+    rooms = {it.parent for layer in layers for it in (ROOT / "tests" / layer).rglob("test_*.py")}
+    assert len(rooms) > 40
+    elsewhere = [it for it in rooms if not (PACKAGE / it.relative_to(ROOT / "tests")).is_dir()]
+    assert elsewhere == []

@@ -78,12 +78,18 @@ def _machines(run: Evidence) -> Iterator[str]:
 
 def _creates(run: Evidence) -> Iterator[str]:
     attempts = {it["tag"] for it in run.tables["attempt"]}
-    calls = our_creates(run)
-    sent = Counter(str(tag) for tag, _ in calls)
+    sent = Counter(str(tag) for tag, _ in our_creates(run))
     yield from (f"create: {n} calls were made for the one attempt {tag}" for tag, n in sent.items() if n > 1)
     yield from (f"create: {tag} was sent without an intent" for tag in sent if tag not in attempts)
     made = {str(tag) for tag, _ in our_machines(run)}
     yield from (f"create: {tag} has a machine and was never sent" for tag in made if tag not in sent)
+    yield from wrong_calls(run)
+
+
+def wrong_calls(run: Evidence) -> Iterator[str]:
+    """Return what no lost second excuses: a machine without a call, or two calls at once."""
+    calls = our_creates(run)
+    sent = {str(tag) for tag, _ in calls}
     bound = {it["tag"] for it in run.tables["attempt"] if it["state"] == "bound"}
     yield from (f"create: {tag} is bound and was never sent" for tag in bound if tag not in sent)
     by_instance: dict[str, list[Row]] = defaultdict(list)
@@ -105,6 +111,11 @@ def _records(run: Evidence) -> Iterator[str]:
         ids = user.ids | claimed[f"{name}-create"]
         if known[name] != 1 or len(ids) != 1:
             yield f"duplicate: the key of {name} gave {known[name]} instances, {len(ids)} ids"
+    yield from unsettled(run)
+
+
+def unsettled(run: Evidence) -> Iterator[str]:
+    """Return what is not at rest although there was time enough."""
     for it in run.tables["instance"]:
         if not it["settled"]:
             yield f"unended: {it['name']} is {it['status']} and not at rest"

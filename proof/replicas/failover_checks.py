@@ -7,15 +7,14 @@ every machine must be known, and none may be gone that nobody asked to have remo
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE
 from proof.chaos.kills.plan import UserScript
-from proof.replicas.checker import OPEN, our_creates, our_machines
-from proof.replicas.runner import Evidence, Row
+from proof.replicas.checker import our_machines, unsettled, wrong_calls
+from proof.replicas.runner import Evidence
 from proof.replicas.users import UserOutcome
 
 ID_PREFIX = "inst_"
@@ -25,9 +24,9 @@ def check_failover(run: Evidence) -> list[str]:
     """Return every broken promise, as `kind: what`."""
     found = [f"unended: {it}" for it in run.problems]
     found += _machines(run)
-    found += _creates(run)
+    found += wrong_calls(run)
     found += _users(run)
-    found += _records(run)
+    found += unsettled(run)
     found += [f"unended: a polite end gave the exit code {it}" for it in run.exit_codes if it]
     return found
 
@@ -73,20 +72,6 @@ def _removable(run: Evidence) -> set[str]:
     return asked | ended
 
 
-def _creates(run: Evidence) -> Iterator[str]:
-    calls = our_creates(run)
-    sent = {str(tag) for tag, _ in calls}
-    bound = {it["tag"] for it in run.tables["attempt"] if it["state"] == "bound"}
-    yield from (f"create: {tag} is bound and was never sent" for tag in bound if tag not in sent)
-    by_instance: dict[str, list[Row]] = defaultdict(list)
-    for tag, call in calls:
-        by_instance[tag.instance_key].append(call)
-    for key, theirs in by_instance.items():
-        for one, following in itertools.pairwise(theirs):
-            if one["ended"] is None or following["began"] < one["ended"]:
-                yield f"create: two calls for {key} were under way together"
-
-
 def _users(run: Evidence) -> Iterator[str]:
     instances = {it["id"]: it for it in run.tables["instance"]}
     named = Counter(it["name"] for it in run.tables["instance"])
@@ -119,12 +104,3 @@ def _order_was_lost(user: UserOutcome, status: str | None, told: set[str]) -> bo
     error = (user.failed or {}).get("lastError") or {}
     vanished = status == "failed" and error.get("code") == "INSTANCE_VANISHED"
     return user.delete_accepted and vanished and "instance.failed" in told
-
-
-def _records(run: Evidence) -> Iterator[str]:
-    for it in run.tables["instance"]:
-        if not it["settled"]:
-            yield f"unended: {it['name']} is {it['status']} and not at rest"
-    for it in run.tables["attempt"]:
-        if it["state"] in OPEN:
-            yield f"unended: {it['tag']} is {it['state']}"
