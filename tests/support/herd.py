@@ -25,6 +25,7 @@ from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
 from gpuherd.adapters.sql.costs.store import SqlCosts
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
@@ -71,13 +72,13 @@ SWEEP = timedelta(seconds=5)
 COLLECT = timedelta(seconds=10)
 ADMIN_KEY = Secret("ghk_a_key_that_only_tests_know")
 ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
-DUE = (
+DUE = PreparedStatement(
     sa.select(queue)
     .where(queue.c.execute_after <= sa.bindparam("now", type_=queue.c.execute_after.type))
     .order_by(queue.c.priority.desc(), queue.c.id)
     .limit(1)
 )
-NEXT_DUE = sa.select(sa.func.min(queue.c.execute_after))
+NEXT_DUE = PreparedStatement(sa.select(sa.func.min(queue.c.execute_after)))
 RULES = RegionRules("CN-HK-01", ("AS-SGP-02", "CN-HK-01", "AS-IN-01"))
 
 
@@ -324,10 +325,10 @@ class Herd:
         self.database.write_now(put_back)
 
     def _due(self, now: datetime) -> list[sa.Row[Any]]:
-        return self.database._read(lambda c: list(c.execute(DUE, {"now": now})))
+        return self.database._read(lambda c: DUE.all(c, {"now": now}))
 
     def _next_due(self) -> datetime | None:
-        found = self.database._read(lambda c: c.execute(NEXT_DUE).scalar())
+        found = self.database._read(lambda c: NEXT_DUE.scalar(c, {}))
         return found if found is None or isinstance(found, datetime) else None
 
     def _recover(self) -> None:

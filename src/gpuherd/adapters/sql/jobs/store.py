@@ -81,10 +81,12 @@ _QUARANTINED = sa.exists().where(
     job.c.completed_at > sa.bindparam("quarantined_after"),
 )
 _WITHOUT_JOB = sa.select(instance).where(~_has_job("turn:", instance.c.id), ~_QUARANTINED)
-_LEFT = _WITHOUT_JOB.where(is_unsettled).limit(_LIMIT)
+_LEFT = PreparedStatement(_WITHOUT_JOB.where(is_unsettled).limit(_LIMIT))
 # Nothing has changed about these, but some time of theirs is over.
-_DUE = _WITHOUT_JOB.where(instance.c.settled, instance.c.due_at <= sa.bindparam("now")).limit(_LIMIT)
-_UNSENT = (
+_DUE = PreparedStatement(
+    _WITHOUT_JOB.where(instance.c.settled, instance.c.due_at <= sa.bindparam("now")).limit(_LIMIT)
+)
+_UNSENT = PreparedStatement(
     sa.select(delivery)
     .where(delivery.c.state == DeliveryState.PENDING.value, ~_has_job("delivery:", delivery.c.id))
     .limit(_LIMIT)
@@ -213,10 +215,10 @@ class SqlJobs:
         def work(connection: sa.Connection) -> UnscheduledWork:
             return UnscheduledWork(
                 (
-                    *map(instance_of, connection.execute(_LEFT, values)),
-                    *map(instance_of, connection.execute(_DUE, values)),
+                    *map(instance_of, _LEFT.all(connection, values)),
+                    *map(instance_of, _DUE.all(connection, values)),
                 ),
-                tuple(map(delivery_of, connection.execute(_UNSENT, values))),
+                tuple(map(delivery_of, _UNSENT.all(connection, values))),
             )
 
         return await self._database.read(work)
