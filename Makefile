@@ -55,7 +55,7 @@ RUNS ?= 50
 JOBS ?= 2
 chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the whole: SEEDS=100000 RUNS=200
 	@$(BIN)/python -m pytest -n 4 -m long
-	@GPUHERD_TEST_EXAMPLES=new $(BIN)/python -m pytest -n 4 -m "not long" tests/domain tests/resilience tests/jobs tests/adapters tests/contracts
+	@GPUHERD_TEST_EXAMPLES=new $(BIN)/python -m pytest -n 4 -m "not long and not processes" tests/adapters tests/client tests/contracts tests/domain tests/entrypoints tests/jobs tests/ops tests/resilience tests/simulator tests/support tests/usecases tests/test_clock.py
 	@$(BIN)/python -m proof.chaos run --seeds $(SEEDS) --jobs $(JOBS)
 	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
 	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict

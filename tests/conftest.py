@@ -21,8 +21,9 @@ gc.set_threshold(20_000, 50, 100)
 
 # How long something takes says nothing on a machine that does other things too.
 settings.register_profile("new", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# What lands was tried with the same examples as everywhere; `make chaos` draws new ones.
-settings.register_profile("same", settings.get_profile("new"), derandomize=True)
+# What lands was tried with the same examples as everywhere, and a second run of them proves nothing new, so
+# they are few; `make chaos` draws new ones, and more.
+settings.register_profile("same", settings.get_profile("new"), derandomize=True, max_examples=40)
 settings.load_profile(os.environ.get("GPUHERD_TEST_EXAMPLES", "same"))
 
 # A shell that starts this in the background, nohup and some CI systems have SIGINT ignored, and every process
@@ -68,8 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if limits and not it.get_closest_marker("timeout"):
             it.add_marker(pytest.mark.timeout(max(limits)))
         if it.get_closest_marker("processes"):
-            # File by file: the tests of one often share a server.
-            slow.setdefault(str(it.path), []).append(it)
+            # File by file: the tests of one often share a server, and those of a browser the browser too.
+            shared = it.path.parent if it.path.parent.name == "browser" else it.path
+            slow.setdefault(str(shared), []).append(it)
         else:
             quick.append(it)
     shares: list[list[pytest.Item]] = [[] for _ in range(WORKERS)]

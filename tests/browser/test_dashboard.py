@@ -166,13 +166,20 @@ async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:
     await expect(visitor.page.get_by_role("link", name="red \\u202etxt.exe")).to_be_visible()
 
 
+# The pages whose parts are widest; `make chaos` opens the others too.
+WIDE_PAGES = ("/", "/instances", "/instances/new", "/money", "/docs")
+
+
+@pytest.mark.parametrize(
+    "pages", [WIDE_PAGES, pytest.param(PAGES, marks=pytest.mark.long)], ids=["wide", "all"]
+)
 async def test_a_phone_shows_every_page_without_scrolling_sideways(
-    chromium: Browser, site: Site, admin_state: Any
+    chromium: Browser, site: Site, admin_state: Any, pages: tuple[str, ...]
 ) -> None:
     instance_id = await site.rent(LONG[:100], labels={"team": "x" * 60})
     context, visitor = await visit(chromium, site, viewport={"width": 360, "height": 740}, is_mobile=True)
     await context.add_cookies(admin_state["cookies"])
-    for path in (*PAGES, f"/instances/{instance_id}", "/nothing/here"):
+    for path in (*pages, f"/instances/{instance_id}", "/nothing/here"):
         await visitor.go(path)
         wide = await visitor.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 360, path

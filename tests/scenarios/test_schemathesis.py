@@ -22,7 +22,7 @@ NOT_ASKED = "/api/events"
 LIMIT_S = 500.0
 
 
-async def attack(server: Server, folder: Path, examples: int) -> None:
+async def attack(server: Server, folder: Path, examples: int, phases: str = "coverage,fuzzing") -> None:
     """Run schemathesis over every operation; it fails with what it found."""
     run = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -33,7 +33,7 @@ async def attack(server: Server, folder: Path, examples: int) -> None:
         *("--header", f"Authorization: Bearer {KEY}"),
         *("--checks", "all", "--exclude-checks", NOT_CHECKED),
         *("--exclude-path", NOT_ASKED),
-        *("--phases", "coverage,fuzzing", "--max-examples", str(examples)),
+        *("--phases", phases, "--max-examples", str(examples)),
         *("--seed", os.environ.get("SEED", "1"), "--workers", "1", "--no-color"),
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
@@ -54,10 +54,15 @@ async def attack(server: Server, folder: Path, examples: int) -> None:
     assert server.process.exit_code is None
 
 
-# Sixteen hundred requests take minutes where others need the machine too; the attack has a limit of its own.
+# It takes minutes where others need the machine too; the attack has a limit of its own.
 @pytest.mark.timeout(LIMIT_S + 60)
 async def test_no_request_is_answered_otherwise_than_documented(server: Server, tmp_path: Path) -> None:
-    await attack(server, tmp_path, 3)
+    await attack(server, tmp_path, 3, "fuzzing")
+
+
+@pytest.mark.long
+async def test_nor_any_at_the_bounds_of_what_is_allowed(server: Server, tmp_path: Path) -> None:
+    await attack(server, tmp_path, 3, "coverage")
 
 
 @pytest.mark.long
