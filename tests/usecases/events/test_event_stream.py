@@ -19,6 +19,7 @@ from gpuherd.usecases.events.event_stream import (
     EventFeed,
     EventStream,
     Reader,
+    StreamLimits,
     TooManyStreams,
     TooManyStreamsOfKey,
 )
@@ -369,9 +370,9 @@ class TestResuming:
 
 class TestEnding:
     async def test_a_reader_that_is_too_slow_is_ended_and_finds_the_rest_later(
-        self, feed: EventFeed, log: ListLog, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+        self, feed: EventFeed, log: ListLog, clock: FakeClock
     ) -> None:
-        monkeypatch.setattr(event_stream, "PENDING_MAX", 20)
+        feed.limits = StreamLimits(pending=20)
         async with listening(feed, clock) as quick, feed.open(Reader("ada", EVERYTHING, 0)) as stream:
             log.happen()
             await clock.advance(0.1)
@@ -428,10 +429,9 @@ class TestEnding:
         assert feed.streams == 0
 
     async def test_there_are_only_so_many_streams_for_a_key_and_in_all(
-        self, feed: EventFeed, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+        self, feed: EventFeed, clock: FakeClock
     ) -> None:
-        monkeypatch.setattr(event_stream, "STREAMS_MAX", 3)
-        monkeypatch.setattr(event_stream, "STREAMS_OF_A_KEY_MAX", 2)
+        feed.limits = StreamLimits(streams=3, streams_of_key=2)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(listening(feed, clock))
             async with listening(feed, clock):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,12 +15,12 @@ from gpuherd.domain.errors import Conflict
 from gpuherd.domain.instance.health import HealthStatus
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Status
-from gpuherd.domain.instance.operation import Operation, OperationPhase, OperationState
+from gpuherd.domain.instance.operation import OperationPhase, OperationState
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.instances.change_goal import AcceptedGoal
+from gpuherd.usecases.instances.change_goal import AcceptedGoal, ChangeGoal
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -312,40 +314,53 @@ async def test_a_stop_during_health_checks_ends_them_and_no_ready_comes_late(her
 CLAIM = IdempotencyClaim("adaadaad", "one", "fingerprint")
 
 
+class Overtaken:
+    """The instances, where something happens between our first look and what we do about it."""
+
+    def __init__(self, herd: Herd, look: str, meanwhile: Callable[[], Awaitable[object]]):
+        self._instances, self._look = herd.instances, look
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._instances, name)
+        return partial(self._look_first, call) if name == self._look else call
+
+    async def _look_first(self, call: Callable[..., Awaitable[object]], *args: object) -> object:
+        found = await call(*args)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+def overtaken(herd: Herd, look: str, meanwhile: Callable[[], Awaitable[object]]) -> ChangeGoal:
+    return replace(herd.change_goal, instances=Overtaken(herd, look, meanwhile))
+
+
 async def test_an_equal_request_that_is_accepted_between_our_look_and_our_refusal_is_ours(
-    herd: Herd, exited: Instance, monkeypatch: pytest.MonkeyPatch
+    herd: Herd, exited: Instance
 ) -> None:
-    first = await herd.change_goal.start(exited.id, claim=CLAIM)
-    look, looks = herd.instances.claimed_operation, []
+    first: list[AcceptedGoal] = []
 
-    async def too_early_at_first(claim: IdempotencyClaim) -> tuple[Instance, Operation] | None:
-        looks.append(claim)
-        return None if len(looks) == 1 else await look(claim)
+    async def faster() -> None:
+        first.append(await herd.change_goal.start(exited.id, claim=CLAIM))
 
-    monkeypatch.setattr(herd.instances, "claimed_operation", too_early_at_first)
-    second = await herd.change_goal.start(exited.id, claim=CLAIM)
-    assert (second.operation.id, second.replayed) == (first.operation.id, True)
+    second = await overtaken(herd, "claimed_operation", faster).start(exited.id, claim=CLAIM)
+    assert (second.operation.id, second.replayed) == (first[0].operation.id, True)
 
 
 @pytest.mark.parametrize("what", ["start", "delete"])
 async def test_an_equal_request_that_is_accepted_between_our_look_and_our_write_is_ours(
-    herd: Herd, exited: Instance, monkeypatch: pytest.MonkeyPatch, what: str
+    herd: Herd, exited: Instance, what: str
 ) -> None:
-    get, faster = herd.instances.get, []
+    first: list[AcceptedGoal] = []
 
-    async def overtaken(instance_id: str) -> Instance:
-        found = await get(instance_id)
-        # The second look is the one on which the decision rests; the first only finds the instance.
-        faster.append(found)
-        if len(faster) == 2:
-            faster.append(await getattr(herd.change_goal, what)(exited.id, claim=CLAIM))
-        return found
+    async def faster() -> None:
+        first.append(await getattr(herd.change_goal, what)(exited.id, claim=CLAIM))
 
-    monkeypatch.setattr(herd.instances, "get", overtaken)
-    slower = await getattr(herd.change_goal, what)(exited.id, claim=CLAIM)
+    slower = await getattr(overtaken(herd, "get", faster), what)(exited.id, claim=CLAIM)
     assert slower.replayed
-    accepted = next(it for it in faster if isinstance(it, AcceptedGoal))
-    assert slower.operation.id == accepted.operation.id
+    assert slower.operation.id == first[0].operation.id
     assert len(herd.rows(herd.tables.claim)) == 1
 
 
@@ -357,20 +372,15 @@ async def test_without_a_claim_a_second_start_is_still_refused(herd: Herd, exite
 
 
 async def test_an_equal_request_is_ours_even_if_its_goal_was_overtaken_in_turn(
-    herd: Herd, running: Instance, monkeypatch: pytest.MonkeyPatch
+    herd: Herd, running: Instance
 ) -> None:
-    get, accepted = herd.instances.get, []
-    looks = iter(range(1000))
+    accepted: list[AcceptedGoal] = []
 
-    async def overtaken(instance_id: str) -> Instance:
-        found = await get(instance_id)
-        if next(looks) == 1:
-            accepted.append(await herd.change_goal.stop(running.id, claim=CLAIM))
-            await herd.settle(running)
-            await herd.change_goal.start(running.id)
-        return found
+    async def faster() -> None:
+        accepted.append(await herd.change_goal.stop(running.id, claim=CLAIM))
+        await herd.settle(running)
+        await herd.change_goal.start(running.id)
 
-    monkeypatch.setattr(herd.instances, "get", overtaken)
-    slower = await herd.change_goal.stop(running.id, claim=CLAIM)
+    slower = await overtaken(herd, "get", faster).stop(running.id, claim=CLAIM)
     assert (slower.operation.id, slower.replayed) == (accepted[0].operation.id, True)
-    assert (await get(running.id)).goal is Goal.RUNNING
+    assert (await herd.instances.get(running.id)).goal is Goal.RUNNING

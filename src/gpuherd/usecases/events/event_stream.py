@@ -21,12 +21,20 @@ from gpuherd.ports.events import EventFilter, EventLog, LoggedEvent
 from gpuherd.usecases.describe.event import event_frame
 from gpuherd.usecases.events.change_hub import ChangeHub, Subscription
 
-# Of one stream whose reader is slow; after that it is ended, and its reader comes back for the rest.
-PENDING_MAX = 2000
 CATCH_UP_PAGE_SIZE = 200
 HEARTBEAT = b": still here\n\n"
 # For scripts in a browser, which are not told of comments. Without an id, so that the last one stays.
 HEARTBEAT_EVENT = b"event: keep-alive\ndata: {}\n\n"
+
+
+@dataclass(frozen=True)
+class StreamLimits:
+    """How many streams may be open in this process, and how much may wait in one of them."""
+
+    streams: int = 500
+    streams_of_key: int = 250
+    # Of one stream whose reader is slow; after that it is ended, and its reader comes back for the rest.
+    pending: int = 2000
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ class EncodedEvent:
 
 class Feed(Protocol):
     """What a stream needs of the feed."""
+
+    limits: StreamLimits
 
     async def ready(self) -> int:
         """Return the position up to which events were handed out, as soon as there is one."""
@@ -119,7 +129,7 @@ class EventStream:
             return
         self.active_s = now_s
         self._pending.extend(fresh)
-        if len(self._pending) > PENDING_MAX:
+        if len(self._pending) > self._feed.limits.pending:
             # The client has what was sent, and asks for the rest by the last id that it got.
             self._pending.clear()
             self.end()
@@ -164,8 +174,6 @@ class EventStream:
 
 log = structlog.get_logger()
 
-STREAMS_MAX = 500
-STREAMS_OF_A_KEY_MAX = 250
 RETRY_AFTER_S = 5.0
 # How much of the past a stream can join without reading it from the store.
 RECENT_EVENTS_MAX = 1000
@@ -198,7 +206,8 @@ class TooManyStreamsOfKey(GpuherdError):
 class EventFeed:
     """One for each process."""
 
-    def __init__(self, events: EventLog, hub: ChangeHub, clock: Clock):
+    def __init__(self, events: EventLog, hub: ChangeHub, clock: Clock, limits: StreamLimits | None = None):
+        self.limits = limits or StreamLimits()
         self._log = events
         self._clock = clock
         self._streams: set[EventStream] = set()
@@ -268,10 +277,11 @@ class EventFeed:
     def _check_room(self, key_id: str) -> None:
         if self._closed:
             raise TooManyStreams("gpuherd is about to end here; come back in a moment")
-        if len(self._streams) >= STREAMS_MAX:
-            raise TooManyStreams(f"no more than {STREAMS_MAX} streams of events can be open here at once")
-        if self._streams_by_key[key_id] >= STREAMS_OF_A_KEY_MAX:
-            raise TooManyStreamsOfKey(f"a key can have {STREAMS_OF_A_KEY_MAX} streams of events open at once")
+        most, most_of_key = self.limits.streams, self.limits.streams_of_key
+        if len(self._streams) >= most:
+            raise TooManyStreams(f"no more than {most} streams of events can be open here at once")
+        if self._streams_by_key[key_id] >= most_of_key:
+            raise TooManyStreamsOfKey(f"a key can have {most_of_key} streams of events open at once")
 
     def _start(self) -> None:
         self._tasks = [

@@ -21,7 +21,7 @@ from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
 from gpuherd.ports.orphans import LedgerWrite
 from gpuherd.ports.webhooks import OutboxEntries
-from gpuherd.usecases.events import event_stream
+from gpuherd.usecases.events.event_stream import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.support.builders import a_machine, an_event, an_instance, instance_id
 from tests.support.event_streams import StreamedReply, asking
@@ -354,9 +354,9 @@ class TestEnding:
             assert (late.status, late.headers["retry-after"]) == (503, "5")
 
     async def test_a_client_that_reads_nothing_is_ended_and_comes_back_for_the_rest(
-        self, app: ASGIApp, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+        self, app: ASGIApp, herd: Herd, plane: Plane, clock: FakeClock
     ) -> None:
-        monkeypatch.setattr(event_stream, "PENDING_MAX", 10)
+        plane.events.feed.limits = StreamLimits(pending=10)
         async with asking(app, EVENTS, MINE) as reply:
             await clock.settle()
             reply.reads.clear()
@@ -375,10 +375,9 @@ class TestEnding:
             assert first + again.ids == list(range(1, 31))
 
     async def test_there_is_a_limit_for_each_key_and_one_for_all(
-        self, app: ASGIApp, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+        self, app: ASGIApp, plane: Plane, clock: FakeClock
     ) -> None:
-        monkeypatch.setattr(event_stream, "STREAMS_MAX", 2)
-        monkeypatch.setattr(event_stream, "STREAMS_OF_A_KEY_MAX", 1)
+        plane.events.feed.limits = StreamLimits(streams=2, streams_of_key=1)
         ada, bob = await make_key(plane, "read"), await make_key(plane, "read")
         async with AsyncExitStack() as stack:
             replies = []

@@ -11,7 +11,7 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.ports.events import EventFilter
 from gpuherd.ports.instances import Change
 from gpuherd.server.protocol import ConnectionLimits
-from gpuherd.usecases.events import event_stream
+from gpuherd.usecases.events.event_stream import StreamLimits
 from tests.entrypoints.http.conftest import KEY
 from tests.entrypoints.http.raw_http import running_server, until_closed
 from tests.support.builders import an_event, an_instance
@@ -60,9 +60,9 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(plane: Plane) -> No
 
 
 async def test_a_client_that_never_reads_is_cut_off_and_costs_only_itself(
-    plane: Plane, herd: Herd, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    plane: Plane, herd: Herd, clock: FakeClock
 ) -> None:
-    monkeypatch.setattr(event_stream, "PENDING_MAX", 20)
+    plane.events.feed.limits = StreamLimits(pending=20)
     async with running_server(plane, ConnectionLimits(idle_s=0.3)) as door:
         deaf, good = await door.connect(), await door.connect()
         deaf[0]._transport.pause_reading()  # type: ignore[attr-defined]

@@ -6,16 +6,17 @@ import asyncio
 from datetime import timedelta
 
 import httpx
-import pytest
 
 from gpuherd.domain.errors import StoreUnavailable
 from gpuherd.entrypoints.plane import Plane
+from gpuherd.ports.jobs import Jobs
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.health import ANSWER_TTL_S
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from tests.entrypoints.http.conftest import KEY
+from tests.support.failing import Failing
 from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 
@@ -77,37 +78,36 @@ async def test_what_is_held_is_shown_in_words_to_those_with_a_key(
     assert open_to_all["dependencies"]["novita"]["unbelieved"] == "LISTS_UNBELIEVED"
 
 
+class CountingJobs:
+    """The jobs, or what stands for them, with a count of how often they were asked."""
+
+    def __init__(self, jobs: Jobs | Failing):
+        self._jobs, self.asked = jobs, 0
+
+    async def oldest_due_s(self) -> float:
+        self.asked += 1
+        return await self._jobs.oldest_due_s()
+
+
 async def test_it_is_computed_once_a_second_for_all_callers(
-    api: httpx.AsyncClient, herd: Herd, clock: FakeClock, plane: Plane, monkeypatch: pytest.MonkeyPatch
+    api: httpx.AsyncClient, herd: Herd, clock: FakeClock, plane: Plane
 ) -> None:
-    read, asked = plane.health.jobs.oldest_due_s, 0
-
-    async def counted() -> float:
-        nonlocal asked
-        asked += 1
-        return await read()
-
-    monkeypatch.setattr(plane.health.jobs, "oldest_due_s", counted)
+    jobs = CountingJobs(plane.health.jobs)
+    plane.health.jobs = jobs  # type: ignore[assignment]
     replies = await asyncio.gather(*(api.get("/health") for _ in range(20)))
     assert {it.status_code for it in replies} == {200}
-    assert asked == 1
+    assert jobs.asked == 1
     await clock.sleep(ANSWER_TTL_S)
     await api.get("/health")
-    assert asked == 2
+    assert jobs.asked == 2
 
 
 async def test_a_database_that_is_away_is_asked_once_a_second_too(
-    api: httpx.AsyncClient, plane: Plane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    api: httpx.AsyncClient, plane: Plane, clock: FakeClock
 ) -> None:
-    asked = 0
-
-    async def away() -> float:
-        nonlocal asked
-        asked += 1
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(plane.health.jobs, "oldest_due_s", away)
+    jobs = CountingJobs(Failing(StoreUnavailable("away")))
+    plane.health.jobs = jobs  # type: ignore[assignment]
     replies = [await api.get("/health") for _ in range(5)]
     assert {it.status_code for it in replies} == {503}
     assert replies[0].json() == {"status": "unhealthy", "dependencies": {"database": {"status": "down"}}}
-    assert asked == 1
+    assert jobs.asked == 1
