@@ -134,6 +134,7 @@ class Settings(BaseModel):
     breaker_threshold: int = _named("GPUHERD_BREAKER_THRESHOLD", 10, ge=1, le=10_000)
     breaker_recovery_s: float = _named("GPUHERD_BREAKER_RECOVERY", 60.0, ge=0.05, le=3600)
     watch_budget_per_minute: int = _named("GPUHERD_WATCH_BUDGET", 60, ge=0, le=100_000)
+    metrics_budget_per_minute: int = _named("GPUHERD_METRICS_BUDGET", 20, ge=0, le=100_000)
     collect: Literal["delete", "report"] = _named("GPUHERD_COLLECT", "delete")
     on_unknown: Literal["retry", "fail"] = _named("GPUHERD_ON_UNKNOWN", "retry")
     failed_retention_days: int = _named("GPUHERD_FAILED_RETENTION_DAYS", 30, ge=1, le=3650)

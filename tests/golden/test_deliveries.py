@@ -8,7 +8,9 @@ from decimal import Decimal
 import httpx
 
 from gpuherd.domain.costs.period import DAY, day_start
+from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.money.use import Use
 from tests.entrypoints.http.conftest import GOOD, KEY
 from tests.golden.receivers import Receivers
 from tests.golden.recording import Recording
@@ -73,7 +75,12 @@ async def test_deliveries_of_ends(
 ) -> None:
     await _rent(http, lease={"seconds": 600})
     await _rent(http, name="silent", autoStop={"silenceSeconds": 300})
-    await herd.run_for(15 * MINUTE)
+    await _rent(http, name="idle", autoStop={"idleSeconds": 300, "activity": {"port": 8888}})
+    await herd.run_for(MINUTE)
+    herd.applications.answer = AppAnswer(is_idle=True)
+    for machine in herd.world.alive():
+        herd.world.uses.set(machine.id, Use(herd.world.now(), 0.0, 0.0))
+    await herd.run_for(24 * MINUTE)
     await herd.run_jobs_for(timedelta(days=6, hours=20))
     await herd.run_for(MINUTE)
     recording.compare()

@@ -45,6 +45,7 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Wish
@@ -118,6 +119,18 @@ class FakeProber:
         return EndpointHealth.seen(port, category, "the port answered 502", self._clock.now())
 
 
+class FakeApplications:
+    """Stands for what applications say about their use: nothing, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.answer = AppAnswer()
+        self.asked: list[tuple[int, str]] = []
+
+    async def ask(self, port: PortMapping, path: str) -> AppAnswer:
+        self.asked.append((port.port, path))
+        return self.answer
+
+
 def _metrics_page(meter: Meter) -> Callable[[MetricSources], MetricsPage]:
     """Return what makes the page of this meter; one that counts nothing has none."""
     if isinstance(meter, PrometheusMeter):
@@ -155,6 +168,8 @@ class Herd:
         self.ids = Ids(clock, self.rng, random.Random(f"nonces {seed}"))
         self.cloud: Cloud = cloud or SimulatedCloud(world)
         self.billing = SimulatedCloud(world)
+        self.use_metrics = SimulatedCloud(world)
+        self.applications = FakeApplications()
         self.receiver = Receiver()
         self.prober = FakeProber(clock)
         self.meter = meter or NullMeter()
@@ -167,6 +182,8 @@ class Herd:
             stores=self.stores,
             cloud=self.cloud,
             billing=self.billing,
+            use_metrics=self.use_metrics,
+            activity_probe=self.applications,
             webhook_sender=self.receiver,
             prober=self.prober,
             clock=clock,
@@ -200,6 +217,7 @@ class Herd:
         self.endpoint_cache, self.gate = parts.endpoint_cache, parts.gate
         self.catalogue, self.observer = parts.catalogue, parts.observer
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
+        self.watch_use = parts.watch_use
         self.watch_balance, self.meter_volumes = parts.watch_balance, parts.meter_volumes
         self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
         self.find_instance, self.reader = plane.find_instance, plane.read_instance
@@ -286,6 +304,7 @@ class Herd:
             if self.clock.now() >= self._sweep_at:
                 self._sweep_at = self.clock.now() + SWEEP
                 await self.sweep()
+                await self.watch_use()
             while due := self._due(self.clock.now()):
                 await self._run(due[0])
             following = [

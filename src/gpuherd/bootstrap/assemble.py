@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuherd.bootstrap.parts.costs import build_cost_events, build_costs
+from gpuherd.bootstrap.parts.idleness import build_watch_use
 from gpuherd.bootstrap.parts.instances import build_instances
 from gpuherd.bootstrap.parts.metrics import build_metric_sources
 from gpuherd.bootstrap.parts.orphans import build_orphans
@@ -27,6 +28,7 @@ from gpuherd.usecases.events.event_stream import EventFeed
 from gpuherd.usecases.events.history import ReadEventHistory
 from gpuherd.usecases.explain.why import ExplainInstance
 from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries
+from gpuherd.usecases.idleness.watch import WatchUse
 from gpuherd.usecases.instances.find import AuthorizedLookup
 from gpuherd.usecases.instances.history import ReadHistory
 from gpuherd.usecases.instances.reprice_disks import RepriceDisks
@@ -50,6 +52,7 @@ class Parts(Shared):
     reprice_disks: RepriceDisks
     watch_balance: WatchBalance
     meter_volumes: MeterVolumes
+    watch_use: WatchUse
     plane: Plane
 
 
@@ -76,6 +79,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         reprice_disks=RepriceDisks(instances=stores.instances, flags=stores.flags, disk=values.disk),
         watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
         meter_volumes=MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock),
+        watch_use=build_watch_use(ports, shared, advance.up_since),
         plane=_plane(ports, values, shared, costs),
     )
 

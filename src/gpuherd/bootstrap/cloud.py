@@ -9,6 +9,7 @@ import structlog
 
 from gpuherd.adapters.novita.billing import NovitaBilling
 from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.novita.metrics import NovitaMetrics
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
@@ -17,6 +18,7 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import ProviderBilling
 from gpuherd.ports.metrics import Meter, NullMeter
+from gpuherd.ports.use import UseMetrics
 from gpuherd.resilience.circuit_breaker import CircuitBreaker
 from gpuherd.resilience.rate_limit import Lane, RateLimiter
 from gpuherd.resilience.token_lease_bucket import Limit
@@ -38,6 +40,7 @@ class CloudLink:
     watch_cloud: Cloud
     browse_cloud: Cloud
     billing: ProviderBilling
+    metrics: UseMetrics
     # Which cloud it is, and the key of the account there: a database belongs to one.
     identity: CloudIdentity
     api_key: Secret
@@ -67,6 +70,11 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
     limiters = {"novita": RateLimiter(clock, settings.novita_rate_limit_per_minute, burst=NOVITA_BURST)}
     if budget := settings.watch_budget_per_minute:
         limiters["watch"] = RateLimiter(clock, budget, burst=_watch_burst(budget))
+    # Bills and measurements may be away while machines can be rented, and must not keep anybody from it.
+    billing_breaker, metrics_breaker = (
+        CircuitBreaker(clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s)
+        for _ in range(2)
+    )
     calls = _CallRecorder()
     transport = NovitaTransport(
         base_url,
@@ -84,14 +92,8 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         cloud,
         cloud.in_lane(Lane.WATCH),
         cloud.in_lane(Lane.BROWSE),
-        NovitaBilling(
-            # Bills may be away while machines can be rented, and must not keep anybody from it.
-            transport.with_breaker(
-                CircuitBreaker(
-                    clock, threshold=settings.breaker_threshold, recovery_s=settings.breaker_recovery_s
-                )
-            )
-        ),
+        NovitaBilling(transport.with_breaker(billing_breaker)),
+        NovitaMetrics(transport.with_breaker(metrics_breaker), _metrics_budget(settings, clock)),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,
         lambda: breaker.state,
@@ -101,6 +103,12 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         breaker=breaker,
         limits=_limits(settings),
     )
+
+
+def _metrics_budget(settings: Settings, clock: Clock) -> RateLimiter | None:
+    """Return the limit of looks at the use of machines; the leader alone makes them, so nobody shares it."""
+    per_minute = settings.metrics_budget_per_minute
+    return RateLimiter(clock, per_minute, burst=per_minute) if per_minute else None
 
 
 def _watch_burst(budget: int) -> int:

@@ -27,6 +27,7 @@ from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica, SharedLimits
+from gpuherd.ports.use import ActivityProbe, UseMetrics
 from gpuherd.ports.webhooks import DeliveryLog, Outbox, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.usecases.access.sessions import STRETCHING_ROUNDS
@@ -80,6 +81,8 @@ class Ports:
     stores: StorePorts
     cloud: Cloud
     billing: ProviderBilling
+    use_metrics: UseMetrics
+    activity_probe: ActivityProbe
     webhook_sender: WebhookSender
     prober: Prober
     clock: Clock

@@ -14,6 +14,7 @@ from gpuherd.adapters.egress.client import SsrfSafeClient
 from gpuherd.adapters.egress.resolver import SystemResolver
 from gpuherd.adapters.metrics.page import PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.probes.activity import EgressActivityProbe
 from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sql.engine.database import Database
@@ -55,6 +56,7 @@ KEY_USAGE_FLUSH_INTERVAL_S = 60.0
 HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
 RECONCILE_INTERVAL_S = 3600.0
+USE_INTERVAL_S = 5.0
 BALANCE_INTERVAL_S = 300.0
 VOLUMES_INTERVAL_S = 300.0
 # Receivers may be slow; they must not take the slots of reconcile jobs.
@@ -141,6 +143,8 @@ async def build_service(
         watch_cloud=link.watch_cloud,
         browse_cloud=link.browse_cloud,
         billing=link.billing,
+        use_metrics=link.metrics,
+        activity_probe=EgressActivityProbe(probe_egress),
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
         prober=EgressProber(probe_egress, probe_egress, clock),
         clock=clock,
@@ -255,6 +259,7 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
     return [
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
+        Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
         Loop("prune-orphans", PRUNE_INTERVAL_S, leader_only(collect.forget), clock),
         Loop("prune", PRUNE_INTERVAL_S, leader_only(parts.sweep.prune), clock),
         Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),

@@ -18,6 +18,7 @@ SETTING_MEANINGS = {
     "INSTANCE_POLL_INTERVAL": "seconds between looks at the cloud while nothing moves",
     "GPUHERD_FAST_POLL_INTERVAL": "seconds between looks at the cloud while something does",
     "GPUHERD_WATCH_BUDGET": "looks at the cloud a minute at most; 0 is no limit",
+    "GPUHERD_METRICS_BUDGET": "looks at the use of machines a minute at most; 0 is no limit",
     "GPUHERD_INSTANCE_MAX_WAIT": "seconds in which a new instance must be usable",
     "GPUHERD_DEFAULT_LEASE": "seconds after which an instance without a lease is stopped; 0 is never",
     "GPUHERD_LEASE_WARNING": "seconds before the end of a lease at which it is announced",

@@ -69,7 +69,7 @@ from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusP
 from gpuherd.client.paging import Items, Page
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
-from gpuherd.client.wish import AutoStop, HealthCheck, Lease, Wish
+from gpuherd.client.wish import Activity, AutoStop, HealthCheck, Lease, Wish
 
 if TYPE_CHECKING:
     from gpuherd.client.async_client import AsyncGpuherd
@@ -84,6 +84,7 @@ else:
 
 __all__ = [
     "Accepted",
+    "Activity",
     "ApiError",
     "ApiKey",
     "AsyncGpuherd",

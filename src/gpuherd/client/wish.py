@@ -48,15 +48,32 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class AutoStop:
-    """An end for what nobody uses: so many seconds without a `heartbeat`."""
+class Activity:
+    """Where the application tells whether it is in use: 204 says no, 200 yes, or since when it is not."""
 
-    silence_seconds: int
+    port: int
+    path: str = "/"
+
+
+@dataclass(frozen=True)
+class AutoStop:
+    """An end for what nobody uses: so many seconds without a `heartbeat`, or of idleness, or both.
+
+    It is idle while every GPU and the CPU are below so many percent, and the application, where it is asked
+    (`activity`), says so.
+    """
+
+    silence_seconds: int | None = None
     then: Literal["stop", "delete"] = "stop"
+    idle_seconds: int | None = None
+    gpu_below: int | None = None
+    cpu_below: int | None = None
+    activity: Activity | None = None
 
     @property
     def body(self) -> Json:
-        return {"silenceSeconds": self.silence_seconds, "then": self.then}
+        said = {camel(name): it for name, it in asdict(self).items() if it is not None}
+        return dict(sorted(said.items()))
 
 
 class Wish(TypedDict, total=False):

@@ -124,13 +124,24 @@ class LeaseChanged(Model):
     cost_until_end: Decimal | None  # USD, as far as the price is known
 
 
+class Activity(Model):
+    """Where the application tells whether it is in use: 204 says no, 200 yes, or since when it is not."""
+
+    port: int
+    path: str
+
+
 class AutoStop(Model, needs=("then",)):
     """An end for what nobody uses."""
 
-    silence_seconds: int  # without a heartbeat
+    idle_seconds: int | None  # without more use of any GPU or CPU than this; None: it may idle
+    gpu_below: int | None  # percent
+    cpu_below: int | None  # percent
+    activity: Activity | None
+    silence_seconds: int | None  # without a heartbeat; None: it may be silent
     then: EndAction
-    last_used_at: datetime | None
-    ends_at: datetime | None  # if nobody says that it is in use until then; None while it cannot be used
+    last_used_at: datetime | None  # as somebody said, or it was seen
+    ends_at: datetime | None  # if it stays as it is; None while it is in use, or cannot be used
 
 
 class InstanceRecord(Model, needs=("id", "name", "status")):

@@ -83,6 +83,7 @@ class Health(Model, needs=("status",)):
     vanishing_held: (
         str | None
     )  # why machines that are missing are not believed lost, if so; without a key a code
+    auto_stop_braked: str | None  # why nothing ends by idleness, if so; without a key a code
     replicas: Mapping[str, int]  # the processes on this database, by what they do
     timestamp: OffsetTime
 

@@ -21,6 +21,7 @@ INSTANCE_EVENT_TYPES = (
     *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
     *("instance.deleted", "instance.reclaim_notice", "instance.reclaim_withdrawn"),
     *("instance.lease_ending", "instance.lease_ended", "instance.silence_ended"),
+    *("instance.idle_warning", "instance.idle_ended"),
     *("instance.data_expiring", ORPHAN_DETECTED),
 )
 # About the account, and told to endpoints alone.

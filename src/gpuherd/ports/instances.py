@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from gpuherd.domain.access.api_key import Limits
@@ -173,6 +173,10 @@ class Instances(Protocol):
 
     async def all_live(self, owner: str | None = None) -> Sequence[LiveInstance]:
         """Return all (of an owner) that are not deleted, newest first."""
+        ...
+
+    async def due_for_use_look(self, now: datetime, limit: int) -> Sequence[Instance]:
+        """Return those of which it should be found out whether they are idle, longest due first."""
         ...
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable, Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
+from gpuherd.domain.endings.idleness import Utilization
 from gpuherd.domain.errors import (
     CloudTimeout,
     CloudUnavailable,
@@ -56,7 +57,7 @@ class _Failed(Exception):
 
 
 class SimulatedCloud:
-    """The ports of the cloud and of its bill, on a `World`.
+    """The ports of the cloud, of its bill and of its metrics, on a `World`.
 
     A call that hangs is given up after `timeout_s` of the world's clock; the cloud goes on with it all the
     same. With `latency_s` each call takes that long, half before and half after its effect, so that a
@@ -154,6 +155,15 @@ class SimulatedCloud:
     async def list_volumes(self) -> tuple[StorageVolume, ...]:
         volumes = await self._read(self._operations.volumes)
         return tuple(mapping.volume(each, self._world.catalogue) for each in volumes)
+
+    async def samples(
+        self, cloud_id: str, begin: datetime, end: datetime, interval: timedelta
+    ) -> tuple[Utilization, ...]:
+        window, interval_s = Span(begin.timestamp(), end.timestamp()), int(interval.total_seconds())
+        ask = partial(self._operations.samples, cloud_id, window, interval_s)
+        found = await self._read(ask, MachineGone("there is no such machine"))
+        gpu_num = len(self._world.find(cloud_id).gpu_ids)
+        return tuple(mapping.use_sample(it, gpu_num) for it in found)
 
     def _to_domain(self, snapshot: Snapshot) -> Machine:
         return mapping.machine(snapshot, self._world.catalogue, self._world.addresses)

@@ -13,6 +13,7 @@ from gpuherd.domain import errors
 from gpuherd.domain.cloud import offer
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
+from gpuherd.domain.endings.idleness import Utilization
 from gpuherd.resilience.retry import parse_retry_after
 from gpuherd.simulator.catalogue import (
     DISK_GB_MAX,
@@ -25,7 +26,7 @@ from gpuherd.simulator.catalogue import (
 )
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
-from gpuherd.simulator.money import bill, volumes
+from gpuherd.simulator.money import bill, use, volumes
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.money.tariff import VOLUME_USD_PER_GB_DAY
 from gpuherd.simulator.views.listing import Snapshot
@@ -135,6 +136,10 @@ def provider_charge(row: bill.BillRow) -> ProviderCharge:
         amount_usd=Decimal(bill.exact(row.usd)),
         voucher_usd=Decimal(0),
     )
+
+
+def use_sample(measured: use.UseSample, gpu_num: int) -> Utilization:
+    return Utilization(datetime.fromtimestamp(measured.at, UTC), (measured.gpu,) * gpu_num, measured.cpu)
 
 
 def volume(stored: volumes.NetworkVolume, catalogue: CloudCatalogue) -> StorageVolume:

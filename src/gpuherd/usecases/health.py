@@ -17,6 +17,7 @@ from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
+from gpuherd.usecases.idleness.brake import AUTO_STOP_BRAKED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 # Everybody may ask, as often as they like: this is how long an answer serves all of them.
@@ -42,6 +43,8 @@ class ServiceHealth:
     last_believed_at: datetime | None = None
     # Why no list could be believed for too long.
     lists_unbelieved: str | None = None
+    # Why nothing ends by idleness.
+    auto_stop_braked: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -104,6 +107,7 @@ class ReadServiceHealth:
             account_unconfirmed=await self.account.unconfirmed(),
             vanishing_held=await self.vanishing.held(),
             last_believed_at=believed_at,
+            auto_stop_braked=await self.flags.get(AUTO_STOP_BRAKED),
             lists_unbelieved=why_unbelieved(
                 seen, believed_at, self._begun_at, self.clock.now(), self.poll_interval
             ),

@@ -19,6 +19,7 @@ from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
+from gpuherd.usecases.idleness.brake import AUTO_STOP_BRAKED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 
 # Each of them is looked at closely, and nobody reads more at a glance.
@@ -35,6 +36,7 @@ class SystemStatus:
     collector_braked: str | None = None
     account_unconfirmed: str | None = None
     vanishing_held: str | None = None
+    auto_stop_braked: str | None = None
     dead_deliveries: int = 0
     failed_jobs: int = 0
     # Instances of which a create call got no answer.
@@ -73,6 +75,7 @@ class ReadOverview:
             else None,
             account_unconfirmed=await self.account.unconfirmed(),
             vanishing_held=await self.vanishing.held(),
+            auto_stop_braked=await self.flags.get(AUTO_STOP_BRAKED),
             dead_deliveries=(await self.deliveries.page(dead)).total,
             failed_jobs=stats.by_status.get(JobStatus.FAILED, 0),
             unknown=[it for it in unsure if await self._is_unknown(it)],

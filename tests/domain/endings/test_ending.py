@@ -19,13 +19,13 @@ from gpuherd.domain.endings.ending import (
     next_due,
 )
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of
-from gpuherd.domain.endings.terms import AutoStop, EndAction, Lease, Terms
+from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
 from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WARNING = timedelta(seconds=600)
 HOUR = Terms(lease=Lease(seconds=3600))
-SILENT = Terms(auto_stop=AutoStop(silence_s=60))
+SILENT = Terms(silence=Silence(silence_s=60))
 
 
 def after(seconds: float) -> datetime:
@@ -118,7 +118,7 @@ actions = st.sampled_from(EndAction)
 terms_of_any_kind = st.builds(
     Terms,
     lease=st.none() | st.builds(Lease, seconds=st.integers(10, 100_000), then=actions),
-    auto_stop=st.none() | st.builds(AutoStop, silence_s=st.integers(10, 100_000), then=actions),
+    silence=st.none() | st.builds(Silence, silence_s=st.integers(10, 100_000), then=actions),
     delete_stopped_s=st.none() | st.integers(10, 100_000),
 )
 moments = seconds.map(after)

@@ -15,7 +15,7 @@ from gpuherd.domain.endings.lease_term import (
     term_of,
     term_until,
 )
-from gpuherd.domain.endings.terms import NO_TERMS, AutoStop, EndAction, Lease, Terms
+from gpuherd.domain.endings.terms import NO_TERMS, ActivityCheck, EndAction, Idleness, Lease, Silence, Terms
 from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -27,8 +27,10 @@ WARNING = timedelta(seconds=600)
     "terms",
     [
         NO_TERMS,
-        Terms(Lease(seconds=60), AutoStop(300, EndAction.DELETE), 3600),
-        Terms(Lease(until=LATER, then=EndAction.DELETE), AutoStop(silence_s=30)),
+        Terms(Lease(seconds=60), Silence(300, EndAction.DELETE), delete_stopped_s=3600),
+        Terms(idle=Idleness(300, 7, 8, ActivityCheck(8080, "/busy"), EndAction.DELETE)),
+        Terms(idle=Idleness(1800)),
+        Terms(Lease(until=LATER, then=EndAction.DELETE), Silence(silence_s=30)),
     ],
 )
 def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
@@ -65,3 +67,10 @@ def test_a_clock_that_is_set_moves_the_term_with_it() -> None:
     assert moved.ends_at == LATER + timedelta(hours=3)
     assert moved.warn_at == moved.ends_at - WARNING
     assert (moved.set_at, moved.length_s) == (set_to, 3600)
+
+
+def test_the_version_before_reads_terms_with_idleness_as_if_there_was_none() -> None:
+    doc = Terms(idle=Idleness(1800)).as_doc()
+    assert (doc["lease"], doc["auto_stop"], doc["delete_stopped_s"]) == (None, None, None)
+    del doc["idle"]
+    assert Terms.from_doc(doc) == NO_TERMS

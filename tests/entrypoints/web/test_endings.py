@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuherd.domain.endings.terms import AutoStop, Lease, Terms
+from gpuherd.domain.endings.terms import Idleness, Lease, Silence, Terms
 from gpuherd.ports.instances import InstanceQuery
+from gpuherd.simulator.money.use import Use
 from tests.entrypoints.web.conftest import Browser
 from tests.entrypoints.web.test_actions import WISH, once
 from tests.support.herd import Herd
@@ -44,11 +45,25 @@ async def test_an_end_that_the_page_does_not_offer_is_refused(admin: Browser, he
 
 
 async def test_keep_says_that_it_is_in_use(admin: Browser, herd: Herd) -> None:
-    it = await herd.settle(await herd.launch(terms=Terms(auto_stop=AutoStop(3600))))
+    it = await herd.settle(await herd.launch(terms=Terms(silence=Silence(3600))))
     assert "unless somebody says that it is in use" in await admin.text(f"/instances/{it.id}")
     await herd.run_for(timedelta(minutes=30))
     assert (await admin.send(f"/instances/{it.id}/keep")).status_code == 303
     assert (await herd.instances.get(it.id)).used_at == herd.clock.now()
+
+
+async def test_an_idle_one_shows_when_it_ends_and_can_be_kept(admin: Browser, herd: Herd) -> None:
+    it = await herd.settle(await herd.launch(terms=Terms(idle=Idleness(1800))))
+    page = f"/instances/{it.id}"
+    assert "It ends after 30 min 00 s in which no GPU reached 5 %" in await admin.text(page)
+    herd.world.uses.set(it.cloud_id or "", Use(herd.world.now(), 0.0, 0.0))
+    await herd.run_for(timedelta(minutes=28))
+    text = await admin.text(page)
+    assert "unless somebody says that it is in use" in text
+    assert "Keep</button>" in text
+    assert (await admin.send(f"{page}/keep")).status_code == 303
+    await herd.run_for(timedelta(minutes=20))
+    assert (await herd.instances.get(it.id)).usable
 
 
 async def test_after_the_end_the_page_says_so_and_offers_no_other(admin: Browser, herd: Herd) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuherd.domain.access.api_key import Limits, Scope
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.endings.terms import AutoStop, EndAction, Lease, Terms
+from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
 from gpuherd.domain.errors import Conflict, InvalidRequest
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import Event
@@ -185,7 +185,7 @@ async def test_a_stopped_one_whose_lease_ends_in_a_delete_is_deleted(herd: Herd,
 
 
 async def test_silence_ends_what_nobody_uses(herd: Herd, world: World) -> None:
-    instance = await usable(herd, Terms(auto_stop=AutoStop(60)), webhook_url=HOOK)
+    instance = await usable(herd, Terms(silence=Silence(60)), webhook_url=HOOK)
     for _ in range(10):
         await herd.run_for(timedelta(seconds=40))
         await herd.plane.note_use(instance.id)

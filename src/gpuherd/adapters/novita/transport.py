@@ -116,9 +116,15 @@ class NovitaTransport:
         *,
         about: ResourceKind = ResourceKind.ACCOUNT,
         lane: Lane = Lane.RENTAL,
+        budget: RateLimiter | None = None,
     ) -> dict[str, Any]:
-        """Return the JSON object at `path`. Calls that only watch also pay from the watch budget."""
+        """Return the JSON object at `path`. Calls that only watch also pay from the watch budget.
+
+        With a `budget` of its own the call is not made if that is used up (`RateLimited`).
+        """
         turns = [_LimiterWait(self._limiter, lane, self._read_wait_s)]
+        if budget is not None:
+            turns.insert(0, _LimiterWait(budget, lane, 0.0))
         if lane is Lane.WATCH and self._watch_budget is not None:
             turns.insert(0, _LimiterWait(self._watch_budget, lane, self._read_wait_s))
         tries = itertools.count()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from gpuherd.domain.endings.idleness import UseWatch, first_end, next_look
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import EndAction, Terms
 
@@ -22,6 +23,7 @@ class EndCause(StrEnum):
 
     LEASE = "lease"
     SILENCE = "silence"
+    IDLE = "idle"
     STOPPED = "stopped"
 
 
@@ -66,6 +68,8 @@ class Situation:
     # Since when it has been usable, and when its user last said that it is in use.
     usable_since: datetime | None = None
     used_at: datetime | None = None
+    # What is known about its use otherwise.
+    watch: UseWatch | None = None
 
     @property
     def is_going_down(self) -> bool:
@@ -80,6 +84,7 @@ def ending(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> En
     return (
         _lease_end(it, now)
         or _silence_end(terms, it, now, up_since)
+        or _idle_end(terms, it, now)
         or _stopped_end(terms, it, now)
         or _lease_warning(it, now)
         or _data_warning(it, now)
@@ -121,22 +126,41 @@ def _lease_end(it: Situation, now: datetime) -> End | None:
 
 def silent_at(terms: Terms, it: Situation) -> datetime | None:
     """Return when silence has lasted long enough, if nobody says anything until then."""
-    auto_stop = terms.auto_stop
-    if auto_stop is None or not it.can_stop or it.usable_since is None:
+    silence = terms.silence
+    if silence is None or not it.can_stop or it.usable_since is None:
         return None
     heard = max(it.usable_since, it.used_at or it.usable_since)
-    return heard + timedelta(seconds=auto_stop.silence_s)
+    return heard + timedelta(seconds=silence.silence_s)
 
 
 def _silence_end(terms: Terms, it: Situation, now: datetime, up_since: datetime) -> End | None:
-    auto_stop, ends_at = terms.auto_stop, silent_at(terms, it)
-    if auto_stop is None or ends_at is None:
+    silence, ends_at = terms.silence, silent_at(terms, it)
+    if silence is None or ends_at is None:
         return None
-    span = timedelta(seconds=auto_stop.silence_s)
+    span = timedelta(seconds=silence.silence_s)
     # Whoever could not reach us was not silent.
     if now < ends_at or now < up_since + span:
         return None
-    return End(EndCause.SILENCE, auto_stop.then, f"nobody has used it for {auto_stop.silence_s} s")
+    return End(EndCause.SILENCE, silence.then, f"nobody has used it for {silence.silence_s} s")
+
+
+def use_look_at(terms: Terms, it: Situation) -> datetime | None:
+    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    if terms.idle is None or not it.can_stop or it.usable_since is None:
+        return None
+    return next_look(terms.idle, it.watch, it.usable_since, it.used_at)
+
+
+def _idle_end(terms: Terms, it: Situation, now: datetime) -> End | None:
+    rule, watch = terms.idle, it.watch
+    if rule is None or watch is None or not it.can_stop or it.usable_since is None:
+        return None
+    # Somebody may have said since then that it is in use.
+    is_used = now < first_end(rule, it.usable_since, it.used_at)
+    if not watch.is_over or not watch.is_verdict_fresh(now) or is_used:
+        return None
+    idle = f"it was idle for {rule.window_s} s: GPUs below {rule.gpu_below} %, CPU below {rule.cpu_below} %"
+    return End(EndCause.IDLE, rule.then, idle)
 
 
 def _stopped_end(terms: Terms, it: Situation, now: datetime) -> End | None:

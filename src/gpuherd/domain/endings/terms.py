@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 # From, to; in seconds.
 LEASE_S = (10, 90 * 86_400)
 SILENCE_S = (10, 90 * 86_400)
+IDLE_S = (300, 7 * 86_400)
 STOPPED_S = (10, 90 * 86_400)
+# From, to; in percent.
+USE_BELOW = (1, 100)
 
 
 class EndAction(StrEnum):
@@ -31,11 +34,36 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class AutoStop:
-    """An end for what nobody uses: its user has been silent for so long."""
+class Silence:
+    """An end for what nobody uses: its user has said nothing for so long."""
 
     silence_s: int
     then: EndAction = EndAction.STOP
+
+
+@dataclass(frozen=True)
+class ActivityCheck:
+    """Where an application tells whether it is in use: 204 says no, 200 yes, or since when it is not."""
+
+    port: int
+    path: str = "/"
+
+
+@dataclass(frozen=True)
+class Idleness:
+    """An end for what does nothing: for so long no GPU and no CPU was used more than that."""
+
+    window_s: int
+    # In percent.
+    gpu_below: int = 5
+    cpu_below: int = 10
+    # Asked as well: all of them must say that it is not in use.
+    activity: ActivityCheck | None = None
+    then: EndAction = EndAction.STOP
+
+    @property
+    def window(self) -> timedelta:
+        return timedelta(seconds=self.window_s)
 
 
 @dataclass(frozen=True)
@@ -43,13 +71,16 @@ class Terms:
     """All that was agreed about the end of an instance."""
 
     lease: Lease | None = None
-    auto_stop: AutoStop | None = None
+    silence: Silence | None = None
+    idle: Idleness | None = None
     # A stopped one is deleted after so long: its disk costs money.
     delete_stopped_s: int | None = None
 
     def as_doc(self) -> dict[str, Any]:
         """Return it as JSON can hold it, for storage."""
         doc = asdict(self)
+        # As the version before calls it, which may read this.
+        doc["auto_stop"] = doc.pop("silence")
         if self.lease is not None and self.lease.until is not None:
             doc["lease"]["until"] = self.lease.until.isoformat()
         return doc
@@ -57,12 +88,11 @@ class Terms:
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> Terms:
         """Return what `as_doc` wrote down."""
-        lease, auto_stop = doc["lease"], doc["auto_stop"]
+        lease, silence, idle = doc["lease"], doc["auto_stop"], doc.get("idle")
         return cls(
             lease=None if lease is None else _lease_of(lease),
-            auto_stop=None
-            if auto_stop is None
-            else AutoStop(auto_stop["silence_s"], EndAction(auto_stop["then"])),
+            silence=None if silence is None else Silence(silence["silence_s"], EndAction(silence["then"])),
+            idle=None if idle is None else _idleness_of(idle),
             delete_stopped_s=doc["delete_stopped_s"],
         )
 
@@ -75,3 +105,8 @@ def _lease_of(doc: Mapping[str, Any]) -> Lease:
     return Lease(
         doc["seconds"], None if until is None else datetime.fromisoformat(until), EndAction(doc["then"])
     )
+
+
+def _idleness_of(doc: Mapping[str, Any]) -> Idleness:
+    activity = None if doc["activity"] is None else ActivityCheck(**doc["activity"])
+    return Idleness(**{**doc, "activity": activity, "then": EndAction(doc["then"])})

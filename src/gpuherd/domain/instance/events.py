@@ -32,6 +32,8 @@ RECLAIM_WITHDRAWN = "instance.reclaim_withdrawn"
 LEASE_ENDING = "instance.lease_ending"
 LEASE_ENDED = "instance.lease_ended"
 SILENCE_ENDED = "instance.silence_ended"
+IDLE_WARNING = "instance.idle_warning"
+IDLE_ENDED = "instance.idle_ended"
 DATA_EXPIRING = "instance.data_expiring"
 ORPHAN_DETECTED = "instance.orphan_detected"
 ADOPTED = "instance.adopted"
@@ -86,6 +88,8 @@ WEBHOOK_TYPES = frozenset(
         LEASE_ENDING,
         LEASE_ENDED,
         SILENCE_ENDED,
+        IDLE_WARNING,
+        IDLE_ENDED,
         DATA_EXPIRING,
         ORPHAN_DETECTED,
     }
@@ -107,6 +111,7 @@ class CauseCode(StrEnum):
     WAITING_FOR_CREATES = "waiting_for_creates"
     LEASE_ENDED = "lease_ended"
     SILENCE_ENDED = "silence_ended"
+    IDLE_ENDED = "idle_ended"
     STOPPED_TOO_LONG = "stopped_too_long"
 
 
@@ -133,6 +138,7 @@ WAIT_CAUSES = {
 END_CAUSES = {
     EndCause.LEASE: CauseCode.LEASE_ENDED,
     EndCause.SILENCE: CauseCode.SILENCE_ENDED,
+    EndCause.IDLE: CauseCode.IDLE_ENDED,
     EndCause.STOPPED: CauseCode.STOPPED_TOO_LONG,
 }
 

@@ -11,6 +11,7 @@ from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
+from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.failure import Failure
@@ -135,6 +136,8 @@ class Instance:
     lease_term: LeaseTerm | None = None
     # When its user last said that it is in use.
     used_at: datetime | None = None
+    # What is known about its use otherwise, where it may end by idleness.
+    use_watch: UseWatch | None = None
     # It was told that the cloud will drop the data of the stopped machine.
     data_expiry_told: bool = False
     # The machine must be given back, and is not yet proven to be gone.

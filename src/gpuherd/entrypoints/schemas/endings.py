@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, StrictInt, model_validator
 
 from gpuherd.domain.endings import terms as domain
-from gpuherd.domain.endings.terms import AutoStop, EndAction, Lease
+from gpuherd.domain.endings.terms import ActivityCheck, EndAction, Idleness, Lease, Silence
+from gpuherd.entrypoints.schemas.health_check import Port, UrlPath
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Moment
 from gpuherd.usecases.instances.change_lease import LeaseOrder
@@ -23,6 +24,13 @@ def _words(limits: tuple[int, int]) -> Words:
 
 LeaseSeconds = Annotated[StrictInt, _between(domain.LEASE_S), _words(domain.LEASE_S)]
 _SilenceSeconds = Annotated[StrictInt, _between(domain.SILENCE_S), _words(domain.SILENCE_S)]
+_IdleSeconds = Annotated[StrictInt, _between(domain.IDLE_S), _words(domain.IDLE_S)]
+_Percent = Annotated[
+    StrictInt,
+    _between(domain.USE_BELOW),
+    Words(f"must be a whole number of percent from {domain.USE_BELOW[0]} to {domain.USE_BELOW[1]}"),
+]
+_IDLENESS = Idleness(domain.IDLE_S[0])
 _StoppedSeconds = Annotated[StrictInt, _between(domain.STOPPED_S), _words(domain.STOPPED_S)]
 _Then = Annotated[EndAction, Words("must be stop or delete")]
 
@@ -51,17 +59,46 @@ class LeaseBody(RequestModel):
         return LeaseOrder(self.seconds, self.until, self.then)
 
 
+class ActivityBody(RequestModel):
+    """Where the application tells whether it is in use."""
+
+    unknown_field: ClassVar[str] = "there is no field {path}"
+
+    port: Port
+    path: UrlPath = "/"
+
+
 class AutoStopBody(RequestModel):
     """An end for what nobody uses."""
 
     unknown_field: ClassVar[str] = "there is no field {path}"
 
-    silence_s: Annotated[_SilenceSeconds, Field(alias="silenceSeconds")]
+    idle_s: Annotated[_IdleSeconds | None, Field(alias="idleSeconds")] = None
+    gpu_below: _Percent = _IDLENESS.gpu_below
+    cpu_below: _Percent = _IDLENESS.cpu_below
+    activity: Annotated[ActivityBody | None, Words("must be an object")] = None
+    silence_s: Annotated[_SilenceSeconds | None, Field(alias="silenceSeconds")] = None
     then: _Then = EndAction.STOP
 
-    def to_domain(self) -> AutoStop:
-        """Return what was agreed."""
-        return AutoStop(self.silence_s, self.then)
+    @model_validator(mode="after")
+    def _one_at_least(self) -> Self:
+        if self.idle_s is None and self.silence_s is None:
+            raise ValueError("give idleSeconds or silenceSeconds, or both")
+        of_idleness = self.model_fields_set & {"gpu_below", "cpu_below", "activity"}
+        if self.idle_s is None and of_idleness:
+            raise ValueError("gpuBelow, cpuBelow and activity need idleSeconds")
+        return self
+
+    def silence(self) -> Silence | None:
+        """Return after what silence it ends."""
+        return None if self.silence_s is None else Silence(self.silence_s, self.then)
+
+    def idleness(self) -> Idleness | None:
+        """Return after what idleness it ends."""
+        if self.idle_s is None:
+            return None
+        activity = None if self.activity is None else ActivityCheck(self.activity.port, self.activity.path)
+        return Idleness(self.idle_s, self.gpu_below, self.cpu_below, activity, self.then)
 
 
 LeaseField = Annotated[LeaseBody | None, Code("INVALID_LEASE"), Words("must be an object")]

@@ -22,6 +22,12 @@ def _words(limits: tuple[int, int]) -> Words:
 
 
 Port = Annotated[StrictInt, _between(domain.PORT), _words(domain.PORT)]
+UrlPath = Annotated[
+    StrictStr,
+    Field(max_length=domain.PATH_MAX_CHARS, pattern="^/"),
+    AfterValidator(domain.check_path),
+    Words(f"must begin with a slash and have at most {domain.PATH_MAX_CHARS} characters"),
+]
 _Status = Annotated[StrictInt, _between(domain.STATUS)]
 _Statuses = Annotated[list[_Status], Field(min_length=1, max_length=domain.STATUSES_MAX)]
 
@@ -32,12 +38,7 @@ class HealthCheckBody(RequestModel):
     unknown_field: ClassVar[str] = "there is no field {path}"
 
     target_port: Port | None = _DEFAULTS.target_port
-    path: Annotated[
-        StrictStr,
-        Field(max_length=domain.PATH_MAX_CHARS, pattern="^/"),
-        AfterValidator(domain.check_path),
-        Words(f"must begin with a slash and have at most {domain.PATH_MAX_CHARS} characters"),
-    ] = _DEFAULTS.path
+    path: UrlPath = _DEFAULTS.path
     timeout_ms: Annotated[StrictInt, _between(domain.TIMEOUT_MS), _words(domain.TIMEOUT_MS)] = (
         _DEFAULTS.timeout_ms
     )

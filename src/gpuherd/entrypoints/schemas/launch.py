@@ -120,7 +120,8 @@ class LaunchBody(RequestModel):
             return NO_TERMS
         return Terms(
             None if lease is None else lease.to_domain(),
-            None if auto_stop is None else auto_stop.to_domain(),
+            None if auto_stop is None else auto_stop.silence(),
+            None if auto_stop is None else auto_stop.idleness(),
             self.delete_stopped_s,
         )
 

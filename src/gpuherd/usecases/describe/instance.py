@@ -11,7 +11,7 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import EndpointHealth, Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.lifecycle.due import silence_ends_at
+from gpuherd.domain.instance.lifecycle.due import auto_ends_at, last_used_at
 from gpuherd.domain.instance.quota import cost_until_end
 from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.usecases.describe.wish import describe_wish
@@ -98,14 +98,20 @@ def _describe_lease(it: Instance) -> shown.Lease | None:
 
 
 def _describe_auto_stop(it: Instance) -> shown.AutoStop | None:
-    auto_stop = it.terms.auto_stop
-    if auto_stop is None:
+    silence, idle = it.terms.silence, it.terms.idle
+    rule = silence or idle
+    if rule is None:
         return None
+    activity = None if idle is None else idle.activity
     return shown.AutoStop(
-        silence_seconds=auto_stop.silence_s,
-        then=auto_stop.then.value,
-        last_used_at=it.used_at,
-        ends_at=silence_ends_at(it),
+        idle_seconds=None if idle is None else idle.window_s,
+        gpu_below=None if idle is None else idle.gpu_below,
+        cpu_below=None if idle is None else idle.cpu_below,
+        activity=None if activity is None else shown.Activity(port=activity.port, path=activity.path),
+        silence_seconds=None if silence is None else silence.silence_s,
+        then=rule.then.value,
+        last_used_at=last_used_at(it),
+        ends_at=auto_ends_at(it),
     )
 
 

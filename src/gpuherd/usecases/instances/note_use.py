@@ -44,6 +44,7 @@ class NoteUse:
 
 
 def _is_fresh(it: Instance, now: datetime) -> bool:
-    interval = WRITE_INTERVAL_UNWATCHED if it.terms.auto_stop is None else WRITE_INTERVAL
+    is_watched = it.terms.silence is not None or it.terms.idle is not None
+    interval = WRITE_INTERVAL if is_watched else WRITE_INTERVAL_UNWATCHED
     # Both ways: after a wall clock that stepped back, the last word seems to lie in the future.
     return it.used_at is not None and abs(now - it.used_at) < interval

@@ -20,7 +20,11 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 log = structlog.get_logger()
 
 # Ends that have an event of their own; of the others the new goal tells enough.
-_END_EVENTS = {EndCause.LEASE: events.LEASE_ENDED, EndCause.SILENCE: events.SILENCE_ENDED}
+_END_EVENTS = {
+    EndCause.LEASE: events.LEASE_ENDED,
+    EndCause.SILENCE: events.SILENCE_ENDED,
+    EndCause.IDLE: events.IDLE_ENDED,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,10 @@ class EndInstance:
         it, now = leased.instance, self.clock.now()
         change_goal = goals.stop if end.action is EndAction.STOP else goals.delete
         after = change_goal(it, self.ids.new("op_"), now)
-        after = replace(_with_lease_ended(after, end), reason=f"asked to {end.action}: {end.reason}")
+        # What was seen of this run says nothing about the next one.
+        after = replace(
+            _with_lease_ended(after, end), use_watch=None, reason=f"asked to {end.action}: {end.reason}"
+        )
         cause = events.Cause(events.END_CAUSES[end.cause], end.reason)
         details = {"then": end.action.value}
         told = [] if end.cause not in _END_EVENTS else [NewEvent(_END_EVENTS[end.cause], end.reason, details)]

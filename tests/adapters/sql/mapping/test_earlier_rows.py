@@ -29,7 +29,7 @@ from tests.support.builders import a_running_instance, an_event, an_instance
 from tests.support.fake_clock import FakeClock
 
 NEW_FIELDS = ("status_since", "waiting_for")
-NEW_COLUMNS = ("due_at",)
+NEW_COLUMNS = ("due_at", "use_look_at")
 
 
 @pytest.fixture(params=BOTH)

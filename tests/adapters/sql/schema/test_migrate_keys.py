@@ -19,7 +19,7 @@ from tests.support.builders import an_instance
 from tests.support.fake_clock import START, FakeClock
 
 CLAIM = IdempotencyClaim("admin", "run-7", "fingerprint")
-NEW = ("owner", "gpus", "micro_usd", "due_at")
+NEW = ("owner", "gpus", "micro_usd", "due_at", "use_look_at")
 
 
 @pytest.fixture(params=BOTH)

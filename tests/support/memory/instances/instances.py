@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import IdempotencyKeyReused, NotFound, StaleWrite
@@ -11,6 +12,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lifecycle.due import use_look_at
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import (
@@ -100,6 +102,11 @@ class MemoryInstances:
         waiting = {it.instance_id: it.tag for it in self._tables.attempts.values() if it.is_open}
         live = (it for it in self._newest_first() if it.status is not Status.DELETED)
         return [LiveInstance(it, waiting.get(it.id)) for it in live if owner in (None, it.owner)]
+
+    async def due_for_use_look(self, now: datetime, limit: int) -> Sequence[Instance]:
+        looks = [(use_look_at(it), it) for it in self._newest_first()]
+        due = [(at, it.id, it) for at, it in looks if at is not None and at <= now]
+        return [it for _, _, it in sorted(due)[:limit]]
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
         found = (it for it in self._tables.events.values() if it.instance_id == instance_id)

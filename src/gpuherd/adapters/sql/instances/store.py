@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -213,6 +214,15 @@ class SqlInstances:
         return await self._database.read(
             lambda c: [LiveInstance(instance_of(row), row.open_tag) for row in streaming(c).execute(query)]
         )
+
+    async def due_for_use_look(self, now: datetime, limit: int) -> Sequence[Instance]:
+        query = (
+            sa.select(instance)
+            .where(instance.c.use_look_at <= now)
+            .order_by(instance.c.use_look_at)
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: list(map(instance_of, c.execute(query))))
 
     async def events(self, instance_id: str) -> tuple[Event, ...]:
         query = sa.select(event).where(event.c.instance_id == instance_id).order_by(event.c.sequence)

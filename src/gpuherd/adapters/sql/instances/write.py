@@ -77,6 +77,7 @@ _INSTANCE_COLUMNS = (
     "gpus",
     "micro_usd",
     "due_at",
+    "use_look_at",
     "version",
     "doc",
 )

@@ -23,6 +23,7 @@ from gpuherd.adapters.sql.mapping import earlier_rows
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
+from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
@@ -31,7 +32,7 @@ from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
-from gpuherd.domain.instance.lifecycle.due import due_at
+from gpuherd.domain.instance.lifecycle.due import due_at, use_look_at
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
 from gpuherd.domain.instance.settled_cost import SettledCost
@@ -136,6 +137,7 @@ def instance_row(it: Instance) -> Doc:
         "gpus": used.gpus,
         "micro_usd": int(used.hourly_usd * MICROS),
         "due_at": due_at(it),
+        "use_look_at": use_look_at(it),
         "doc": dumps(doc),
     }
 
@@ -210,17 +212,20 @@ def _terms_doc(it: Instance) -> Doc:
         doc["lease_term"] = it.lease_term.as_doc()
     if it.used_at is not None:
         doc["used_at"] = at(it.used_at)
+    if it.use_watch is not None:
+        doc["use_watch"] = it.use_watch.as_doc()
     if it.data_expiry_told:
         doc["data_expiry_told"] = True
     return doc
 
 
 def _terms_of(doc: Doc) -> Doc:
-    terms, lease_term = doc.get("terms"), doc.get("lease_term")
+    terms, lease_term, use_watch = doc.get("terms"), doc.get("lease_term"), doc.get("use_watch")
     return {
         "terms": NO_TERMS if terms is None else Terms.from_doc(terms),
         "lease_term": None if lease_term is None else LeaseTerm.from_doc(lease_term),
         "used_at": moment(doc.get("used_at")),
+        "use_watch": None if use_watch is None else UseWatch.from_doc(use_watch),
         "data_expiry_told": doc.get("data_expiry_told", False),
     }
 

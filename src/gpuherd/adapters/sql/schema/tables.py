@@ -49,6 +49,8 @@ instance = sa.Table(
     sa.Column("cost_at", Moment),
     # When it must be looked at next although nothing changes: the end of a lease, say.
     sa.Column("due_at", Moment),
+    # When to find out next whether it is idle; apart, because that may be late, and is no job of a turn.
+    sa.Column("use_look_at", Moment),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -78,6 +80,12 @@ instance = sa.Table(
         "due_at",
         sqlite_where=sa.text("due_at IS NOT NULL"),
         postgresql_where=sa.text("due_at IS NOT NULL"),
+    ),
+    sa.Index(
+        "instance_use_look",
+        "use_look_at",
+        sqlite_where=sa.text("use_look_at IS NOT NULL"),
+        postgresql_where=sa.text("use_look_at IS NOT NULL"),
     ),
     sa.Index(
         "instance_ready_times",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from gpuherd.domain.endings import ending as endings
 from gpuherd.domain.endings.ending import Ending, Situation, ending, next_due, silent_at
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import goals
@@ -28,6 +29,25 @@ def silence_ends_at(it: Instance) -> datetime | None:
     return silent_at(it.terms, _situation(it)) if _may_end(it) else None
 
 
+def auto_ends_at(it: Instance) -> datetime | None:
+    """Return when it ends because nobody uses it, as far as that is known, and if it stays so."""
+    idle_ends_at = None if use_look_at(it) is None or it.use_watch is None else it.use_watch.ends_at
+    return min(filter(None, (silence_ends_at(it), idle_ends_at)), default=None)
+
+
+def last_used_at(it: Instance) -> datetime | None:
+    """Return when it was last used: its user said so, or it was seen."""
+    seen = None if it.use_watch is None else it.use_watch.busy_at
+    return max(filter(None, (it.used_at, seen)), default=None)
+
+
+def use_look_at(it: Instance) -> datetime | None:
+    """Return when to find out next whether it is idle; None where nothing depends on it."""
+    if it.goal is not Goal.RUNNING or it.cloud_id is None or not _may_end(it):
+        return None
+    return endings.use_look_at(it.terms, _situation(it))
+
+
 def _may_end(it: Instance) -> bool:
     """Tell whether there is something left to end: what is being removed ends by itself."""
     if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
@@ -48,6 +68,7 @@ def _situation(it: Instance) -> Situation:
         data_warned=it.data_expiry_told,
         usable_since=it.ready_at if it.usable else None,
         used_at=it.used_at,
+        watch=it.use_watch,
     )
 
 

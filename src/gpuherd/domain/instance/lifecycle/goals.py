@@ -86,6 +86,7 @@ def _on_the_way_up(
         asked_at=None,
         lease_term=started_term(instance.lease_term, now, order.lease_warning),
         data_expiry_told=False,
+        use_watch=None,
         settled=False,
         last_error=None,
     )

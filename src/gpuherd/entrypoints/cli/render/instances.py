@@ -161,8 +161,11 @@ def _ends_line(it: Instance, now: datetime) -> str:
     if it.lease is not None:
         at = when(it.lease.ends_at, now) or "so long after it is rented"
         parts.append(f"{it.lease.then} {at} (lease)")
-    if it.auto_stop is not None:
-        parts.append(f"{it.auto_stop.then} after {rough_duration(it.auto_stop.silence_seconds)} of silence")
+    auto_stop = it.auto_stop
+    if auto_stop is not None and auto_stop.silence_seconds is not None:
+        parts.append(f"{auto_stop.then} after {rough_duration(auto_stop.silence_seconds)} of silence")
+    if auto_stop is not None and auto_stop.idle_seconds is not None:
+        parts.append(f"{auto_stop.then} after {rough_duration(auto_stop.idle_seconds)} of idleness")
     return ", ".join(parts)
 
 

@@ -126,6 +126,15 @@ SilenceOption = Annotated[
         help="Stop it when nobody has said for so long that it is in use: gpuherd keep.",
     ),
 ]
+IdleOption = Annotated[
+    float | None,
+    typer.Option(
+        "--idle",
+        parser=_duration,
+        metavar="DURATION",
+        help="Stop it when neither its GPUs nor its CPU were used for so long: 30m, 2h.",
+    ),
+]
 ThenOption = Annotated[
     Literal["stop", "delete"] | None,
     typer.Option("--then", help="What becomes of it at its end; stop keeps its disk, which may cost."),
@@ -190,6 +199,7 @@ def wish_of(
     on_failure: Literal["delete", "keep"] | None,
     wait_for_capacity: int | None,
     lease: float | None,
+    idle: float | None,
     silence: float | None,
     then: Literal["stop", "delete"] | None,
 ) -> Wish:
@@ -207,5 +217,18 @@ def wish_of(
         "health_check": health_check,
         "wait_for_capacity_s": wait_for_capacity,
         "lease": None if lease is None else Lease(seconds=round(lease), then=then),
-        "auto_stop": None if silence is None else AutoStop(round(silence), then or "stop"),
+        "auto_stop": auto_stop_of(silence, idle, then),
     }
+
+
+def auto_stop_of(
+    silence_s: float | None, idle_s: float | None, then: Literal["stop", "delete"] | None
+) -> AutoStop | None:
+    """Return the end for what nobody uses that the options ask for."""
+    if silence_s is None and idle_s is None:
+        return None
+    return AutoStop(
+        silence_seconds=None if silence_s is None else round(silence_s),
+        idle_seconds=None if idle_s is None else round(idle_s),
+        then=then or "stop",
+    )

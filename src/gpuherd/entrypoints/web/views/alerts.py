@@ -62,6 +62,8 @@ def _money(system: SystemStatus, is_admin: bool) -> Iterator[Alert]:
     if system.vanishing_held:
         action = ("/cloud/confirm-loss", "They are really gone") if is_admin else ("", "")
         yield Alert(BAD, "Many machines are missing at once", system.vanishing_held, "", "", *action)
+    if system.auto_stop_braked:
+        yield Alert(BAD, "Nothing ends by idleness", system.auto_stop_braked, "/instances", "Look")
     if system.collector_braked:
         yield Alert(BAD, "Surplus machines are not removed", system.collector_braked, "/orphans", "Look")
 

@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from gpuherd.contract.codec.values import iso
+from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.simulator.money.use import Use
 from tests.entrypoints.http.conftest import GOOD
 from tests.support.herd import Herd
 
@@ -69,11 +71,32 @@ async def test_a_heartbeat_keeps_what_silence_would_end(api: httpx.AsyncClient, 
     assert (beat.status_code, beat.content) == (204, b"")
     shown = (await api.get(f"/api/instances/{instance.id}")).json()["autoStop"]
     assert shown == {
+        "idleSeconds": None,
+        "gpuBelow": None,
+        "cpuBelow": None,
+        "activity": None,
         "silenceSeconds": 60,
         "then": "stop",
         "lastUsedAt": iso(herd.clock.now()),
         "endsAt": iso(herd.clock.now() + timedelta(seconds=60)),
     }
+
+
+async def test_idleness_is_agreed_shown_and_ends_it(api: httpx.AsyncClient, herd: Herd) -> None:
+    rule = {"idleSeconds": 300, "gpuBelow": 7, "activity": {"port": 8888, "path": "/busy"}, "then": "delete"}
+    made = await api.post("/api/instances", json={**GOOD, "autoStop": rule})
+    instance = await herd.settle(await herd.instances.get(made.json()["id"]))
+    agreed = {"cpuBelow": 10, "silenceSeconds": None, "lastUsedAt": None, "endsAt": None}
+    assert (await api.get(f"/api/instances/{instance.id}")).json()["autoStop"] == {**rule, **agreed}
+    herd.applications.answer = AppAnswer(is_idle=True)
+    herd.world.uses.set(instance.cloud_id or "", Use(herd.world.now(), 6.0, 0.0))
+    while (shown := (await api.get(f"/api/instances/{instance.id}")).json()["autoStop"])["endsAt"] is None:
+        await herd.run_for(timedelta(minutes=1))
+    assert shown["endsAt"] > iso(herd.clock.now())
+    await herd.run_for(timedelta(minutes=10))
+    story = (await api.get(f"/api/instances/{instance.id}/attempts")).text
+    assert "it was idle for 300 s" in story
+    assert (await herd.instances.get(instance.id)).goal == "deleted"
 
 
 async def test_a_heartbeat_may_have_a_key_like_any_request(api: httpx.AsyncClient, leased: Instance) -> None:
@@ -97,6 +120,14 @@ async def test_a_heartbeat_may_have_a_key_like_any_request(api: httpx.AsyncClien
         ("lease", {"seconds": 60, "after": "stop"}, "UNKNOWN_FIELD"),
         ("autoStop", {}, "INVALID_AUTO_STOP"),
         ("autoStop", {"silenceSeconds": 9}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 299}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": "300"}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 300, "gpuBelow": 0}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 300, "cpuBelow": 101}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 300, "activity": {"path": "/"}}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 300, "activity": {"port": 80, "path": "/../x"}}, "INVALID_AUTO_STOP"),
+        ("autoStop", {"idleSeconds": 300, "activity": {"port": 80, "url": "x"}}, "UNKNOWN_FIELD"),
+        ("autoStop", {"silenceSeconds": 300, "gpuBelow": 5}, "INVALID_AUTO_STOP"),
         ("deleteAfterStoppedSeconds", 9, "INVALID_DELETE_AFTER_STOPPED"),
         ("deleteAfterStoppedSeconds", "10", "INVALID_DELETE_AFTER_STOPPED"),
     ],

@@ -18,6 +18,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthPath,
     HealthPort,
     HealthTimeout,
+    IdleOption,
     Labels,
     LeaseOption,
     MaxPrice,
@@ -60,6 +61,7 @@ def plan(
     on_failure: OnFailureOption = None,
     wait_for_capacity: WaitForCapacity = None,
     lease: LeaseOption = None,
+    idle: IdleOption = None,
     silence: SilenceOption = None,
     then: ThenOption = None,
     as_json: JsonOption = False,
@@ -79,6 +81,7 @@ def plan(
         on_failure=on_failure,
         wait_for_capacity=wait_for_capacity,
         lease=lease,
+        idle=idle,
         silence=silence,
         then=then,
     )

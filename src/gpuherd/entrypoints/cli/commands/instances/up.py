@@ -27,6 +27,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthPort,
     HealthTimeout,
     IdempotencyKey,
+    IdleOption,
     Labels,
     LeaseOption,
     MaxPrice,
@@ -70,6 +71,7 @@ def up(
     on_failure: OnFailureOption = None,
     wait_for_capacity: WaitForCapacity = None,
     lease: LeaseOption = None,
+    idle: IdleOption = None,
     silence: SilenceOption = None,
     then: ThenOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show the plan, do not ask.")] = False,
@@ -96,6 +98,7 @@ def up(
         on_failure=on_failure,
         wait_for_capacity=wait_for_capacity,
         lease=lease,
+        idle=idle,
         silence=silence,
         then=then,
     )

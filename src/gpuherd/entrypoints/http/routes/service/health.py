@@ -35,6 +35,7 @@ UP, DOWN = "up", "down"
 CREATES_BLOCKED, COLLECTOR_BRAKED = "CREATES_BLOCKED", "COLLECTOR_BRAKED"
 INSTALLATION_SHARED = "INSTALLATION_SHARED"
 ACCOUNT_UNCONFIRMED, VANISHING_HELD = "ACCOUNT_UNCONFIRMED", "VANISHING_HELD"
+AUTO_STOP_BRAKED = "AUTO_STOP_BRAKED"
 LISTS_UNBELIEVED = "LISTS_UNBELIEVED"
 
 
@@ -62,7 +63,7 @@ async def health(request: Request) -> Response:
         return json_reply(Unhealthy(status="unhealthy", dependencies=down), status=503)
     blocked, braked = it.creates_blocked, it.collector_braked
     novita, queue = _novita(it, _told(request, LISTS_UNBELIEVED, it.lists_unbelieved)), _queue(it)
-    held = it.account_unconfirmed or it.vanishing_held or it.lists_unbelieved
+    held = it.account_unconfirmed or it.vanishing_held or it.lists_unbelieved or it.auto_stop_braked
     healthy = not (blocked or braked or held) and novita.status == UP and queue.status == UP
     return json_reply(
         Health(
@@ -73,6 +74,7 @@ async def health(request: Request) -> Response:
             installation_shared=_told(request, INSTALLATION_SHARED, it.installation_shared),
             account_unconfirmed=_told(request, ACCOUNT_UNCONFIRMED, it.account_unconfirmed),
             vanishing_held=_told(request, VANISHING_HELD, it.vanishing_held),
+            auto_stop_braked=_told(request, AUTO_STOP_BRAKED, it.auto_stop_braked),
             replicas=_by_role(plane),
             timestamp=plane.clock.now(),
         )

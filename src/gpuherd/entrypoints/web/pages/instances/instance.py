@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal
-from gpuherd.domain.instance.lifecycle.due import silence_ends_at
+from gpuherd.domain.instance.lifecycle.due import auto_ends_at
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.durations import HOUR
@@ -53,7 +53,8 @@ async def show(request: Request) -> Response:
         can_restart=instance_rows.can_restart(it),
         can_stop=instance_rows.can_stop(it),
         can_delete=instance_rows.can_delete(it),
-        silence_ends_at=silence_ends_at(it),
+        unused_ends_at=auto_ends_at(it),
+        unused_rule=it.terms.silence or it.terms.idle,
         can_lease=it.goal is not Goal.DELETED and it.status not in TERMINAL_STATUSES,
         lease_hours=LEASE_HOURS,
         daily_usd=None if row.hourly_usd is None else row.hourly_usd * instance_rows.HOURS_A_DAY,

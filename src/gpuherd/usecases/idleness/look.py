@@ -1,0 +1,77 @@
+"""Look at the use of one instance: ask its application, then the cloud's metrics, and judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuherd.clock import Clock
+from gpuherd.domain.endings.idleness import (
+    LOOK_AGAIN,
+    AppAnswer,
+    MachineUse,
+    UseWatch,
+    after_answer,
+    asked_span,
+    first_end,
+    judge,
+    must_read_samples,
+    sample_interval,
+    use_of,
+)
+from gpuherd.domain.endings.terms import ActivityCheck, Idleness
+from gpuherd.domain.errors import CloudError, RateLimited
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.use import ActivityProbe, UseMetrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAtUse:
+    """Asks, and writes nothing down."""
+
+    metrics: UseMetrics
+    activity: ActivityProbe
+    clock: Clock
+    # Since when anybody could have told us that an instance is in use.
+    up_since: datetime
+
+    async def __call__(self, it: Instance) -> UseWatch | None:
+        """Return what is known now; None: the budget of calls is used up, and the look is still due."""
+        rule = it.terms.idle
+        assert rule is not None and it.ready_at is not None, "only what can be idle is looked at"
+        watch = it.use_watch
+        if rule.activity is not None:
+            answer = await self._ask(it, rule.activity)
+            watch = after_answer(rule, watch, answer, self.clock.now())
+        if watch is not None and not must_read_samples(rule, watch, self.clock.now()):
+            return watch
+        try:
+            use = await self._read(it, rule)
+        except RateLimited:
+            # Whom the application was asked about is not asked again at once.
+            return (
+                None
+                if rule.activity is None or watch is None
+                else replace(watch, look_at=self.clock.now() + LOOK_AGAIN)
+            )
+        return judge(rule, watch, use, self._not_before(it, rule, it.ready_at), self.clock.now())
+
+    async def _ask(self, it: Instance, check: ActivityCheck) -> AppAnswer:
+        port = next((port for port in it.ports if port.port == check.port), None)
+        return AppAnswer() if port is None else await self.activity.ask(port, check.path)
+
+    async def _read(self, it: Instance, rule: Idleness) -> MachineUse | None:
+        begin, end = asked_span(rule, self.clock.now())
+        try:
+            samples = await self.metrics.samples(it.cloud_id or "", begin, end, sample_interval(rule))
+        except RateLimited:
+            raise
+        except CloudError:
+            return None
+        return use_of(samples, rule, it.wish.gpu_num, self.clock.now())
+
+    def _not_before(self, it: Instance, rule: Idleness, usable_since: datetime) -> datetime:
+        earliest = first_end(rule, usable_since, it.used_at)
+        # Whoever sends heartbeats may have sent one that we were not there to hear.
+        return earliest if it.used_at is None else max(earliest, self.up_since + rule.window)
