@@ -17,6 +17,7 @@ from sqlalchemy import Row
 from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_metered
 from gpuherd.adapters.sql.engine.columns import MICROSECOND, Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
+from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.jobs import job_rows
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.replicas.leadership import FencedDatabase
@@ -105,13 +106,40 @@ LIST_RETENTION = timedelta(days=1)
 IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
 PARAMETERS_MAX = 500
 
-# Every tick of the observer asks this, so it is put together once.
+
+def _is_one_of(column: sa.Column[str], words: Sequence[str]) -> sa.ColumnElement[bool]:
+    """Compare with words that are part of the statement: a prepared one has as many values at each run."""
+    return column.in_([sa.literal_column(f"'{it}'") for it in words])
+
+
+# The observer asks these at every tick or list, so they are put together once.
 _IN_DOUBT = sa.exists().where(
-    attempt.c.instance_id == instance.c.id, attempt.c.state.in_([it.value for it in OPEN_STATES])
+    attempt.c.instance_id == instance.c.id, _is_one_of(attempt.c.state, [it.value for it in OPEN_STATES])
 )
-_ANY_UNSETTLED = (
-    sa.select(instance.c.id).where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), _IN_DOUBT)).limit(1)
+_ANY_UNSETTLED = PreparedStatement(
+    sa.select(instance.c.id)
+    .where(is_unsettled, sa.or_(instance.c.cloud_id.is_not(None), _IN_DOUBT))
+    .limit(sa.bindparam("limit", 1, sa.Integer))
 )
+_WITNESSES = PreparedStatement(
+    sa.select(instance.c.cloud_id)
+    .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
+    .where(
+        _is_one_of(instance.c.status, IN_USE),
+        sighting.c.first_seen_at <= sa.bindparam("older_than"),
+        sighting.c.missing_since.is_(None),
+    )
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_LATEST_FIRST = (
+    sa.select(list_record).order_by(list_record.c.id.desc()).limit(sa.bindparam("limit", 1, sa.Integer))
+)
+_LAST_LIST = PreparedStatement(_LATEST_FIRST)
+_LAST_BELIEVABLE_LIST = PreparedStatement(
+    _LATEST_FIRST.where(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
+)
+_NEW_LIST = sa.insert(list_record)
+_OLD_LISTS = sa.delete(list_record).where(list_record.c.started_at < sa.bindparam("before"))
 
 
 class SqlObservations:
@@ -132,17 +160,8 @@ class SqlObservations:
         return await self._database.read(work)
 
     async def witnesses(self, older_than: datetime, limit: int) -> Collection[str]:
-        query = (
-            sa.select(instance.c.cloud_id)
-            .join(sighting, sighting.c.cloud_id == instance.c.cloud_id)
-            .where(
-                instance.c.status.in_(IN_USE),
-                sighting.c.first_seen_at <= older_than,
-                sighting.c.missing_since.is_(None),
-            )
-            .limit(limit)
-        )
-        return await self._database.read(lambda c: [row.cloud_id for row in c.execute(query)])
+        values = {"older_than": older_than, "limit": limit}
+        return await self._database.read(lambda c: [row.cloud_id for row in _WITNESSES.all(c, values)])
 
     async def record(
         self,
@@ -167,14 +186,13 @@ class SqlObservations:
         return await self._database.read(read_metered)
 
     async def any_unsettled(self) -> bool:
-        return await self._database.read(lambda c: c.execute(_ANY_UNSETTLED).first() is not None)
+        return await self._database.read(lambda c: _ANY_UNSETTLED.first(c, {}) is not None)
 
     async def last_list(self) -> ListRecord | None:
-        return await self._latest(sa.select(list_record))
+        return await self._latest(_LAST_LIST)
 
     async def last_believable_list(self) -> ListRecord | None:
-        believable = sa.and_(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
-        return await self._latest(sa.select(list_record).where(believable))
+        return await self._latest(_LAST_BELIEVABLE_LIST)
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
         ids = [it.cloud_id for it in machines]
@@ -210,11 +228,9 @@ class SqlObservations:
 
         return await self._database.read(work)
 
-    async def _latest(self, lists: sa.Select[Any]) -> ListRecord | None:
-        query = lists.order_by(list_record.c.id.desc()).limit(1)
-
+    async def _latest(self, query: PreparedStatement) -> ListRecord | None:
         def work(connection: sa.Connection) -> ListRecord | None:
-            row = connection.execute(query).first()
+            row = query.first(connection, {})
             return None if row is None else list_record_of(row)
 
         return await self._database.read(work)
@@ -241,10 +257,8 @@ def _record(
     changed: Sequence[ObservedMachine],
     forgotten: Sequence[str],
 ) -> tuple[Instance, ...]:
-    connection.execute(sa.insert(list_record).values(**list_record_row(record)))
-    connection.execute(
-        sa.delete(list_record).where(list_record.c.started_at < record.started_at - LIST_RETENTION)
-    )
+    connection.execute(_NEW_LIST, list_record_row(record))
+    connection.execute(_OLD_LISTS, {"before": record.started_at - LIST_RETENTION})
     rows = [_row(it) for it in changed]
     for chunk in _chunks([*forgotten, *(row["cloud_id"] for row in rows)]):
         connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(chunk)))
