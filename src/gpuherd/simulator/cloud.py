@@ -101,20 +101,28 @@ class SimulatedCloud:
         rows, totals = 0, set[int]()
         for number in itertools.count(1):
             query = ListQuery(Paging(PAGE_SIZE, number))
-            page = await self._read(partial(self._operations.list_machines, query))
-            totals.add(page.total)
-            rows += len(page.rows)
+            total, shown = await self._read(partial(self._list_page, query))
+            totals.add(total)
+            rows += len(shown)
             before = len(machines)
-            for row in page.rows:
-                machines.setdefault(row.machine.id, self._to_domain(row))
-            if rows >= page.total or len(machines) == before:
+            for machine in shown:
+                machines.setdefault(machine.cloud_id, machine)
+            if rows >= total or len(machines) == before:
                 break
         complete = totals == {rows} and len(machines) == rows
         return Listing(tuple(machines.values()), complete, started_at, self._clock.now())
 
     async def get_machine(self, cloud_id: str) -> Machine:
         missing = MachineGone("there is no such machine")
-        return self._to_domain(await self._read(partial(self._operations.get, cloud_id), missing))
+        return await self._read(partial(self._show, cloud_id), missing)
+
+    async def _show(self, cloud_id: str) -> Machine:
+        return self._to_domain(await self._operations.get(cloud_id))
+
+    async def _list_page(self, query: ListQuery) -> tuple[int, list[Machine]]:
+        """Return a page as it is at this moment: by the time it arrives its machines may have changed."""
+        page = await self._operations.list_machines(query)
+        return page.total, [self._to_domain(row) for row in page.rows]
 
     async def create_machine(self, order: CreateCall) -> str:
         try:
