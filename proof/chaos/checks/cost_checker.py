@@ -8,6 +8,7 @@ from datetime import timedelta
 from fractions import Fraction
 from itertools import pairwise
 
+from gpuherd.domain.cloud.observation import Witness
 from gpuherd.domain.costs.amount import NANO, doubt_nano
 from gpuherd.domain.costs.meter.meter import UNCLEAR
 from gpuherd.domain.costs.span import CostSpan
@@ -89,12 +90,31 @@ def _check_amount(
         if it.ended is None:
             # Nobody can have told us what has happened since the last list.
             stated += doubt_nano(it.rate.nano_usd, _unseen(evidence, it))
+    if spans:
+        first = min(spans, key=lambda it: it.id)
+        stated += doubt_nano(first.rate.nano_usd, _stamp_error(evidence, first))
     billed = charged * NANO
     if abs(counted - billed) > stated:
         known = evidence.world.machines.get(key[0])
         name = "nothing" if known is None else known.name
         told = f"{counted / NANO:.6f} +- {stated / NANO:.6f}, the bill {float(charged):.6f}"
         yield Violation("I15 costs", f"{key[1]} of {name} {key[0]}: the ledger says {told} USD")
+
+
+def _stamp_error(evidence: Evidence, first: CostSpan) -> timedelta:
+    """Return by how much the cloud's clock may mislead about when a machine of others began.
+
+    Where only lists came before that nobody vouches for, and that did not show it, its stamp is all there is;
+    how far our own clock was off the cloud's then nobody can know.
+    """
+    if first.cloud_id not in evidence.decoys or first.began.lo == first.began.hi:
+        return timedelta(0)
+    ends = evidence.list_ends_s
+    opened_s = ends[min(ends, key=lambda it: abs(it - first.began.hi))]
+    earlier = [it for it in evidence.tables.lists.values() if ends[it.finished_at] < opened_s]
+    if any(it.believable and it.witness is Witness.SEEN for it in earlier):
+        return timedelta(0)
+    return timedelta(seconds=abs(sum(seconds for at_s, seconds in evidence.jumps if at_s < opened_s)))
 
 
 def _unseen(evidence: Evidence, span: CostSpan) -> timedelta:
