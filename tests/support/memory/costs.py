@@ -229,7 +229,8 @@ def keep_meters(tables: Tables, metering: Metering, changed: Sequence[ObservedMa
     terms = {cloud_id: it for cloud_id, it in made.items() if it is not None}
     spans = [row.span for row in tables.spans.values() if row.span.cloud_id in records]
     spans.sort(key=lambda it: it.id)
-    written = read_meters(metering, changed, meters_of(spans), terms)
+    orders = {cloud_id: at for cloud_id, it in records.items() if (at := it.ordered_at) is not None}
+    written = read_meters(metering, changed, meters_of(spans), terms, orders)
     subjects = {
         it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records[it.machine.cloud_id])
         for it in seen

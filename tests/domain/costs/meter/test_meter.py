@@ -93,13 +93,15 @@ class Life:
 class Ledger:
     """What the observer would keep: the lists of one account with one machine, and its spans."""
 
-    def __init__(self, sent_at: float | None = None) -> None:
+    def __init__(self, sent_at: float | None = None, orders: Sequence[float] = ()) -> None:
         self.known: dict[str, ObservedMachine] = {}
         self.number = 0
         self.meter = NO_METER
         self.done: list[CostSpan] = []
         self.previous: ListTimes | None = None
         self.terms = None if sent_at is None else AgreedTerms(at(sent_at), PRICE)
+        # When its stops, starts and removals were asked for.
+        self.orders = orders
 
     def look(
         self,
@@ -116,6 +118,7 @@ class Ledger:
         machines = () if shown is None else (shown,)
         listing = Listing(machines, complete, times.started_at, times.finished_at)
         record = ListRecord(times.started_at, times.finished_at, complete, Witness.SEEN)
+        ordered = max((it for it in self.orders if it < begin + seconds), default=None)
         for after in diff_listing(self.known, listing, record, SETTLING):
             reading = MeterReading(
                 self.known.get("m"),
@@ -125,6 +128,7 @@ class Ledger:
                 TARIFF,
                 created_at=after.machine.created_at,
                 terms=self.terms,
+                ordered_at=None if ordered is None else at(ordered),
             )
             self.keep(read_meter(self.meter, reading))
             self.known["m"] = after
@@ -201,10 +205,11 @@ LOOKS = st.lists(
 
 
 @pytest.mark.parametrize("kind", [CostKind.GPU, CostKind.DISK])
-@given(turns=lives(), looks=LOOKS, by_us=st.booleans())
-def test_the_error_is_always_inside_what_is_stated(kind, turns, looks, by_us):
+@given(turns=lives(), looks=LOOKS, by_us=st.booleans(), orders=st.lists(st.floats(0, 600), max_size=6))
+def test_the_error_is_always_inside_what_is_stated(kind, turns, looks, by_us, orders):
+    """Whenever somebody has ordered something: the machine may have done it long before, or have not."""
     life = Life(turns)
-    ledger = Ledger(sent_at=9.0 if by_us else None)
+    ledger = Ledger(sent_at=9.0 if by_us else None, orders=orders)
     ledger.look(0, 0.1, None)
     now = 0.1
     for gap, seconds, where, how in looks:
@@ -242,6 +247,28 @@ def test_a_machine_of_ours_is_charged_from_its_call_at_the_earliest_although_lis
     ledger.look(30, 0.5, Phase.RUNNING)
     (span,) = ledger.spans(CostKind.GPU)
     assert span.began == Edge(at(10), at(30.5))
+
+
+def test_an_end_that_was_ordered_is_counted_from_the_order_on_and_in_doubt_before_it():
+    ledger = Ledger(orders=[58.0])
+    ledger.look(0, 0, None)
+    ledger.look(30, 0, Phase.RUNNING)
+    ledger.look(40, 0, Phase.RUNNING)
+    ledger.look(60, 0, Phase.STOPPED)
+    ended, doubt = ledger.spans(CostKind.GPU)
+    assert ended.ended == Edge(at(58), at(60))
+    assert doubt.began == doubt.ended == Edge(at(40), at(58))
+    assert doubt.cost(at(100)) == 0
+    assert doubt.uncertainty() >= RATES[CostKind.GPU].nano_usd * 18 // 3600
+
+
+def test_a_start_that_was_ordered_is_counted_from_the_order_on_and_in_doubt_before_it():
+    ledger = Ledger(orders=[88.0])
+    for second, phase in ((0, None), (30, Phase.RUNNING), (60, Phase.STOPPED), (90, Phase.STARTING)):
+        ledger.look(second, 0, phase)
+    *_, doubt, going_on = ledger.spans(CostKind.GPU)
+    assert going_on.began == Edge(at(88), at(90))
+    assert (doubt.began, doubt.ended, doubt.cost(at(100))) == (Edge(at(60), at(88)), Edge(at(60), at(88)), 0)
 
 
 def test_a_machine_that_was_there_before_we_looked_is_charged_from_the_first_look():

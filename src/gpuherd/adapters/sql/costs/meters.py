@@ -44,7 +44,8 @@ def keep_meters(
         for cloud_id, record in records.items()
         if (agreed := record.terms_of(machines[cloud_id])) is not None
     }
-    spans = read_meters(metering, changed, meters_of(_spans(connection, list(machines))), terms)
+    orders = {it: at for it, record in records.items() if (at := record.ordered_at) is not None}
+    spans = read_meters(metering, changed, meters_of(_spans(connection, list(machines))), terms, orders)
     subjects = {
         it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records.get(it.machine.cloud_id))
         for it in seen

@@ -2,7 +2,8 @@
 
 Everything here is decided from lists: each shows a machine at some moment between its start and its finish,
 and only a believable one shows that something was not there. The cloud's own stamps narrow nothing: how far
-its clock is from ours nobody knows. Nor do our own calls: a machine may have ended before we asked for it."""
+its clock is from ours nobody knows. Nor do our own orders: a machine may have ended before we asked for it.
+But most likely it did then, so that is counted, and whatever may have been otherwise is stated as doubt."""
 
 from __future__ import annotations
 
@@ -65,6 +66,8 @@ class MeterReading:
     created_at: datetime | None = None
     # Of a machine that a create call of ours has made.
     terms: AgreedTerms | None = None
+    # When its stop, start or removal was last asked of us, if ever.
+    ordered_at: datetime | None = None
 
     @property
     def is_new(self) -> bool:
@@ -172,7 +175,8 @@ def _read_gpu(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
     elif phase not in GPU_PAID:
         yield from _end_gpu(meter, it, span, phase.value)
     elif span is None:
-        yield _opened(it, CostKind.GPU, _begin(meter, it, CostKind.GPU), phase.value, again=_again(meter, it))
+        begin, again = _begin(meter, it, CostKind.GPU), _again(meter, it)
+        yield from _opened_by_order(it, _opened(it, CostKind.GPU, begin, phase.value, again=again))
     elif span.began_by == UNCLEAR:
         rate = it.rate(CostKind.GPU, again=_again(meter, it))
         began = Edge(span.began.lo, it.this.finished_at)
@@ -205,7 +209,7 @@ def _end_gpu(meter: MachineMeter, it: MeterReading, span: CostSpan | None, by: s
     if span is not None and span.began_by != UNCLEAR:
         if is_unpriced(span):
             span = replace(span, rate=it.rate(CostKind.GPU, again=False))
-        yield replace(span, ended=_edge_to_now(span, it), ended_by=by, sure_until=None, missed_at=None)
+        yield from _ended(it, span, by)
         return
     if span is not None:
         somewhere = Edge(span.began.lo, max(span.began.lo, span.missed_at or it.this.finished_at))
@@ -279,8 +283,7 @@ def _read_disk(meter: MachineMeter, it: MeterReading) -> Iterator[CostSpan]:
         meter, span = _without_former(meter, former), None
     if it.is_gone:
         if span is not None:
-            ended = _edge_to_now(span, it)
-            yield replace(span, ended=ended, ended_by="removed", sure_until=None, missed_at=None)
+            yield from _ended(it, span, "removed")
         elif rate.nano_usd and it.is_new and it.previous is not None:
             # Created, and removed before anybody looked.
             somewhere = Edge(_begin(meter, it, CostKind.DISK), it.this.finished_at)
@@ -307,6 +310,36 @@ def _opened(it: MeterReading, kind: CostKind, lo: datetime, by: str, *, again: b
     rate = it.rate(kind, again=again)
     hi = it.this.finished_at
     return CostSpan(it.after.machine.cloud_id, kind, rate, Edge(min(lo, hi), hi), by)
+
+
+def _opened_by_order(it: MeterReading, span: CostSpan) -> Iterator[CostSpan]:
+    """Begin a span where its start was ordered, if that lies in the edge; before it is in doubt."""
+    asked = _order_within(it, span.began)
+    # One that came while the list was made may have come after the machine was seen.
+    if asked is not None and asked <= it.this.started_at:
+        yield _only_doubt(span, Edge(span.began.lo, asked), span.began_by)
+        span = replace(span, began=Edge(asked, span.began.hi))
+    yield span
+
+
+def _ended(it: MeterReading, span: CostSpan, by: str) -> Iterator[CostSpan]:
+    """End a span where its end was ordered, if that lies in the edge; before it is in doubt."""
+    edge = _edge_to_now(span, it)
+    asked = _order_within(it, edge)
+    ended = edge if asked is None else Edge(asked, edge.hi)
+    yield replace(span, ended=ended, ended_by=by, sure_until=None, missed_at=None)
+    if asked is not None:
+        yield _only_doubt(span, Edge(edge.lo, asked), by)
+
+
+def _order_within(it: MeterReading, edge: Edge) -> datetime | None:
+    asked = it.ordered_at
+    return asked if asked is not None and edge.lo < asked < edge.hi else None
+
+
+def _only_doubt(span: CostSpan, edge: Edge, by: str) -> CostSpan:
+    """Return a span of no length: nothing is counted, and it may have been as long as its edge."""
+    return CostSpan(span.cloud_id, span.kind, span.rate, edge, "unseen", edge, by)
 
 
 def _begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:

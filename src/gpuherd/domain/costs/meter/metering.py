@@ -88,6 +88,7 @@ def read_meters(
     changed: Sequence[ObservedMachine],
     meters: Mapping[str, MachineMeter],
     terms: Mapping[str, AgreedTerms],
+    orders: Mapping[str, datetime],
 ) -> list[CostSpan]:
     """Return all spans that a list opens, closes or puts in doubt, in the order in which to write them."""
     spans: list[CostSpan] = []
@@ -106,6 +107,7 @@ def read_meters(
             tariff=metering.tariff,
             created_at=_created_at(after.machine, metering.all_seams, now),
             terms=agreed,
+            ordered_at=orders.get(cloud_id),
         )
         meter = meters.get(cloud_id, NO_METER)
         if metering.all_seams and meter.last_ended:

@@ -29,6 +29,12 @@ class MachineRecord:
         made_by = self.attempt
         return made_by if made_by is not None and made_by.is_open and self.instance is None else None
 
+    @property
+    def ordered_at(self) -> datetime | None:
+        """When the instance was last asked to stop, start or go."""
+        it = self.instance
+        return None if it is None or it.operation is None else it.operation.requested_at
+
     def terms_of(self, machine: Machine) -> AgreedTerms | None:
         """A machine that is found by its tag costs what its attempt agreed, unless it is of another kind."""
         made_by = self.attempt
