@@ -14,6 +14,7 @@ from bench.rows import (
     idle,
     jobs,
     memory,
+    metering,
     recovery,
     rental,
     replicas,
@@ -42,4 +43,5 @@ ROWS: Mapping[str, Row] = {
     "replicas": replicas.measure,
     "growth": growth.measure,
     "costs": costs.measure,
+    "meter": metering.measure,
 }
