@@ -38,6 +38,7 @@ class CostGroup(Model, needs=("total",)):
     uncertainty: Decimal  # the total may be wrong by this, either way
     hourly_now: Decimal
     instances: int
+    name: str | None  # of the instance, where the groups are instances
 
 
 class Billed(Model):

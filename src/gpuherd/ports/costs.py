@@ -56,6 +56,8 @@ class CostGroup:
     # What its spans that go on cost an hour, whatever the period.
     hourly_now: int
     instances: int
+    # Of the instance, where it is instances that are told apart.
+    name: str = ""
 
 
 @dataclass(frozen=True)

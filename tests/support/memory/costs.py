@@ -70,6 +70,7 @@ class MemoryCosts:
         hourly: Counter[str | None] = Counter()
         kinds = dict.fromkeys(CostKind, 0)
         instances: dict[str | None, set[str]] = defaultdict(set)
+        names: dict[str | None, str] = {}
         unbound = failed = 0
         for row in self._rows(query.owner):
             for value, part in self._parts(row, query, now):
@@ -79,6 +80,8 @@ class MemoryCosts:
                 is_machine = row.span.kind is not CostKind.VOLUME
                 unbound += share.amount if row.subject.owner is None and is_machine else 0
                 failed += share.amount if self._failed(row.subject) else 0
+                if query.by is GroupBy.INSTANCE and value is not None:
+                    names[value] = row.subject.name
                 if row.subject.instance_id is not None and share != NO_SHARE:
                     instances[value].add(row.subject.instance_id)
             if row.span.ended is None:
@@ -86,7 +89,14 @@ class MemoryCosts:
                 value = today if query.by is GroupBy.DAY else _value(row.subject, query)
                 hourly[value] += row.span.rate.nano_usd
         found = [
-            CostGroup(it, groups[it].amount, groups[it].doubt, hourly[it], len(instances[it]))
+            CostGroup(
+                it,
+                groups[it].amount,
+                groups[it].doubt,
+                hourly[it],
+                len(instances[it]),
+                names.get(it, ""),
+            )
             for it in {*groups, *hourly}
             if groups[it] != NO_SHARE or hourly[it]
         ]

@@ -83,3 +83,17 @@ async def test_volumes_are_left_out_only_while_nobody_knows_of_any(herd: Herd, b
 
 def test_each_kind_has_a_suggestion() -> None:
     assert set(SUGGESTIONS) == set(LeftoverKind)
+
+
+async def test_a_stopped_machine_costs_its_disk_since_its_stop(
+    herd: Herd, billing: FakeBilling, clock: FakeClock
+) -> None:
+    it = await herd.launch(disk_gb=200)
+    await herd.settle(it)
+    await herd.run_for(timedelta(hours=1))
+    await herd.change_goal.stop(it.id)
+    await herd.run_for(timedelta(minutes=10))
+    (left,) = await herd.plane.costs.leftovers(ADMIN)
+    assert left.kind is LeftoverKind.STOPPED
+    assert left.since is not None
+    assert clock.now() - left.since < timedelta(minutes=11)

@@ -43,7 +43,8 @@ class ListLeftovers:
         spans = await self._costs.open_spans(caller.owner)
         earlier = await self._costs.earlier(caller.owner)
         live = [it.instance for it in await self._instances.all_live(caller.owner)]
-        found = [*_machines(spans, earlier, now), *_waiting(live)]
+        stopped = {it.id: it.stopped_at for it in live if it.stopped_at is not None}
+        found = [*_machines(spans, earlier, stopped, now), *_waiting(live)]
         if caller.sees_all:
             found += await self._volumes_left(spans, now)
         return sorted(found, key=lambda it: (-it.hourly, it.kind, it.name, it.id))
@@ -58,19 +59,27 @@ class ListLeftovers:
         return [_volume(it, metered.get(it.volume_id), now) for it in listed]
 
 
-def _machines(spans: Iterable[OpenSpan], earlier: Mapping[str, int], now: datetime) -> list[Leftover]:
+def _machines(
+    spans: Iterable[OpenSpan], earlier: Mapping[str, int], stopped: Mapping[str, datetime], now: datetime
+) -> list[Leftover]:
     by_machine: dict[str, list[OpenSpan]] = {}
     for it in spans:
         if it.span.kind is not CostKind.VOLUME:
             by_machine.setdefault(it.span.cloud_id, []).append(it)
-    return [_machine(its, earlier, now) for its in by_machine.values()]
+    return [_machine(its, earlier, stopped, now) for its in by_machine.values()]
 
 
-def _machine(spans: Sequence[OpenSpan], earlier: Mapping[str, int], now: datetime) -> Leftover:
+def _machine(
+    spans: Sequence[OpenSpan], earlier: Mapping[str, int], stopped: Mapping[str, datetime], now: datetime
+) -> Leftover:
     subject = spans[0].subject
+    since = max(it.span.began.mid for it in spans)
     runs = any(it.span.kind is CostKind.GPU for it in spans)
     kind = LeftoverKind.RUNNING if runs else LeftoverKind.STOPPED
     key = subject.instance_id or subject.cloud_id
+    if not runs and (stopped_at := stopped.get(key)) is not None:
+        # Its disk is older, but since then it costs nothing else.
+        since = max(since, stopped_at)
     return Leftover(
         kind=kind if subject.instance_id else LeftoverKind.ORPHAN,
         id=key,
@@ -81,7 +90,7 @@ def _machine(spans: Sequence[OpenSpan], earlier: Mapping[str, int], now: datetim
         region=subject.region,
         hourly=sum(it.span.rate.nano_usd for it in spans),
         so_far=earlier.get(key, 0) + sum(it.span.cost(now) for it in spans),
-        since=max(it.span.began.mid for it in spans),
+        since=since,
     )
 
 

@@ -107,6 +107,7 @@ def _group(it: CostGroup) -> contract.CostGroup:
         uncertainty=usd_of(it.doubt),
         hourly_now=usd_of(it.hourly_now),
         instances=it.instances,
+        name=it.name or None,
     )
 
 

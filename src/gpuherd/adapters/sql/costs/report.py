@@ -4,7 +4,7 @@ part of a day at the border of a period, is computed from spans."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from gpuherd.adapters.sql.costs.statements import (
     value_of,
     whose,
 )
+from gpuherd.adapters.sql.costs.write import chunks
 from gpuherd.adapters.sql.engine.columns import to_micros
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.schema.cost_tables import IS_OPEN, cost_centre, ledger_subject, meter
@@ -114,8 +115,16 @@ def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at
     rows = connection.execute(statement, values).all()
     sums = rows[0] if rows else None
     counts = _instances(connection, query)
+    names = _names(connection, [it.grouped for it in rows]) if query.by is GroupBy.INSTANCE else {}
     groups = [
-        CostGroup(it.grouped, int(it.amount), int(it.doubt), int(it.hourly), counts.get(it.grouped, 0))
+        CostGroup(
+            it.grouped,
+            int(it.amount),
+            int(it.doubt),
+            int(it.hourly),
+            counts.get(it.grouped, 0),
+            names.get(it.grouped, ""),
+        )
         for it in rows
     ]
     late = _open_after_end(connection, query, now)
@@ -132,6 +141,15 @@ def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at
         groups=tuple(groups),
         groups_left_out=0 if sums is None else sums.groups - len(rows),
     )
+
+
+def _names(connection: sa.Connection, instance_ids: Sequence[str | None]) -> dict[str | None, str]:
+    named = [it for it in instance_ids if it is not None]
+    found: dict[str | None, str] = {}
+    for chunk in chunks(named):
+        query = sa.select(ledger_subject.c.key, ledger_subject.c.name).where(ledger_subject.c.key.in_(chunk))
+        found |= {row.key: row.name for row in connection.execute(query)}
+    return found
 
 
 def _order(by: GroupBy) -> Any:

@@ -19,7 +19,7 @@ from gpuherd.entrypoints.cli.render.tables import Column, table
 BAR_WIDTH = 24
 # A spreadsheet takes what begins with one of these for a formula.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances")
+CSV_FIELDS = ("value", "total", "uncertainty", "hourlyNow", "instances", "name")
 
 
 def bar(share: Decimal, *, unicode: bool, width: int = BAR_WIDTH) -> str:
@@ -34,19 +34,23 @@ def csv_text(it: Costs) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_FIELDS)
     for group in it.groups:
-        value = "" if group.value is None else safe(group.value)
-        if value.startswith(_FORMULAS):
-            value = f"'{value}"
         amounts = (f"{amount:f}" for amount in (group.total, group.uncertainty, group.hourly_now))
-        writer.writerow([value, *amounts, group.instances])
+        writer.writerow([_cell(group.value), *amounts, group.instances, _cell(group.name)])
     return text.getvalue()
+
+
+def _cell(value: str | None) -> str:
+    shown = "" if value is None else safe(value)
+    return f"'{shown}" if shown.startswith(_FORMULAS) else shown
 
 
 def cost_table(it: Costs, width: int, *, unicode: bool) -> Table:
     """Build the table of the groups, with a bar for what each has of the dearest."""
     most = max((group.total for group in it.groups), default=Decimal(0)) or Decimal(1)
     title = it.group_by.removeprefix("label:").upper()
+    named = [Column[CostGroup]("NAME", lambda one: one.name or "", 1, shrinks_to=16)]
     columns: list[Column[CostGroup]] = [
+        *(named if any(group.name for group in it.groups) else ()),
         Column(title, lambda one: "(none)" if one.value is None else one.value, 0, shrinks_to=16),
         Column("COST", lambda one: usd_sure(one.total, one.uncertainty), 1, right=True),
         Column("NOW", lambda one: usd_an_hour(one.hourly_now) if one.hourly_now else "", 2, right=True),
