@@ -1039,10 +1039,26 @@ SPANS = (
     Safeguard(
         "a stopped machine pays for its disk",
         "domain/costs/meter/meter.py",
-        "    if it.is_gone:\n        if span is not None:\n            ended = _edge_to_now(span, it)\n",
+        "    if it.is_gone:\n"
+        '        if span is not None:\n            yield from _ended(it, span, "removed")\n',
         "    if it.is_gone or it.after.machine.phase not in GPU_PAID:\n"
-        "        if span is not None:\n            ended = _edge_to_now(span, it)\n",
+        '        if span is not None:\n            yield from _ended(it, span, "removed")\n',
         (METER,),
+    ),
+    Safeguard(
+        "before an ordered end it is in doubt",
+        "domain/costs/meter/meter.py",
+        "    if asked is not None:\n        yield _only_doubt(span, Edge(edge.lo, asked), by)\n",
+        "",
+        (METER,),
+    ),
+    Safeguard(
+        "a machine that no list has shown costs until its removal is proven",
+        "ports/instances.py",
+        "        return not self.instance.releasing "
+        "and (has_ended or was_machine_proven_gone(self.instance))\n",
+        "        return has_ended\n",
+        (f"{METERS}::test_a_machine_that_no_list_has_shown_is_in_doubt_until_its_removal_is_proven",),
     ),
     Safeguard(
         "a start is paid at the price of today",

@@ -16,6 +16,7 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
 from gpuherd.domain.instance.instance import Instance, Status
+from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
@@ -61,9 +62,10 @@ class Change:
         return is_bound or any(it.type == ADOPTED for it in self.events)
 
     @property
-    def ends_instance(self) -> bool:
-        """Whether the instance is deleted or has failed since this change."""
-        return any(it.type in (DELETED, FAILED) for it in self.events)
+    def ends_machine(self) -> bool:
+        """Whether nothing more comes of the instance's machine: it has ended, or its removal is proven."""
+        has_ended = any(it.type in (DELETED, FAILED) for it in self.events)
+        return not self.instance.releasing and (has_ended or was_machine_proven_gone(self.instance))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
-from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.instance.instance import OnFailure, Status
 from gpuherd.ports.instances import Change
 from tests.support.builders import (
     a_list,
@@ -117,6 +117,22 @@ async def test_what_no_list_has_shown_of_a_machine_that_is_gone_is_in_doubt(stor
     await store.instances.update(Change(replace(gone, version=known.version), events=(deleted,)))
     (span,) = await store.costs.spans_of(instance_id(1))
     assert span.began == span.ended == Edge(START - MINUTE, START)
+
+
+async def test_a_machine_that_no_list_has_shown_is_in_doubt_until_its_removal_is_proven(store, store_clock):
+    bound = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=START - MINUTE)
+    await store.instances.add(Change(a_running_instance(1, cloud_id="machine-1"), attempt=bound))
+    known = await store.instances.get(instance_id(1))
+    failed = replace(known, status=Status.FAILED, on_failure=OnFailure.DELETE, ready_at=None, releasing=True)
+    event = an_event(1, sequence=known.sequence + 1, type=events.FAILED)
+    await store.instances.update(Change(failed, events=(event,)))
+    # It is still there, and costs.
+    assert await store.costs.spans_of(instance_id(1)) == []
+    await store_clock.advance(60.0)
+    released = await store.instances.get(instance_id(1))
+    await store.instances.update(Change(replace(released, releasing=False)))
+    (span,) = await store.costs.spans_of(instance_id(1))
+    assert span.began == span.ended == Edge(START - MINUTE, START + MINUTE)
 
 
 async def test_a_step_of_the_clock_cuts_everything_that_goes_on(store):

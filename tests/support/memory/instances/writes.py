@@ -101,7 +101,7 @@ def _write_rest(tables: Tables, change: Change, now: datetime) -> None:
         job_rows.finish_job(tables, change.finished_job, now)
     if change.binds_machine:
         claim_spans(tables, change.instance)
-    if change.ends_instance:
+    if change.ends_machine:
         note_unseen(tables, change.instance, now)
     job_rows.insert_jobs(tables, jobs, now)
 

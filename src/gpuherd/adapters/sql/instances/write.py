@@ -210,7 +210,7 @@ def _write_rest(connection: sa.Connection, change: Change, now: datetime) -> Non
         job_rows.finish_job(connection, change.finished_job, now)
     if change.binds_machine:
         claim_spans(connection, change.instance, now)
-    if change.ends_instance:
+    if change.ends_machine:
         note_unseen(connection, change.instance, now)
 
 
