@@ -6,6 +6,8 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.orphans.orphan import OrphanVerdict
@@ -70,6 +72,29 @@ async def test_what_was_being_created_is_bound_to_its_machine_and_not_rented_aga
     await third.run_for(timedelta(minutes=10))
     assert await ledger(third) == {}
     assert alive(third) == {rented.cloud_id}
+    third.close()
+
+
+@pytest.mark.parametrize(("later", "status"), [(0, Status.RUNNING), (60, Status.FAILED)])
+async def test_a_wish_that_was_served_and_deleted_since_is_rented_again_until_its_deadline(
+    tmp_path: Path, world: World, clock: FakeClock, later: int, status: Status
+) -> None:
+    """Nothing on the account tells that it was deleted: R2 says so."""
+    path = tmp_path / "herd.db"
+    first = opened(path, world, clock, 1)
+    instance = await first.launch()
+    copy = backup(first, path)
+    second = opened(path, world, clock, 2)
+    await second.settle(instance)
+    await second.change_goal.delete(instance.id)
+    await second.run_for(timedelta(minutes=2))
+    assert (await second.instances.get(instance.id)).status is Status.DELETED
+    second.close()
+    put_back(copy, path)
+    await clock.sleep(later * 60)
+    third = opened(path, world, clock, 3)
+    assert (await third.settle(instance)).status is status
+    assert len(alive(third)) == (status is Status.RUNNING)
     third.close()
 
 
