@@ -1016,6 +1016,20 @@ MONEY = (
 
 SPANS = (
     Safeguard(
+        "a clock that was set while another account was shown is noticed",
+        "usecases/cloud/observe.py",
+        "            reading=read,\n",
+        "            reading=read if is_ours else None,\n",
+        (f"{TRUST}::TestAnotherKey::test_a_clock_that_is_set_meanwhile_costs_no_hour",),
+    ),
+    Safeguard(
+        "a time that the clock has skipped is of the clock after it",
+        "domain/clock_reading.py",
+        "    return min(shown or reckoned, default=moment)\n",
+        "    return min(shown, default=moment)\n",
+        ("tests/domain/test_clock_reading.py",),
+    ),
+    Safeguard(
         "a list and what it costs are written together",
         "adapters/sql/instances/observations.py",
         "            charged = [] if metering is None else keep_meters(connection, metering, changed)\n",
