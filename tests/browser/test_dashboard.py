@@ -255,3 +255,22 @@ async def test_a_revoked_key_ends_an_open_page(signed_out: Visitor, site: Site) 
     await expect(signed_out.page.get_by_role("heading", name="Sign in")).to_be_visible()
     # The stream and the refresh were refused, as they should be.
     signed_out.errors.clear()
+
+
+async def test_the_end_of_an_instance_counts_down_and_can_be_moved_and_kept(
+    visitor: Visitor, site: Site
+) -> None:
+    page = visitor.page
+    ends = {"lease": {"seconds": 3600}, "autoStop": {"silenceSeconds": 7200}}
+    await visitor.go(f"/instances/{await site.rent('with-an-end', **ends)}")
+    end = page.locator("#end")
+    await expect(end).to_contain_text("unless somebody says that it is in use", timeout=SLOW)
+    lease, silence = end.locator("p.strong time").first, end.locator("p.strong time").last
+    before = await lease.get_attribute("datetime")
+    await end.locator("[name=hours]").select_option("4")
+    await end.get_by_role("button", name="Set the end").click()
+    await expect(lease).not_to_have_attribute("datetime", before or "")
+    await expect(lease).to_contain_text(re.compile(r"in [34] h"))
+    before = await silence.get_attribute("datetime")
+    await end.get_by_role("button", name="Keep").click()
+    await expect(silence).not_to_have_attribute("datetime", before or "")

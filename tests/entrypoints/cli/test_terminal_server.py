@@ -154,3 +154,22 @@ def test_on_a_narrow_terminal_no_line_is_too_long(server: str) -> None:
     assert_fits(screen, columns)
     for command in (("plan", *WISH), ("ls",), ("why", "narrow"), ("wait", "narrow")):
         assert_fits(seen(server, *command, columns=columns), columns)
+
+
+def test_what_has_no_end_says_what_a_day_costs_and_how_to_set_one(server: str) -> None:
+    told = words_of(seen(server, "up", "--yes", *WISH, "--name", "endless").display)
+    assert re.search(r"it has no end: it costs \$\d+\.\d\d a day until somebody stops it", told)
+    assert "set one with: gpuherd lease endless +8h" in told
+    assert "costs" in words_of(seen(server, "lease", "endless", "+8h").display)
+    listed = seen(server, "ls", columns=140).display
+    assert "ENDS" in listed[0]
+    assert re.search(r"in [78] h", next(line for line in listed if "endless" in line))
+    ended = words_of(seen(server, "up", "--yes", *WISH, "--name", "ended", "--lease", "8h").display)
+    assert "it has no end" not in ended
+
+
+def test_an_idle_one_can_be_kept(server: str) -> None:
+    told = words_of(seen(server, "up", "--yes", *WISH, "--name", "lazy", "--idle", "30m").display)
+    assert "it has no end" not in told
+    assert "stop after 30 min of idleness" in words_of(seen(server, "show", "lazy").display)
+    seen(server, "keep", "lazy")

@@ -42,8 +42,8 @@ class InstanceWaiter:
         self._unanswered = unanswered
         self._instance: Instance | None = None
 
-    def wait_to_end(self, herd: Gpuherd, begin: Begin) -> None:
-        """Return when it is there, else raise why not. The last state goes to stdout anyway."""
+    def wait_to_end(self, herd: Gpuherd, begin: Begin) -> Instance:
+        """Return it when it is there, else raise why not. The last state goes to stdout anyway."""
         try:
             with watcher_for(self._output, self._clock, self.until, ordered=self._ordered) as watcher:
                 seen = self.begin_only(begin, watcher)
@@ -59,6 +59,7 @@ class InstanceWaiter:
             self._conclude(ended.instance)
             raise
         self._conclude(instance)
+        return instance
 
     def begin_only(self, begin: Begin, watcher: Watcher | None = None) -> SeenInstance:
         """Begin, without following yet."""

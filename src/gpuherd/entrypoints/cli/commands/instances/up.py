@@ -12,6 +12,7 @@ import typer
 from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, Instance, Wish
 from gpuherd.client.clock import Clock
 from gpuherd.entrypoints.cli.commands.instances.plan import confirm_plan
+from gpuherd.entrypoints.cli.render.amounts import usd
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
 from gpuherd.entrypoints.cli.render.progress import Watcher
 from gpuherd.entrypoints.cli.render.stages import SeenInstance
@@ -50,6 +51,7 @@ from gpuherd.entrypoints.durations import remaining_time
 
 # A create without an answer is repeated once a second.
 RETRY_INTERVAL_S = 1.0
+HOURS_A_DAY = 24
 
 
 def up(
@@ -115,7 +117,7 @@ def up(
         if no_wait:
             _print_accepted(output, waiter.begin_only(begin).instance, cli.clock)
         else:
-            waiter.wait_to_end(herd, begin)
+            _tell_endless(output, waiter.wait_to_end(herd, begin))
 
     run(cli, output, work, interrupt_message=waiter.interrupt_message)
 
@@ -180,6 +182,17 @@ def _print_accepted(output: Output, instance: Instance, clock: Clock) -> None:
     left = f", {remaining_time(estimate, clock.now())}" if estimate else ""
     output.out.print(f"{safe(instance.name)} is accepted as {safe(instance.id)}{left}", soft_wrap=True)
     output.note(f"follow it with: {command('wait', instance)}")
+
+
+def _tell_endless(output: Output, instance: Instance) -> None:
+    """Say what a machine costs that nobody has agreed on an end for."""
+    hourly, has_end = instance.hourly_price, instance.lease or instance.auto_stop
+    if not output.for_people or has_end or hourly is None or not instance.usable:
+        return
+    output.note(
+        f"it has no end: it costs {usd(hourly * HOURS_A_DAY)} a day until somebody stops it; "
+        f"set one with: {command('lease', instance)} +8h"
+    )
 
 
 def _unanswered(key: str) -> str:
