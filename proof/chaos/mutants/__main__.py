@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof.chaos.mutants.guards import GUARDS, Safeguard
+from proof.chaos.mutants.guards import GUARDS
 from proof.chaos.mutants.runner import Verdict, run_mutant
+from proof.chaos.mutants.safeguard import Safeguard
 from proof.chaos.output import tell
 
 

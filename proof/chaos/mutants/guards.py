@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Safeguard:
-    """An exact text in one file of the service, and what takes its place."""
-
-    name: str
-    file: str
-    text: str
-    without: str
-    # pytest's words: files, or single tests.
-    tests: tuple[str, ...]
-
+from proof.chaos.mutants.end_guards import ENDS
+from proof.chaos.mutants.safeguard import Safeguard
 
 EXACTLY_ONCE = "tests/usecases/reconcile/test_exactly_once.py"
 UNKNOWN = "tests/usecases/reconcile/test_unknown_outcomes.py"
@@ -1189,4 +1177,4 @@ SPANS = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS)
+GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS)

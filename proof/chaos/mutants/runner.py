@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
-from proof.chaos.mutants.guards import Safeguard
+from proof.chaos.mutants.safeguard import Safeguard
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0

@@ -18,8 +18,9 @@ from gpuherd.domain.endings.ending import (
     ending,
     next_due,
 )
+from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of
-from gpuherd.domain.endings.terms import EndAction, Lease, Silence, Terms
+from gpuherd.domain.endings.terms import EndAction, Idleness, Lease, Silence, Terms
 from gpuherd.domain.fast_replace import replace
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -96,6 +97,19 @@ def test_silence_while_nobody_could_have_been_heard_is_no_silence() -> None:
 
 def test_silence_does_not_begin_before_it_could_be_used() -> None:
     assert decide(SILENT, Situation(None, can_stop=True), after(9999)) is None
+
+
+def test_a_verdict_of_idleness_must_be_fresh_and_nobody_have_used_it_since() -> None:
+    idle = Terms(idle=Idleness(1800))
+    watch = UseWatch(NOON, NOON, ends_at=NOON, warned=True, is_over=True)
+    it = replace(running(), usable_since=NOON - timedelta(days=1), watch=watch)
+    end = ending(idle, it, NOON, NOON)
+    assert isinstance(end, End) and (end.cause, end.action) == (EndCause.IDLE, EndAction.STOP)
+    for off in (timedelta(minutes=2), timedelta(minutes=-2)):
+        assert ending(idle, it, NOON + off, NOON) is None
+    assert ending(idle, replace(it, used_at=NOON - timedelta(minutes=1)), NOON, NOON) is None
+    assert ending(idle, replace(it, watch=replace(watch, is_over=False)), NOON, NOON) is None
+    assert ending(idle, replace(it, can_stop=False), NOON, NOON) is None
 
 
 def test_a_stopped_one_is_deleted_after_its_time() -> None:

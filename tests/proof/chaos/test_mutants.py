@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proof.chaos.mutants.guards import GUARDS, Safeguard
+from proof.chaos.mutants.guards import GUARDS
 from proof.chaos.mutants.runner import ROOT, Verdict, applies, run_mutant
+from proof.chaos.mutants.safeguard import Safeguard
 
 # One from each part of the code, among the fastest; `python -m proof.chaos.mutants` tries them all.
 SAMPLE = ("the brake", "three clean lists", "a server error is no clear no")
