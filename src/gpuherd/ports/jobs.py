@@ -99,6 +99,10 @@ class Jobs(Protocol):
         """Make a failed job due again, with all its tries; `Conflict` if its work has a new job already."""
         ...
 
+    async def with_end(self, after: str, limit: int) -> Sequence[Instance]:
+        """Return those that rest until some time of theirs is over, by id, from the one after `after` on."""
+        ...
+
     async def unscheduled(self, limit: int) -> UnscheduledWork:
         """Return what is unfinished or due and has no job (a crash, a lost job or a deadline left it so)."""
         ...

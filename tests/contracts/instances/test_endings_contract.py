@@ -101,6 +101,16 @@ async def test_what_rests_is_found_when_its_time_is_over_and_not_before(store: S
     assert [it.id for it in (await store.jobs.unscheduled(10)).instances] == [instance_id(1)]
 
 
+async def test_what_rests_until_some_time_is_over_is_listed_in_pages(store: Store) -> None:
+    for n in (1, 2, 3):
+        await store.instances.add(Change(leased(n)))
+    await store.instances.add(Change(replace(leased(4), settled=False)))
+    await store.instances.add(Change(a_running_instance(5, settled=True)))
+    first = await store.jobs.with_end("", 2)
+    assert [it.id for it in first] == [instance_id(1), instance_id(2)]
+    assert [it.id for it in await store.jobs.with_end(first[-1].id, 2)] == [instance_id(3)]
+
+
 async def test_those_whose_look_is_due_come_longest_due_first(store: Store) -> None:
     for n, after_s in enumerate((30, -10, 0, -20, 60), 1):
         await store.instances.add(Change(watched(n, after_s)))
@@ -174,5 +184,6 @@ def _fill(connection: sa.Connection) -> None:
 
 def _plan(connection: sa.Connection, statement: str, parameters: Any) -> str:
     word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
-    rows = connection.exec_driver_sql(f"{word} {statement}", parameters)
+    values = parameters if isinstance(parameters, dict) else tuple(parameters)
+    rows = connection.exec_driver_sql(f"{word} {statement}", values)
     return "\n".join(str(row[-1]) for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,3 +258,18 @@ async def test_settings_give_a_lease_to_whoever_asked_for_none(herd: Herd) -> No
     herd.launch_instance = replace(herd.launch_instance, ends=rules)
     assert (await herd.launch()).terms.lease == Lease(seconds=8 * HOUR_S)
     assert (await herd.launch(terms=leased(60))).terms.lease == Lease(seconds=60)
+
+
+async def test_a_clock_that_was_set_ahead_is_not_forgotten_by_a_crash(
+    herd: Herd, world: World, tmp_path: Path
+) -> None:
+    await usable(herd, leased())
+    await herd.run_for(timedelta(minutes=10))
+    herd.clock.jump_wall(20 * 60)
+    herd._look_at = herd._sweep_at = herd._collect_at = herd.clock.now()
+    await herd.run_for(timedelta(minutes=1))
+    after = MemoryHerd(tmp_path / "herd.db", world, herd.clock)
+    await after.run_for(timedelta(minutes=45))
+    assert world.calls[ApiEndpoint.STOP.value] == 0, "its hour is not over"
+    await after.run_for(timedelta(minutes=5))
+    assert world.calls[ApiEndpoint.STOP.value] == 1

@@ -41,8 +41,11 @@ class Sweep:
 
     async def __call__(self) -> int:
         """Return how many jobs were missing."""
-        if self._clock_steps.detect_step() < timedelta(0):
+        step = self._clock_steps.detect_step()
+        if step < timedelta(0):
             await self._wake_reconcile_jobs()
+        elif step > timedelta(0):
+            await self._turn_to_ends()
         stranded = await self._requeue_stranded() if self._is_stranded_look_due() else 0
         left = await self.book.unscheduled(SWEEP_BATCH)
         jobs = [self.job_factory.reconcile_job(it) for it in left.instances]
@@ -77,6 +80,14 @@ class Sweep:
                 )
                 await self.book.wake_or_enqueue([self.job_factory.requeue_of(it) for it in page.jobs])
                 cursor, more = page.next_cursor, page.next_cursor is not None
+
+    async def _turn_to_ends(self) -> None:
+        """The clock was set ahead, and each end moves with it: the next process would not know of that."""
+        after, more = "", True
+        while more:
+            found = await self.book.with_end(after, SWEEP_BATCH)
+            await self.book.wake_or_enqueue([self.job_factory.reconcile_job(it) for it in found])
+            after, more = (found[-1].id, True) if found else ("", False)
 
     async def prune(self) -> int:
         """Forget jobs that ended a day ago; return how many."""

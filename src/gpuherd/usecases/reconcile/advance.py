@@ -95,7 +95,7 @@ class AdvanceInstance:
         for _ in range(STEPS_MAX):
             try:
                 observation = await self._observe(leased)
-                leased = self._with_adjusted_lease(leased)
+                leased = await self._with_adjusted_lease(leased)
                 now = self.clock.now()
                 step = next_step(
                     self._with_adjusted_deadline(leased.instance),
@@ -138,14 +138,16 @@ class AdvanceInstance:
         deadline = self.clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
-    def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
-        """A wall clock that was set ahead ends no lease earlier. This one is kept with the next save."""
+    async def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
+        """A wall clock that was set ahead ends no lease earlier, nor does the next process."""
         it = leased.instance
         if it.lease_term is None or it.lease_term.ended:
             return leased
         ahead = self.lease_clock_steps.ahead_since(it.lease_term.set_at)
         moved = it.lease_term.moved(ahead, self.clock.now())
-        return leased if moved is it.lease_term else replace(leased, instance=replace(it, lease_term=moved))
+        if moved is it.lease_term:
+            return leased
+        return await self.instance_leases.save(leased, Change(replace(it, lease_term=moved)))
 
     async def _observe(self, leased: LeasedInstance) -> Observation:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""

@@ -94,6 +94,10 @@ class MemoryJobs:
                 raise Conflict("another job is doing this work already", code="JOB_NOT_RETRYABLE")
         return await self.get(job_id)
 
+    async def with_end(self, after: str, limit: int) -> Sequence[Instance]:
+        resting = (row.instance for _, row in sorted(self._tables.instances.items()) if row.instance.settled)
+        return [it for it in resting if it.id > after and due_at(it) is not None][:limit]
+
     async def unscheduled(self, limit: int) -> UnscheduledWork:
         now = self._clock.now()
         since = now - QUARANTINE

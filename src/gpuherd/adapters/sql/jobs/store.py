@@ -20,6 +20,7 @@ from gpuherd.adapters.sql.schema.tables import delivery, instance, is_live, is_u
 from gpuherd.clock import Clock
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.jobs.job import Job, JobStatus, NewJob, Priority
 from gpuherd.ports.jobs import JobPage, JobQuery, JobStats, UnscheduledWork
@@ -207,6 +208,15 @@ class SqlJobs:
 
         await self._database.write(work, wakes_workers=True)
         return await self.get(job_id)
+
+    async def with_end(self, after: str, limit: int) -> Sequence[Instance]:
+        query = (
+            sa.select(instance)
+            .where(instance.c.settled, instance.c.due_at.is_not(None), instance.c.id > after)
+            .order_by(instance.c.id)
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: list(map(instance_of, c.execute(query))))
 
     async def unscheduled(self, limit: int) -> UnscheduledWork:
         now = self._clock.now()
