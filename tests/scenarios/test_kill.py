@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 
@@ -82,3 +83,32 @@ async def test_killed_again_and_again_at_random_moments(
         await server.start()
         wanted.append(await launch(server, f"later-{round_}", hooks.url))
     await check(server, novita, hooks, wanted)
+
+
+async def test_killed_around_the_end_of_leases_each_is_stopped_after_it_and_none_before(
+    server: Server, novita: Novita, hooks: Receiver
+) -> None:
+    rng, made = random.Random(SEED), []
+    for n in range(4):
+        wish = {**WISH, "name": f"leased-{n}", "lease": {"seconds": 10 + n}, "webhookUrl": hooks.url}
+        status, body = await server.call("POST", "/api/instances", wish)
+        assert status == 201, body
+        made.append(str(body["id"]))
+    for it in made:
+        await server.until_settled(it)
+    _, first = await server.call("GET", f"/api/instances/{made[0]}")
+    ends_at = datetime.fromisoformat(first["lease"]["endsAt"])
+    await asyncio.sleep(max(0.0, (ends_at - datetime.now(UTC)).total_seconds()) + rng.uniform(-0.5, 1.0))
+    for _ in range(3):
+        await server.process.end()
+        await server.start()
+        await asyncio.sleep(rng.uniform(0.0, 2.0))
+    async with asyncio.timeout(60):
+        while any(it["status"] != "exited" for it in await novita.machines()):
+            await asyncio.sleep(0.2)
+    for it in made:
+        _, ended = await server.call("GET", f"/api/instances/{it}")
+        _, told = await server.call("GET", f"/api/instances/{it}/events")
+        stops = [event["at"] for event in told["events"] if event["type"] == "instance.stopping"]
+        assert len(stops) == 1, f"seed {SEED}: asked once, by one end"
+        assert stops[0] >= ended["lease"]["endsAt"], f"seed {SEED}"
