@@ -26,6 +26,8 @@ ENDING = frozenset({Phase.REMOVING, Phase.ABSENT})
 MISSING_LISTS_NEEDED = 2
 # Of a span that costs nothing yet: it only remembers since when nobody can say whether the GPUs are paid for.
 UNCLEAR = "unclear"
+# Of a span that counts nothing: it only states a doubt about the time before an order.
+ORDERED = "ordered"
 
 
 @dataclass(frozen=True)
@@ -339,7 +341,7 @@ def _order_within(it: MeterReading, edge: Edge) -> datetime | None:
 
 def _only_doubt(span: CostSpan, edge: Edge, by: str) -> CostSpan:
     """Return a span of no length: nothing is counted, and it may have been as long as its edge."""
-    return CostSpan(span.cloud_id, span.kind, span.rate, edge, "unseen", edge, by)
+    return CostSpan(span.cloud_id, span.kind, span.rate, edge, ORDERED, edge, by)
 
 
 def _begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:

@@ -12,6 +12,7 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.costs.meter.meter import (
     NO_METER,
+    ORDERED,
     ListTimes,
     MachineMeter,
     MeterReading,
@@ -71,7 +72,8 @@ def meters_of(spans: Iterable[CostSpan]) -> dict[str, MachineMeter]:
         if it.ended is None:
             going_on[it.cloud_id][it.kind] = it
         else:
-            ended[it.cloud_id][it.kind] = it.ended
+            if it.began_by != ORDERED:
+                ended[it.cloud_id][it.kind] = it.ended
             if is_unpriced(it):
                 unpriced[it.cloud_id].append(it)
     return {it: MachineMeter(going_on[it], ended[it], tuple(unpriced[it])) for it in {*going_on, *ended}}
