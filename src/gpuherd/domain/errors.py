@@ -4,6 +4,7 @@ GpuherdError
 ├── InvalidRequest · NotFound · Conflict     the user can fix it
 ├── ClaimMismatch                            the same Idempotency-Key was used for another request
 ├── QuotaExceeded                            the key's limit is reached: end something first
+│   └── BudgetExhausted                      a budget has no money left for it: ask for less, or raise it
 ├── NoCapacity                               no offer is left: wait, or wish for something else
 ├── StoreUnavailable                         our own memory cannot be written now: try again
 │   └── StoreOutcomeUnknown                  it may have been written: look before trying again
@@ -82,6 +83,12 @@ class QuotaExceeded(GpuherdError):
     """The key may not use more than it does; details say what is used and what is allowed."""
 
     code = "QUOTA_EXCEEDED"
+
+
+class BudgetExhausted(QuotaExceeded):
+    """A budget does not hold this, too; details say what is spent of it and what would be allowed."""
+
+    code = "BUDGET_EXHAUSTED"
 
 
 class NoCapacity(GpuherdError):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
@@ -52,6 +53,8 @@ class Change:
     audit_record: AuditRecord | None = None
     # Nothing is written (`QuotaExceeded`) if with this the owner's instances would use more.
     limits: Limits | None = None
+    # Nothing is written (`BudgetExhausted`) if a budget that the instance is in has too little left for this.
+    judged_by: BudgetRules | None = None
     # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
     ended_status: EndedStatus | None = None
 

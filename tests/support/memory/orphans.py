@@ -66,7 +66,7 @@ class MemoryOrphans:
                     update_instance(tables, entry.change, None, now)
             for entry in entries:
                 for told in entry.account:
-                    _tell(tables, told, now)
+                    tell(tables, told, now)
         self._announce([it.change.instance.id for it in entries if it.change is not None])
 
     async def begin_order(self, orphan: Orphan) -> Orphan | None:
@@ -188,7 +188,8 @@ def _write(tables: Tables, it: Orphan) -> None:
     tables.put(tables.orphans, it.cloud_id, replace(it, version=it.version + 1))
 
 
-def _tell(tables: Tables, news: AccountEvent, now: datetime) -> None:
+def tell(tables: Tables, news: AccountEvent, now: datetime) -> None:
+    """Number an event of the account, and write it down with its webhooks."""
     last = max((sequence for subject, sequence in tables.events if subject == ACCOUNT), default=0)
     event = replace(news.event, instance_id=ACCOUNT, sequence=last + 1)
     tables.insert(tables.events, (ACCOUNT, event.sequence), event)

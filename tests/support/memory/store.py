@@ -15,6 +15,7 @@ from gpuherd.domain.costs.span import CostSpan
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
+from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts, write_spans
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
@@ -42,6 +43,7 @@ class MemoryStore:
         self.flags = MemoryFlags(tables)
         self.orphans = MemoryOrphans(tables, clock)
         self.costs = MemoryCosts(tables)
+        self.budgets = MemoryBudgets(tables, clock)
 
     async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
         """Write spans as a list does."""
@@ -87,6 +89,7 @@ class MemoryStore:
             "sighting": list(it.observations.values()),
             "meter": list(it.spans.values()),
             "bill": list(it.bill.values()),
+            "spending_budget": list(it.budgets.values()),
             "list_record": list(it.lists.values()),
             "job": [
                 SimpleNamespace(

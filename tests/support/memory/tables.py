@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import IntegrityError
 
 from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chained
+from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.costs.span import CostKind, CostSpan
@@ -124,6 +125,7 @@ class Tables:
         self.open_spans: dict[tuple[str, CostKind], int] = {}
         self.meters: dict[str, tuple[ClockSeam, ...]] = {}
         self.bill: dict[tuple[date, str, str], BilledDay] = {}
+        self.budgets: dict[str, Budget] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}
         self.live_jobs: dict[str, str] = {}

@@ -15,6 +15,7 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.costs.write import write_spans
 from gpuherd.adapters.sql.engine.database import Database
@@ -87,6 +88,7 @@ class Store:
         self.ended_sessions = SqlRevokedSessions(database)
         self.retention = SqlRetention(database)
         self.costs = SqlCosts(database)
+        self.budgets = SqlBudgets(database, clock)
 
     async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
         """Write spans as a list does."""

@@ -25,6 +25,7 @@ class EndCause(StrEnum):
     SILENCE = "silence"
     IDLE = "idle"
     STOPPED = "stopped"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class End:
     cause: EndCause
     action: EndAction
     reason: str
+    # Who decided, where the cause alone does not tell.
+    by: str = ""
+
+    @property
+    def actor(self) -> str:
+        return self.by or self.cause.value
 
 
 @dataclass(frozen=True)

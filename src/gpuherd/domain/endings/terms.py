@@ -32,6 +32,13 @@ class Lease:
     until: datetime | None = None
     then: EndAction = EndAction.STOP
 
+    def length(self, now: datetime) -> timedelta:
+        """Return how long it is from now on, if it begins now."""
+        if self.until is not None:
+            return max(timedelta(0), self.until - now)
+        assert self.seconds is not None, "a lease has a length or a moment"
+        return timedelta(seconds=self.seconds)
+
 
 @dataclass(frozen=True)
 class Silence:

@@ -41,6 +41,9 @@ ADOPTED = "instance.adopted"
 COSTS_DRIFT = "costs.drift"
 PRICE_CHANGED = "costs.price_changed"
 LOW_BALANCE = "account.low_balance"
+BUDGET_WARNING = "budget.warning"
+BUDGET_EXHAUSTED = "budget.exhausted"
+BUDGET_RESET = "budget.reset"
 # On the account: a second database uses our installation id.
 INSTALLATION_SHARED = "installation.shared"
 
@@ -95,7 +98,9 @@ WEBHOOK_TYPES = frozenset(
     }
 )
 # Of these endpoints alone hear: they are about the account.
-ACCOUNT_WEBHOOK_TYPES = frozenset({COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE})
+ACCOUNT_WEBHOOK_TYPES = frozenset(
+    {COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE, BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESET}
+)
 ENDPOINT_WEBHOOK_TYPES = WEBHOOK_TYPES | ACCOUNT_WEBHOOK_TYPES
 
 
@@ -113,6 +118,7 @@ class CauseCode(StrEnum):
     SILENCE_ENDED = "silence_ended"
     IDLE_ENDED = "idle_ended"
     STOPPED_TOO_LONG = "stopped_too_long"
+    BUDGET_EXHAUSTED = "budget_exhausted"
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,7 @@ END_CAUSES = {
     EndCause.SILENCE: CauseCode.SILENCE_ENDED,
     EndCause.IDLE: CauseCode.IDLE_ENDED,
     EndCause.STOPPED: CauseCode.STOPPED_TOO_LONG,
+    EndCause.BUDGET: CauseCode.BUDGET_EXHAUSTED,
 }
 
 

@@ -59,10 +59,10 @@ class EndInstance:
         goal = NewEvent(
             events.GOAL_EVENTS[after.status], after.reason, {}, it.status.value, after.status.value, cause
         )
-        change = self.event_recorder.change(after, *told, goal, actor=end.cause.value)
+        change = self.event_recorder.change(after, *told, goal, actor=end.actor)
         if (put_aside := goals.superseded(it, now)) is not None:
             change = replace(change, operations=(put_aside, *change.operations))
-        log.info("instance.ended", instance_id=it.id, cause=end.cause.value, action=end.action.value)
+        log.info("instance.ended", instance_id=it.id, cause=end.actor, action=end.action.value)
         return await self.instance_leases.save(leased, change)
 
     async def _warn_lease(self, leased: LeasedInstance, warning: WarnLease) -> LeasedInstance:

@@ -11,6 +11,7 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.instances import Change
+from tests.support.memory.budget_sums import check_budgets
 from tests.support.memory.costs import claim_spans, note_unseen
 from tests.support.memory.jobs import job_rows
 from tests.support.memory.tables import Clash, InstanceRow, Tables
@@ -20,6 +21,7 @@ def add_instance(tables: Tables, change: Change, now: datetime) -> None:
     """Remember a new instance."""
     new = change.instance
     _check_limits(tables, change)
+    check_budgets(tables, change, now)
     tables.insert(tables.instances, new.id, InstanceRow(new))
     _bind(tables, new)
     _write_rest(tables, change, now)
@@ -35,6 +37,7 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     if row is None or row.instance.version != it.version or lost:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
     _check_limits(tables, change)
+    check_budgets(tables, change, now)
     version = it.version + 1
     _bind(tables, it, row.instance.cloud_id)
     lease = (None, None) if change.releases_lease else (row.lease_token, row.lease_until)

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.access.audit import append_audit_record, lock_audit_log
+from gpuherd.adapters.sql.budgets.accept import check_budgets
 from gpuherd.adapters.sql.costs.binding import claim_spans, note_unseen
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for, insert_into
@@ -78,6 +79,8 @@ _INSTANCE_COLUMNS = (
     "micro_usd",
     "due_at",
     "use_look_at",
+    "lease_ends_at",
+    "lease_s",
     "version",
     "doc",
 )
@@ -131,6 +134,7 @@ def add_instance(connection: sa.Connection, change: Change, now: datetime) -> No
     new = change.instance
     lock_audit_log(connection, change.audit_record)
     check_limits(connection, change)
+    check_budgets(connection, change, now)
     _INSERT_INSTANCE.defer(connection, {**instance_row(new), "version": new.version})
     if new.labels:
         rows = [{"instance_id": new.id, "key": key, "value": value} for key, value in new.labels.items()]
@@ -144,6 +148,7 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     it = change.instance
     lock_audit_log(connection, change.audit_record)
     check_limits(connection, change)
+    check_budgets(connection, change, now)
     if it.settled and change.finished_job and job_rows.was_woken(connection, change.finished_job):
         raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
     version = it.version + 1

@@ -20,6 +20,7 @@ from gpuherd.adapters.sql.engine.columns import (
     to_micros,
 )
 from gpuherd.adapters.sql.mapping import earlier_rows
+from gpuherd.domain.budgets.of_instance import lease_columns
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
@@ -79,6 +80,7 @@ def wish_of(doc: Doc, product_name: str) -> Wish:
 def instance_row(it: Instance) -> Doc:
     """Return the columns of an instance, without the lease and the version."""
     wish, rental, error, used, reclaim = it.wish, it.rental, it.last_error, usage_of(it), it.reclaim
+    lease_ends_at, lease_s = lease_columns(it)
     doc: Doc = {
         "wish": wish_doc(wish),
         "deadline": at(it.deadline),
@@ -138,6 +140,8 @@ def instance_row(it: Instance) -> Doc:
         "micro_usd": int(used.hourly_usd * MICROS),
         "due_at": due_at(it),
         "use_look_at": use_look_at(it),
+        "lease_ends_at": lease_ends_at,
+        "lease_s": lease_s,
         "doc": dumps(doc),
     }
 

@@ -95,6 +95,7 @@ cost_centre = sa.Table(
     sa.Column("product_name", sa.Text, nullable=False),
     sa.Column("region", sa.Text, nullable=False),
     sa.Column("billing_mode", sa.Text, nullable=False),
+    sa.Index("cost_centre_by_owner", "owner"),
 )
 
 ledger_label = sa.Table(
@@ -103,6 +104,7 @@ ledger_label = sa.Table(
     sa.Column("centre_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+    sa.Index("ledger_label_by_value", "key", "value", "centre_id"),
 )
 
 # The sums of all spans that have ended, by day.

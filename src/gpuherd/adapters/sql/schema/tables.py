@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema import cost_tables
+from gpuherd.adapters.sql.schema import budget_tables
 
 # Handed on from file to file, so that an import from here has all tables, whatever else is loaded.
-metadata = cost_tables.metadata
+metadata = budget_tables.metadata
+
+# Of what it will cost an hour, so much is in no span yet; less than a micro-dollar was lost in rounding.
+UNBILLED = "gpus > 0 AND micro_usd > cost_rate_nusd_h / 1000 + 1"
 
 installation = sa.Table(
     "installation",
@@ -51,6 +54,9 @@ instance = sa.Table(
     sa.Column("due_at", Moment),
     # When to find out next whether it is idle; apart, because that may be late, and is no job of a turn.
     sa.Column("use_look_at", Moment),
+    # When its lease ends, else how long it will be once it begins, so that what is promised can be summed up.
+    sa.Column("lease_ends_at", Moment),
+    sa.Column("lease_s", sa.BigInteger),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -67,6 +73,14 @@ instance = sa.Table(
         "micro_usd",
         sqlite_where=sa.text("gpus = 0 AND micro_usd > 0"),
         postgresql_where=sa.text("gpus = 0 AND micro_usd > 0"),
+    ),
+    sa.Index(
+        "instance_unbilled",
+        "owner",
+        "micro_usd",
+        "cost_rate_nusd_h",
+        sqlite_where=sa.text(UNBILLED),
+        postgresql_where=sa.text(UNBILLED),
     ),
     sa.Index("instance_by_status", "status", "id"),
     sa.Index(

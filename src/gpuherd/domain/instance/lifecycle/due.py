@@ -16,17 +16,17 @@ def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending |
 
     `up_since` is since when this service could have heard that it is in use.
     """
-    return ending(it.terms, _situation(it), now, up_since) if _may_end(it) else None
+    return ending(it.terms, _situation(it), now, up_since) if may_end(it) else None
 
 
 def due_at(it: Instance) -> datetime | None:
     """Return when an instance must be looked at next, whatever else happens or does not."""
-    return next_due(it.terms, _situation(it)) if _may_end(it) else None
+    return next_due(it.terms, _situation(it)) if may_end(it) else None
 
 
 def silence_ends_at(it: Instance) -> datetime | None:
     """Return when silence ends it, if nobody says that it is in use until then."""
-    return silent_at(it.terms, _situation(it)) if _may_end(it) else None
+    return silent_at(it.terms, _situation(it)) if may_end(it) else None
 
 
 def auto_ends_at(it: Instance) -> datetime | None:
@@ -43,12 +43,12 @@ def last_used_at(it: Instance) -> datetime | None:
 
 def use_look_at(it: Instance) -> datetime | None:
     """Return when to find out next whether it is idle; None where nothing depends on it."""
-    if it.goal is not Goal.RUNNING or it.cloud_id is None or not _may_end(it):
+    if it.goal is not Goal.RUNNING or it.cloud_id is None or not may_end(it):
         return None
     return endings.use_look_at(it.terms, _situation(it))
 
 
-def _may_end(it: Instance) -> bool:
+def may_end(it: Instance) -> bool:
     """Tell whether there is something left to end: what is being removed ends by itself."""
     if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
         return False
@@ -62,7 +62,7 @@ def _situation(it: Instance) -> Situation:
     exited = it.status is Status.EXITED
     return Situation(
         term=it.lease_term,
-        can_stop=_can_stop(it),
+        can_stop=can_be_stopped(it),
         is_stopping=it.goal is Goal.STOPPED and not exited and it.status is not Status.FAILED,
         stopped_since=it.stopped_at if exited else None,
         data_warned=it.data_expiry_told,
@@ -72,7 +72,7 @@ def _situation(it: Instance) -> Situation:
     )
 
 
-def _can_stop(it: Instance) -> bool:
+def can_be_stopped(it: Instance) -> bool:
     """Tell whether an end can stop it: a first boot cannot be stopped, and holds nobody's data yet."""
     has_come_up = it.ready_at is not None or it.stopped_at is not None
     is_up = it.status in (Status.RUNNING, Status.HEALTH_CHECKING)
