@@ -20,6 +20,7 @@ from proof.chaos.cloud.recording_cloud import CircuitBreakerCloud
 from proof.chaos.crash_injection import CrashablePort, CrashInjector
 from proof.chaos.virtual_time import VirtualClock
 from tests.support.herd import Herd
+from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
@@ -145,6 +146,8 @@ class Process(Herd):
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
             costs=MemoryCosts(tables),
             metered_costs=MemoryCosts(tables),
+            budgets=MemoryBudgets(tables, clock),
+            reviewed_budgets=MemoryBudgets(tables, clock),
         )
 
     def _crashable(self, port: Any, name: str) -> Any:
@@ -230,6 +233,7 @@ class Process(Herd):
     async def _sweep_often(self) -> None:
         while True:
             await self.sweep()
+            await self.review_budgets()
             await self.clock.sleep(SWEEP_S)
 
     def moves(self) -> bool:

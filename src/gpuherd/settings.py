@@ -126,6 +126,8 @@ class Settings(BaseModel):
     default_lease_s: int = _named("GPUHERD_DEFAULT_LEASE", 0, ge=0, le=90 * 86_400)
     lease_warning_s: float = _named("GPUHERD_LEASE_WARNING", 600.0, ge=0, le=86_400)
     delete_stopped_after_s: int = _named("GPUHERD_DELETE_STOPPED_AFTER", 0, ge=0, le=90 * 86_400)
+    budget_lead_s: float = _named("GPUHERD_BUDGET_LEAD", 120.0, ge=0, le=86_400)
+    budget_horizon_s: float = _named("GPUHERD_BUDGET_HORIZON", 900.0, ge=0, le=86_400)
     fast_poll_interval_s: float = _named("GPUHERD_FAST_POLL_INTERVAL", 2.0, ge=0.05, le=300)
     create_settle_s: float = _named("GPUHERD_CREATE_SETTLE", 180.0, ge=0.1, le=3600)
     reclaim_notice_s: float = _named("GPUHERD_RECLAIM_NOTICE", 3600.0, ge=0, le=604_800)

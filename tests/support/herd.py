@@ -24,6 +24,7 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.events import SqlEventLog
@@ -219,6 +220,7 @@ class Herd:
         self.advance, self.run_job, self.sweep = parts.advance, parts.run_job, parts.sweep
         self.watch_use = parts.watch_use
         self.watch_balance, self.meter_volumes = parts.watch_balance, parts.meter_volumes
+        self.review_budgets = parts.review_budgets
         self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
         self.find_instance, self.reader = plane.find_instance, plane.read_instance
         self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
@@ -265,6 +267,8 @@ class Herd:
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
             costs=SqlCosts(database),
+            budgets=SqlBudgets(database, clock, changed),
+            reviewed_budgets=SqlBudgets(database, clock, changed),
             metered_costs=SqlCosts(database),
         )
 
@@ -305,6 +309,7 @@ class Herd:
                 self._sweep_at = self.clock.now() + SWEEP
                 await self.sweep()
                 await self.watch_use()
+                await self.review_budgets()
             while due := self._due(self.clock.now()):
                 await self._run(due[0])
             following = [

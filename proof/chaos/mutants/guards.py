@@ -29,6 +29,10 @@ DISK_PRICE = "tests/usecases/instances/test_disk_price.py"
 METER = "tests/domain/costs/meter/test_meter.py"
 METERS = "tests/contracts/costs/test_meters_contract.py"
 COST_REPORT = "tests/usecases/costs/test_report.py"
+JUDGEMENT = "tests/domain/budgets/test_judgement.py"
+REVIEW = "tests/domain/budgets/test_review.py"
+BUDGETS_STORE = "tests/contracts/budgets/test_budgets_contract.py"
+BUDGET_STORIES = "tests/usecases/budgets/test_budgets.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -1177,4 +1181,87 @@ SPANS = (
     ),
 )
 
-GUARDS = (*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS)
+BUDGETS = (
+    Safeguard(
+        "what is accepted and not billed yet counts in a budget",
+        "domain/budgets/judgement.py",
+        "doubt_nano(promised.unbilled_hourly, rules.horizon)\n",
+        "0\n",
+        (JUDGEMENT,),
+    ),
+    Safeguard(
+        "a strict budget counts whole leases",
+        "domain/budgets/judgement.py",
+        "    time = demand.lease if budget.strict and demand.lease is not None else rules.horizon\n",
+        "    time = rules.horizon\n",
+        (JUDGEMENT,),
+    ),
+    Safeguard(
+        "a budget that is used up accepts nothing",
+        "domain/budgets/judgement.py",
+        "    if budget.is_exhausted_at(now):\n        left = 0\n    elif wanted <= left:\n",
+        "    if wanted <= left:\n",
+        (JUDGEMENT,),
+    ),
+    Safeguard(
+        "a strict budget wants a lease",
+        "domain/budgets/judgement.py",
+        "    if budget.strict and demand.lease is None:\n",
+        "    if False:\n",
+        (JUDGEMENT,),
+    ),
+    Safeguard(
+        "a budget ends things before its amount is passed",
+        "domain/budgets/review.py",
+        "    return spending.ahead(rules.lead) >= budget.amount\n",
+        "    return spending.spent >= budget.amount\n",
+        (REVIEW,),
+    ),
+    Safeguard(
+        "nothing but a higher amount sets a budget free",
+        "domain/budgets/review.py",
+        "    if after.exhausted and raised and not is_used_up(after, spending, rules):\n",
+        "    if after.exhausted and not is_used_up(after, spending, rules):\n",
+        (REVIEW,),
+    ),
+    Safeguard(
+        "budgets judge in the transaction that accepts",
+        "adapters/sql/instances/write.py",
+        "    check_budgets(connection, change, now)\n    _INSERT_INSTANCE",
+        "    _INSERT_INSTANCE",
+        (f"{BUDGETS_STORE}::TestAccept::test_fifty_at_once_in_three_processes_are_ten",),
+    ),
+    Safeguard(
+        "starts are judged by budgets",
+        "usecases/instances/change_goal.py",
+        "        judged_by = self.budget_rules if self.budgets.current() else None\n",
+        "        judged_by = None\n",
+        (f"{BUDGET_STORIES}::test_it_stays_used_up_until_the_amount_is_raised",),
+    ),
+    Safeguard(
+        "a longer lease is judged by a strict budget",
+        "usecases/instances/change_lease.py",
+        "        return replace(self.budget_rules, only_strict=True)\n",
+        "        return None\n",
+        (f"{BUDGET_STORIES}::test_a_strict_one_holds_whole_leases",),
+    ),
+    Safeguard(
+        "hours that the clock has skipped use no budget up",
+        "usecases/budgets/review.py",
+        "        if self._is_premature(spending):\n            return\n",
+        "",
+        (f"{BUDGET_STORIES}::test_a_wall_clock_that_is_set_ahead_uses_nothing_up",),
+    ),
+    Safeguard(
+        "what a budget has counted is all that it may cost",
+        "usecases/instances/launch.py",
+        " or budgets.binds(caller.key_id, request.labels)\n",
+        "\n",
+        (f"{BUDGET_STORIES}::test_what_was_counted_is_all_that_it_may_cost",),
+    ),
+)
+
+GUARDS = (
+    *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
+    *BUDGETS,
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuherd.bootstrap.parts.budgets import build_budgets, build_review
 from gpuherd.bootstrap.parts.costs import build_cost_events, build_costs
 from gpuherd.bootstrap.parts.idleness import build_watch_use
 from gpuherd.bootstrap.parts.instances import build_instances
@@ -20,6 +21,7 @@ from gpuherd.bootstrap.parts.webhooks import build_delivery, build_webhooks
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
 from gpuherd.resilience.host_gate import HostGate
+from gpuherd.usecases.budgets.review import ReviewBudgets
 from gpuherd.usecases.cloud.creates import ManageCreates
 from gpuherd.usecases.cloud.sync import SyncCloud
 from gpuherd.usecases.costs.meter_volumes import MeterVolumes
@@ -53,6 +55,7 @@ class Parts(Shared):
     watch_balance: WatchBalance
     meter_volumes: MeterVolumes
     watch_use: WatchUse
+    review_budgets: ReviewBudgets
     plane: Plane
 
 
@@ -80,6 +83,7 @@ def assemble(ports: Ports, values: Values) -> Parts:
         watch_balance=WatchBalance(costs.balance, cost_events, stores.flags),
         meter_volumes=MeterVolumes(ports.billing, stores.metered_costs, stores.flags, clock),
         watch_use=build_watch_use(ports, shared, advance.up_since),
+        review_budgets=build_review(ports, values, shared),
         plane=_plane(ports, values, shared, costs),
     )
 
@@ -121,6 +125,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         orphans=build_orphans(ports, values, shared),
         events=EventServices(ReadEventHistory(stores.events), feed),
         costs=costs,
+        budgets=build_budgets(ports, values, shared),
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

@@ -9,6 +9,7 @@ from datetime import timedelta
 from gpuherd.adapters.metrics.page import MetricSources
 from gpuherd.clock import Clock, Ids, Random
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE
@@ -16,6 +17,7 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
+from gpuherd.ports.budgets import Budgets
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import Costs, ProviderBilling
 from gpuherd.ports.events import AccountEventLog, EventLog
@@ -68,6 +70,9 @@ class StorePorts:
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
     costs: Costs
+    budgets: Budgets
+    # The same budgets, for the leader: fenced like the observations.
+    reviewed_budgets: Budgets
     # The same ledger, for the leader: fenced like the observations.
     metered_costs: Costs
     # Counts the requests of a key for all replicas; None of one who is alone.
@@ -131,6 +136,7 @@ class Values:
     delete_stopped_after: timedelta = timedelta(0)
     # How far ahead the end of a lease is announced.
     lease_warning: timedelta = timedelta(minutes=10)
+    budget_rules: BudgetRules = field(default_factory=BudgetRules)
     max_retry_attempts: int = 3
     # So many create calls without an answer before an instance is given up.
     unknown_outcomes_max: int = UNKNOWN_OUTCOMES_MAX

@@ -29,6 +29,7 @@ from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
 from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random, host_boot_id
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.entrypoints.plane import Plane
@@ -51,6 +52,9 @@ PRUNE_INTERVAL_S = 600.0
 ENDPOINT_REFRESH_INTERVAL_S = 2.0
 # So long another replica may still accept a key that was revoked here.
 KEY_REFRESH_INTERVAL_S = 2.0
+# So long another replica may not know that there is a budget, or that one is used up.
+BUDGET_REFRESH_INTERVAL_S = 2.0
+BUDGET_REVIEW_INTERVAL_S = 5.0
 KEY_USAGE_FLUSH_INTERVAL_S = 60.0
 # So long what is only refreshed now and then may be of a past that the database has lost.
 HISTORY_RELOAD_INTERVAL_S = 1.0
@@ -165,9 +169,14 @@ async def build_service(
     # Before anything can happen that somebody wants to hear of.
     await parts.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
+    await parts.budget_cache.refresh()
     await parts.observer.begin()
     await parts.reprice_disks()
-    for reload in (parts.endpoint_cache.refresh, parts.plane.keys.key_cache.refresh):
+    for reload in (
+        parts.endpoint_cache.refresh,
+        parts.plane.keys.key_cache.refresh,
+        parts.budget_cache.refresh,
+    ):
         stores.history.subscribe_reload(reload)
     service = Service(
         plane=parts.plane,
@@ -206,6 +215,9 @@ def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
         default_lease=timedelta(seconds=settings.default_lease_s),
         delete_stopped_after=timedelta(seconds=settings.delete_stopped_after_s),
         lease_warning=timedelta(seconds=settings.lease_warning_s),
+        budget_rules=BudgetRules(
+            timedelta(seconds=settings.budget_lead_s), timedelta(seconds=settings.budget_horizon_s)
+        ),
         max_retry_attempts=settings.max_retry_attempts,
         unknown_outcomes_max=UNKNOWN_OUTCOMES_MAX if settings.on_unknown == "retry" else 1,
         auto_delete=settings.collect == "delete",
@@ -265,6 +277,7 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),
         Loop("prune-records", PRUNE_INTERVAL_S, leader_only(prune_records), clock),
         Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
+        Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
         Loop("balance", BALANCE_INTERVAL_S, leader_only(parts.watch_balance), clock),
         Loop("volumes", VOLUMES_INTERVAL_S, leader_only(parts.meter_volumes), clock),
         *(
@@ -289,6 +302,7 @@ def _refresh_loops(stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     return [
         Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.endpoint_cache.refresh, clock),
         Loop("keys", KEY_REFRESH_INTERVAL_S, parts.plane.keys.key_cache.refresh, clock),
+        Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.budget_cache.refresh, clock),
     ]
 
 

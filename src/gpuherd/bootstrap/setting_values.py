@@ -23,6 +23,8 @@ SETTING_MEANINGS = {
     "GPUHERD_DEFAULT_LEASE": "seconds after which an instance without a lease is stopped; 0 is never",
     "GPUHERD_LEASE_WARNING": "seconds before the end of a lease at which it is announced",
     "GPUHERD_DELETE_STOPPED_AFTER": "seconds after which a stopped instance is deleted; 0 is never",
+    "GPUHERD_BUDGET_LEAD": "seconds before the end of a budget at which what is in it is ended",
+    "GPUHERD_BUDGET_HORIZON": "seconds for which what is accepted and not billed yet counts in a budget",
     "GPUHERD_CREATE_SETTLE": "seconds for which a create without an answer is looked for",
     "GPUHERD_ON_UNKNOWN": "then: retry with another call, or fail",
     "GPUHERD_COLLECT": "delete surplus machines that gpuherd made, or only report them",

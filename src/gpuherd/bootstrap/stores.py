@@ -22,6 +22,7 @@ from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
+from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.cloud_identity import ClaimedCloud, claim_cloud
 from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.database_home import copied_to, replace_home
@@ -154,6 +155,8 @@ async def open_stores(
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
         costs=SqlCosts(database),
+        budgets=SqlBudgets(database, clock, hub.changed),
+        reviewed_budgets=SqlBudgets(membership.fenced, clock, hub.changed),
         metered_costs=SqlCosts(membership.fenced),
         shared_limits=None if is_sole_process else SqlSharedLimits(database),
         retention=SqlRetention(database, hub.changed),

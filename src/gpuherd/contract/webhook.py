@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+from gpuherd.contract.budget import BudgetNotice
 from gpuherd.contract.codec.model import Model, hidden
 from gpuherd.contract.codec.values import LeftOutIfNone, OneOf
 from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
@@ -26,7 +27,8 @@ INSTANCE_EVENT_TYPES = (
 )
 # About the account, and told to endpoints alone.
 COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE = "costs.drift", "costs.price_changed", "account.low_balance"
-MONEY_EVENT_TYPES = (COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE)
+BUDGET_EVENT_TYPES = ("budget.warning", "budget.exhausted", "budget.reset")
+MONEY_EVENT_TYPES = (COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE, *BUDGET_EVENT_TYPES)
 TEST = "webhook.test"
 EventType = Annotated[str, OneOf((*INSTANCE_EVENT_TYPES, *MONEY_EVENT_TYPES, TEST))]
 DeliveryState = Annotated[str, OneOf(("pending", "delivered", "dead"))]
@@ -182,6 +184,13 @@ class BalanceEventData(BalanceNotice):
     sequence: int  # counts the events of the account
 
 
+class BudgetEventData(BudgetNotice):
+    """How far a budget is used up."""
+
+    reason: str
+    sequence: int  # counts the events of the account
+
+
 class TestEventData(Model):
     """Nothing happened."""
 
@@ -227,6 +236,14 @@ class BalanceEventBody(Model):
     type: Annotated[str, OneOf((LOW_BALANCE,))]
     timestamp: datetime  # when it happened
     data: BalanceEventData
+
+
+class BudgetEventBody(Model):
+    """The body of a webhook about a budget."""
+
+    type: Annotated[str, OneOf(BUDGET_EVENT_TYPES)]
+    timestamp: datetime  # when it happened
+    data: BudgetEventData
 
 
 class TestEventBody(Model):

@@ -14,6 +14,10 @@ from gpuherd.usecases.access.audit_trail import AuditTrail
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
+from gpuherd.usecases.budgets.add import AddBudget
+from gpuherd.usecases.budgets.change import ChangeBudget
+from gpuherd.usecases.budgets.read import ReadBudgets
+from gpuherd.usecases.budgets.remove import RemoveBudget
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import ManageCreates
@@ -105,6 +109,16 @@ class CostServices:
 
 
 @dataclass(frozen=True)
+class BudgetServices:
+    """What the outside may ask about budgets."""
+
+    read: ReadBudgets
+    add: AddBudget
+    change: ChangeBudget
+    remove: RemoveBudget
+
+
+@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -141,6 +155,7 @@ class Plane:
     orphans: OrphanServices
     events: EventServices
     costs: CostServices
+    budgets: BudgetServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

@@ -95,7 +95,7 @@ class TestEveryRoute:
 
     async def test_reading_is_for_every_key_but_where_everybody_s_things_are_shown(self) -> None:
         assert {path.split("/")[2] for path in READS_WITH_ADMIN} == {
-            *("orphans", "webhooks", "keys", "audit", "balance", "costs")
+            *("orphans", "webhooks", "keys", "audit", "balance", "costs", "budgets")
         }
         assert all("/deliveries" not in path for path in READS_WITH_ADMIN)
         mutating = {it: scope for it, scope in ROUTE_SCOPES.items() if it[0].lower() in MUTATES}

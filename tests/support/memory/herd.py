@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
+from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
@@ -48,6 +49,8 @@ class MemoryHerd(Herd):
             outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),
             costs=MemoryCosts(tables),
+            budgets=MemoryBudgets(tables, clock),
+            reviewed_budgets=MemoryBudgets(tables, clock),
             metered_costs=MemoryCosts(tables),
         )
 

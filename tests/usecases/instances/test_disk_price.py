@@ -20,9 +20,8 @@ from gpuherd.simulator.world.world import World
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
-from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.reprice_disks import RepriceDisks
-from tests.support.herd import RULES, Herd
+from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
 BIG_GB = 300
@@ -55,7 +54,7 @@ async def test_what_is_within_the_free_part_costs_what_it_did(herd: Herd) -> Non
 
 
 async def test_the_plan_names_the_whole_and_its_parts(herd: Herd) -> None:
-    plan_launch = PlanLaunch(herd.instances, herd.catalogue, herd.flags, RULES, 30.0)
+    plan_launch = replace(herd.plane.plan_launch, catalogue=herd.catalogue)
     wish = replace(herd.wish, disk_gb=BIG_GB, gpu_num=2)
     document = encode(describe_plan(await plan_launch(LaunchRequest("plan", wish))))
     assert (document["bestHourlyPrice"], document["diskHourlyPrice"]) == ("0.45", "0.05")

@@ -29,7 +29,7 @@ from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.plan import describe_plan
 from gpuherd.usecases.instances.launch import LaunchRequest
 from gpuherd.usecases.instances.plan import PlanLaunch
-from tests.support.herd import RULES, Herd
+from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
 
@@ -51,7 +51,7 @@ HK, SGP, IN = "CN-HK-01", "AS-SGP-02", "AS-IN-01"
 
 
 def planner(herd: Herd, timeout_s: float = 30.0) -> PlanLaunch:
-    return PlanLaunch(herd.instances, herd.catalogue, herd.flags, RULES, timeout_s)
+    return replace(herd.plane.plan_launch, catalogue=herd.catalogue, timeout_s=timeout_s)
 
 
 async def planned(herd: Herd, caller: Caller = SYSTEM_CALLER, **asked: Any) -> Plan:

@@ -53,6 +53,8 @@ class MetricSources:
     installation_shared: Callable[[], Awaitable[str | None]] = _nobody
     # What everything has cost since the ledger began.
     costs: Callable[[], Awaitable[CostReport]] | None = None
+    # How much of each budget is spent, as a part of its amount, by its name.
+    budgets: Callable[[], Awaitable[Mapping[str, float]]] | None = None
     # Whether something is not done until it is cleared up, by what.
     holds: Callable[[], Awaitable[Mapping[str, bool]]] | None = None
     replicas: Callable[[], Sequence[Replica]] = tuple
@@ -72,6 +74,7 @@ class _Stored:
     is_shared: bool
     holds: Mapping[str, bool]
     costs: CostReport | None
+    budgets: Mapping[str, float]
 
 
 class StateCollector(Collector):
@@ -102,6 +105,7 @@ class StateCollector(Collector):
                     bool(shared),
                     {} if holds is None else await holds(),
                     None if self._sources.costs is None else await self._sources.costs(),
+                    {} if self._sources.budgets is None else await self._sources.budgets(),
                 )
         except (StoreUnavailable, TimeoutError) as error:
             log.warning("metrics.store_unavailable", error=type(error).__name__)
@@ -120,6 +124,9 @@ class StateCollector(Collector):
             yield from _stored(self._stored)
             if self._stored.costs is not None:
                 yield from self._costs(self._stored.costs)
+            if self._stored.budgets:
+                about = "What is spent of each budget in its period, as a part of its amount."
+                yield _gauges("gpuherd_budget_ratio", about, "budget", self._stored.budgets)
         about = "Transactions that wait for the database's writer."
         yield _gauge("gpuherd_database_waiting_writes", about, self._sources.waiting_writes())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)

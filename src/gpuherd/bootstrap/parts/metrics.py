@@ -10,6 +10,7 @@ from gpuherd.adapters.metrics.page import MetricSources
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports
 from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.budgets.ratios import ReadBudgetRatios
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.costs.totals import ReadCostTotals
 from gpuherd.usecases.events.event_stream import EventFeed
@@ -38,6 +39,7 @@ def build_metric_sources(
         caches=lambda: [it.stats for it in caches],
         limiters=ports.limiters,
         orphans=stores.orphans.open,
+        budgets=ReadBudgetRatios(stores.budgets, ports.clock),
         costs=ReadCostTotals(stores.costs, ports.clock),
         installation_shared=partial(stores.flags.get, INSTALLATION_SHARED),
         replicas=ports.live_replicas,

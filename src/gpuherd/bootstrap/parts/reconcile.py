@@ -90,6 +90,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         clock_steps=clock_steps,
         lease_clock_steps=ClockStepDetector(clock, counts_sleep=True),
         up_since=clock.now(),
+        budgets=shared.budget_cache,
     )
 
 

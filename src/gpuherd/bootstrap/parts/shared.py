@@ -8,6 +8,7 @@ from gpuherd.bootstrap.parts.access import build_key_secrets, build_keys
 from gpuherd.bootstrap.parts.cloud import build_alarm, build_observer
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import KeyServices
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
@@ -27,6 +28,7 @@ class Shared:
     endpoint_cache: EndpointCache
     keys: KeyServices
     key_secrets: KeyWebhookSecrets
+    budget_cache: BudgetCache
     event_recorder: EventRecorder
     catalogue: CatalogueCache
     # The same, for what people ask.
@@ -60,6 +62,7 @@ def build_shared(ports: Ports, values: Values) -> Shared:
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         keys=keys,
+        budget_cache=BudgetCache(stores.budgets),
         key_secrets=build_key_secrets(ports, values, keys.key_cache),
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
         catalogue=catalogue,

@@ -100,6 +100,11 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/api/costs/bill"): ADMIN,
     ("POST", "/api/costs/reconcile"): ADMIN,
     ("GET", "/api/balance"): ADMIN,
+    ("GET", "/api/budgets"): ADMIN,
+    ("POST", "/api/budgets"): ADMIN,
+    ("GET", "/api/budgets/{id_or_name}"): ADMIN,
+    ("PATCH", "/api/budgets/{id_or_name}"): ADMIN,
+    ("DELETE", "/api/budgets/{id_or_name}"): ADMIN,
 }
 
 # These keep the claim of an `Idempotency-Key` in the transaction that accepts them; for all others that write

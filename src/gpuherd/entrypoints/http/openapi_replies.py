@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpuherd.contract import (
     access,
+    budget,
     catalogue,
     costs,
     event,
@@ -97,6 +98,11 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("POST", "/api/costs/reconcile"): costs.Bill,
     ("GET", "/api/leftovers"): costs.Leftovers,
     ("GET", "/api/balance"): costs.Balance,
+    ("GET", "/api/budgets"): budget.Budgets,
+    ("POST", "/api/budgets"): budget.Budget,
+    ("GET", "/api/budgets/{id_or_name}"): budget.Budget,
+    ("PATCH", "/api/budgets/{id_or_name}"): budget.Budget,
+    ("DELETE", "/api/budgets/{id_or_name}"): budget.BudgetRemoved,
 }
 # Adopted already.
 ALSO_200 = ("POST", "/api/orphans/{cloud_id}/adopt")
@@ -111,6 +117,7 @@ WEBHOOKS: dict[str, tuple[type[Model], ...]] = {
     webhook.COSTS_DRIFT: (webhook.DriftEventBody,),
     webhook.PRICE_CHANGED: (webhook.PriceEventBody,),
     webhook.LOW_BALANCE: (webhook.BalanceEventBody,),
+    **dict.fromkeys(webhook.BUDGET_EVENT_TYPES, (webhook.BudgetEventBody,)),
     webhook.TEST: (webhook.TestEventBody,),
 }
 

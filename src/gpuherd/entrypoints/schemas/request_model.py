@@ -69,8 +69,8 @@ class NotNull:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
         schema = handler(core)
-        (found,) = (it for it in schema["anyOf"] if it != {"type": "null"})
-        return found
+        found = [it for it in schema["anyOf"] if it != {"type": "null"}]
+        return found[0] if len(found) == 1 else {**schema, "anyOf": found}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuherd.clock import Clock, Ids
+from gpuherd.contract.budget import BudgetNotice
 from gpuherd.contract.costs import BalanceNotice, DriftNotice, PriceNotice
 from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.orphan import OrphanNotice
@@ -20,6 +21,8 @@ from gpuherd.contract.webhook import (
     AccountEventData,
     BalanceEventBody,
     BalanceEventData,
+    BudgetEventBody,
+    BudgetEventData,
     DriftEventBody,
     DriftEventData,
     InstanceEventBody,
@@ -216,6 +219,9 @@ def _account_body(event: Event) -> bytes:
         case event_types.LOW_BALANCE:
             balance = BalanceEventData.extending(BalanceNotice.of(event.details), **more)
             return compact(BalanceEventBody(data=balance, **about))
+        case event_types.BUDGET_WARNING | event_types.BUDGET_EXHAUSTED | event_types.BUDGET_RESET:
+            budget = BudgetEventData.extending(BudgetNotice.of(event.details), **more)
+            return compact(BudgetEventBody(data=budget, **about))
     data = AccountEventData.extending(OrphanNotice.of(event.details), instance_id=None, **more)
     return compact(AccountEventBody(data=data, **about))
 

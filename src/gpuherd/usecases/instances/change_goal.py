@@ -10,6 +10,7 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.errors import CircuitOpen, Conflict, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -22,6 +23,7 @@ from gpuherd.domain.instance.operation import Operation
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.find import FindInstance
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -53,6 +55,8 @@ class ChangeGoal:
     max_wait: timedelta
     lease_warning: timedelta
     breaker_state: Callable[[], str]
+    budgets: BudgetCache
+    budget_rules: BudgetRules
 
     async def start(
         self,
@@ -76,7 +80,8 @@ class ChangeGoal:
             self._refuse_in_vain("start")
             return started
 
-        return await self._change(instance.id, wanted, caller, claim, limits=caller.limits)
+        judged_by = self.budget_rules if self.budgets.current() else None
+        return await self._change(instance.id, wanted, caller, claim, caller.limits, judged_by)
 
     async def restart(
         self,
@@ -158,6 +163,7 @@ class ChangeGoal:
         caller: Caller,
         claim: IdempotencyClaim | None,
         limits: Limits | None = None,
+        judged_by: BudgetRules | None = None,
     ) -> AcceptedGoal:
         for _ in range(WRITE_TRIES_MAX):
             before = await self.instances.get(instance_id)
@@ -180,7 +186,8 @@ class ChangeGoal:
             change = self.event_recorder.change(after, new_event, actor=caller.key_id)
             if put_aside is not None:
                 change = replace(change, operations=(put_aside, *change.operations))
-            change = replace(change, audit_record=self._audit_record(caller, before, after), limits=limits)
+            record = self._audit_record(caller, before, after)
+            change = replace(change, audit_record=record, limits=limits, judged_by=judged_by)
             try:
                 saved = await self.instances.update(change, claim)
             except StaleWrite:

@@ -12,6 +12,8 @@ from datetime import datetime
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.budgets.of_instance import lease_left
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
 from gpuherd.domain.endings.terms import EndAction, Lease
 from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, StaleWrite
@@ -19,6 +21,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
 from gpuherd.ports.instances import Change, Instances
 from gpuherd.ports.jobs import Jobs
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.instances.change_goal import WRITE_TRIES_MAX
 from gpuherd.usecases.instances.end_rules import EndRules, check_lease
 from gpuherd.usecases.instances.find import FindInstance
@@ -46,6 +49,8 @@ class ChangeLease:
     job_factory: JobFactory
     rules: EndRules
     clock: Clock
+    budgets: BudgetCache
+    budget_rules: BudgetRules
 
     async def set(self, word: str, order: LeaseOrder, caller: Caller = SYSTEM_CALLER) -> Instance:
         """Set the end anew, counted from now. `Conflict` (LEASE_ENDED) after the end."""
@@ -78,6 +83,16 @@ class ChangeLease:
         assert lease.seconds is not None, "a lease has a length or a moment"
         return term_of(lease.seconds, now, self.rules.lease_warning, lease.then)
 
+    def _judged_by(self, before: Instance, after: Instance) -> BudgetRules | None:
+        """A longer lease needs more of a budget that counts whole leases; a shorter one is always good."""
+        if not any(it.strict for it in self.budgets.current()):
+            return None
+        now = self.clock.now()
+        was, will_be = lease_left(before, now), lease_left(after, now)
+        if will_be is not None and was is not None and will_be <= was:
+            return None
+        return replace(self.budget_rules, only_strict=True)
+
     async def _change(self, word: str, wanted: Callable[[Instance], Instance], caller: Caller) -> Instance:
         instance_id = (await self.find(word, caller)).id
         for _ in range(WRITE_TRIES_MAX):
@@ -87,8 +102,9 @@ class ChangeLease:
             record = caller.audit_record(
                 AUDIT_ACTION, before.id, self.clock.now(), _end_text(before), _end_text(after)
             )
+            change = Change(after, audit_record=record, judged_by=self._judged_by(before, after))
             try:
-                saved = await self.instances.update(Change(after, audit_record=record))
+                saved = await self.instances.update(change)
             except StaleWrite:
                 continue
             # It may wait for something until the end as it was, and must look again for the new one.

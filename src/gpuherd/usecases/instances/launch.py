@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.offer import Offer, Region
 from gpuherd.domain.endings.lease_term import accepted_term
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
@@ -24,6 +25,7 @@ from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, requ
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.end_rules import EndRules
@@ -38,7 +40,7 @@ HISTORY_TTL_S = 5.0
 SATISFIABLE_MAX = 256
 AUDIT_ACTION = "instance.create"
 PRICE_UNKNOWN = (
-    "what this costs is not known now, and this key may only spend so much; "
+    "what this costs is not known now, and this key or a budget may only spend so much; "
     "try again, or say a maxHourlyPrice"
 )
 
@@ -82,6 +84,8 @@ class LaunchInstance:
     ids: Ids
     max_wait: timedelta
     ends: EndRules
+    budgets: BudgetCache
+    budget_rules: BudgetRules
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -98,7 +102,7 @@ class LaunchInstance:
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
         wish, hourly_usd = await self._checked(request)
-        if must_know_price(request):
+        if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
             wish = replace(wish, hourly_usd_max=hourly_usd)
         history = await self._history(wish.product_name)
@@ -132,6 +136,7 @@ class LaunchInstance:
             jobs=(self.job_factory.reconcile_job(change.instance), *change.jobs),
             audit_record=caller.audit_record(AUDIT_ACTION, instance.id, now, after=_audit_text(instance)),
             limits=caller.limits if caller.limits.on_rentals else None,
+            judged_by=self.budget_rules if self.budgets.current() else None,
         )
         accepted = await self.instances.add(change, request.claim)
         return Launched(accepted, replayed=accepted.id != instance.id)
@@ -150,13 +155,13 @@ class LaunchInstance:
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
         wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
-            _refuse_unpriced(request)
+            self._refuse_unpriced(request)
             return wish, None
         known = self._satisfiable.get(wish)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
             if not ranking.accepted and wish.capacity_wait_s:
-                _refuse_unpriced(request)
+                self._refuse_unpriced(request)
                 return wish, None
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
@@ -164,6 +169,11 @@ class LaunchInstance:
                 self._satisfiable.clear()
             known = self._satisfiable[wish] = (offers, whole_price(ranking.accepted[0], wish))
         return wish, known[1]
+
+    def _refuse_unpriced(self, request: LaunchRequest) -> None:
+        """Refuse a wish of unknown price where there is a limit on what may be spent."""
+        if must_know_price(request, self.budgets):
+            raise CloudUnavailable(PRICE_UNKNOWN)
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
         """Return regions and offers as far as they are known in time; a template that is not there raises."""
@@ -177,15 +187,11 @@ class LaunchInstance:
         return regions, offers
 
 
-def _refuse_unpriced(request: LaunchRequest) -> None:
-    """Refuse a wish of unknown price where there is a limit on what may be spent."""
-    if must_know_price(request):
-        raise CloudUnavailable(PRICE_UNKNOWN)
-
-
-def must_know_price(request: LaunchRequest) -> bool:
+def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:
     """Tell whether there is a limit on what may be spent, and the wish itself sets none."""
-    return request.caller.limits.max_hourly_usd is not None and request.wish.hourly_usd_max is None
+    caller = request.caller
+    is_limited = caller.limits.max_hourly_usd is not None or budgets.binds(caller.key_id, request.labels)
+    return is_limited and request.wish.hourly_usd_max is None
 
 
 def _audit_text(instance: Instance) -> str:

@@ -6,19 +6,32 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuherd.clock import Clock
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, GpuherdError, NotFound, QuotaExceeded
+from gpuherd.domain.budgets.spending import BudgetRules, Demand
+from gpuherd.domain.costs.amount import nano_usd
+from gpuherd.domain.errors import (
+    CloudTimeout,
+    CloudUnavailable,
+    GpuherdError,
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+)
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
+from gpuherd.ports.budgets import Budgets
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
+from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
 
@@ -32,6 +45,11 @@ class PlanLaunch:
     flags: Flags
     rules: RegionRules
     timeout_s: float
+    ends: EndRules
+    budgets: Budgets
+    budget_cache: BudgetCache
+    budget_rules: BudgetRules
+    clock: Clock
 
     async def __call__(self, request: LaunchRequest) -> Plan:
         """Return the plan; `CloudUnavailable` if the cloud cannot be asked, `NotFound` as a launch."""
@@ -68,7 +86,7 @@ class PlanLaunch:
     async def _obstacles(self, plan: Plan, request: LaunchRequest) -> AsyncIterator[GpuherdError]:
         if not plan.ranking.accepted:
             yield no_capacity(plan.ranking, plan.wish)
-            if plan.wish.capacity_wait_s and must_know_price(request):
+            if plan.wish.capacity_wait_s and must_know_price(request, self.budget_cache):
                 yield CloudUnavailable(PRICE_UNKNOWN)
         if (auth_id := plan.template.registry_auth_id) and (
             missing := await self._registry_auth_error(auth_id)
@@ -76,6 +94,8 @@ class PlanLaunch:
             yield missing
         if quota_error := await self._quota_error(plan, request.caller):
             yield quota_error
+        if budget_error := await self._budget_error(plan, request):
+            yield budget_error
 
     async def _registry_auth_error(self, auth_id: str) -> NotFound | None:
         try:
@@ -94,6 +114,22 @@ class PlanLaunch:
             check_quota(caller.limits, await self._used(caller), wanted)
         except QuotaExceeded as quota_error:
             return quota_error
+        return None
+
+    async def _budget_error(self, plan: Plan, request: LaunchRequest) -> GpuherdError | None:
+        """Return why a budget would refuse this; the launch itself decides for good."""
+        if not self.budget_cache.current():
+            return None
+        most, best, now = plan.wish.hourly_usd_max, plan.hourly_usd, self.clock.now()
+        usd = best if most is None else most
+        try:
+            lease = self.ends.agreed(request.terms, request.caller.limits, now).lease
+            length = None if lease is None else lease.length(now)
+            price = None if usd is None else nano_usd(usd)
+            demand = Demand(request.caller.key_id, request.labels, price, length)
+            await self.budgets.judge(demand, self.budget_rules, now)
+        except (QuotaExceeded, InvalidRequest, CloudUnavailable) as refusal:
+            return refusal
         return None
 
     async def _used(self, caller: Caller) -> Usage:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
+from gpuherd.domain.budgets.of_instance import budget_end
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.endings.ending import End
 from gpuherd.domain.errors import (
     CloudUnavailable,
     GpuherdError,
@@ -32,6 +34,7 @@ from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
+from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.events.record import NewEvent
@@ -68,6 +71,7 @@ class AdvanceInstance:
     lease_clock_steps: ClockStepDetector
     # Since when anybody could have told us that an instance is in use.
     up_since: datetime
+    budgets: BudgetCache
 
     async def __call__(self, job: Job) -> Outcome:
         try:
@@ -97,12 +101,13 @@ class AdvanceInstance:
                 observation = await self._observe(leased)
                 leased = await self._with_adjusted_lease(leased)
                 now = self.clock.now()
+                over = await self._budget_end(leased.instance, now)
                 step = next_step(
                     self._with_adjusted_deadline(leased.instance),
                     leased.open_attempt,
                     observation,
                     now,
-                    instance_ending(leased.instance, now, self.up_since),
+                    over or instance_ending(leased.instance, now, self.up_since),
                 )
                 if isinstance(step, Wait):
                     return await self._wait(leased, job, RequeueAfter(step.delay))
@@ -120,6 +125,13 @@ class AdvanceInstance:
             if requeue is not None:
                 return await self._wait(leased, job, requeue)
         raise GpuherdError(f"instance {leased.instance.id} took {STEPS_MAX} steps and is not done")
+
+    async def _budget_end(self, it: Instance, now: datetime) -> End | None:
+        """Return how a budget ends it. Before that is done, it is asked whether it is still so."""
+        if budget_end(it, self.budgets.current(), now) is None:
+            return None
+        await self.budgets.refresh()
+        return budget_end(it, self.budgets.current(), now)
 
     def _until_confirmed(self) -> RequeueAfter:
         if not self.account.in_doubt:

@@ -64,10 +64,15 @@ class Setting:
         await self.herd.book.mark_failed(job.id, "broken")
         return str(job.id)
 
+    async def budget(self) -> str:
+        found: str = (await self.api.post("/api/budgets", json=BUDGET)).json()["id"]
+        return found
+
     async def key(self) -> str:
         return (await make_key(self.plane)).key.id
 
 
+BUDGET = {"name": "all", "scope": {"all": True}, "amount": 100, "period": "month"}
 # Of each mutating route: the action, what goes into its path, and its body.
 CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/instances"): ("instance.create", None, GOOD),
@@ -96,6 +101,9 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/creates/resume"): ("creates.resume", None, {}),
     ("POST", "/api/sync"): ("cloud.sync", None, {}),
     ("POST", "/api/costs/reconcile"): ("costs.reconcile", None, {"day": "2026-01-01"}),
+    ("POST", "/api/budgets"): ("budget.create", None, BUDGET),
+    ("PATCH", "/api/budgets/{id_or_name}"): ("budget.change", Setting.budget, {"amount": 200}),
+    ("DELETE", "/api/budgets/{id_or_name}"): ("budget.delete", Setting.budget, {}),
     ("POST", "/api/orphans/resume"): ("orphan.resume", None, {}),
     ("POST", "/api/orphans/{cloud_id}/adopt"): ("orphan.adopt", Setting.stranger, {}),
     ("POST", "/api/orphans/{cloud_id}/stop"): ("orphan.stop", Setting.stranger, {}),
