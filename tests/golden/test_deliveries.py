@@ -131,6 +131,19 @@ async def test_deliveries_of_money(
     recording.compare()
 
 
+async def test_deliveries_of_budgets(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    await http.post("/api/webhooks/endpoints", json={"url": HOOK}, headers=MINE)
+    await spend(herd)
+    nlp = {"name": "nlp", "scope": {"label": {"team": "nlp"}}, "amount": "7", "period": "total"}
+    await http.post("/api/budgets", json={**nlp, "warnPercent": [50]}, headers=MINE)
+    await herd.run_for(MINUTE)
+    await http.patch("/api/budgets/nlp", json={"amount": "20"}, headers=MINE)
+    await herd.run_for(MINUTE)
+    recording.compare()
+
+
 async def test_deliveries_repeated(
     http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
 ) -> None:

@@ -471,6 +471,32 @@ async def test_costs(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_budgets(api: RecordedApi, herd: Herd) -> None:
+    await api("there are none", "GET", "/api/budgets")
+    await spend(herd)
+    nlp = {"name": "nlp", "scope": {"label": {"team": "nlp"}}, "amount": "20", "period": "total"}
+    made = await api("make one", "POST", "/api/budgets", {**nlp, "atLimit": "stop", "warnPercent": [30]})
+    await api("its name is taken", "POST", "/api/budgets", nlp)
+    await api("one for everything", "POST", "/api/budgets", {**nlp, "name": "all", "scope": {"all": True}})
+    await api("all of them", "GET", "/api/budgets")
+    await api("one by its name", "GET", "/api/budgets/nlp")
+    await herd.review_budgets()
+    await api("what was told", "GET", "/api/events/history?type=budget.warning")
+    wish = {**GOOD, "labels": {"team": "nlp"}}
+    await api("lower it", "PATCH", f"/api/budgets/{made['id']}", {"amount": "7"})
+    await api("a create that it does not hold", "POST", "/api/instances", wish)
+    await herd.review_budgets()
+    await api("a create when it is used up", "POST", "/api/instances", wish)
+    await api("raise it and be strict", "PATCH", "/api/budgets/nlp", {"amount": 50, "strict": True})
+    await api("a create without an end", "POST", "/api/instances", wish)
+    await api("remove it", "DELETE", "/api/budgets/nlp")
+    await api("it is gone", "GET", "/api/budgets/nlp")
+    bad = {"name": "", "scope": {"key": "nobody"}, "amount": -1, "period": "year", "atLimit": "odd", "odd": 1}
+    await api("a bad budget", "POST", "/api/budgets", bad)
+    await api("a key that is not there", "POST", "/api/budgets", {**nlp, "scope": {"key": "nobody"}})
+    api.recording.compare()
+
+
 async def test_events(api: RecordedApi, app: ASGIApp, herd: Herd, recording: Recording) -> None:
     await api("nothing has happened", "GET", "/api/events/history")
     mine = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "stream-1"}

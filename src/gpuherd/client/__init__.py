@@ -49,7 +49,17 @@ from gpuherd.client.models.account import (
     Template,
     WebhookEvent,
 )
-from gpuherd.client.models.costs import Balance, Bill, BillLine, CostGroup, Costs, Leftover, Leftovers
+from gpuherd.client.models.costs import (
+    Balance,
+    Bill,
+    BillLine,
+    Budget,
+    BudgetScope,
+    CostGroup,
+    Costs,
+    Leftover,
+    Leftovers,
+)
 from gpuherd.client.models.instance import (
     Accepted,
     Attempt,
@@ -95,6 +105,8 @@ __all__ = [
     "Balance",
     "Bill",
     "BillLine",
+    "Budget",
+    "BudgetScope",
     "CloudTrust",
     "Comprehensive",
     "Conflict",

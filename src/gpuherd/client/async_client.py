@@ -24,6 +24,7 @@ from gpuherd.client.resources.access import (
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
+from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
@@ -60,6 +61,10 @@ class AsyncJobs(JobMethods, AsyncResource):
 
 class AsyncCloud(CloudMethods, AsyncResource):
     """`herd.cloud`."""
+
+
+class AsyncBudgets(BudgetMethods, AsyncResource):
+    """`herd.budgets`."""
 
 
 class AsyncCostLedger(CostMethods, AsyncResource):
@@ -126,6 +131,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.jobs = AsyncJobs(caller, executor)
         self.cloud = AsyncCloud(caller, executor)
         self.costs = AsyncCostLedger(caller, executor)
+        self.budgets = AsyncBudgets(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.audit = AsyncAuditLog(caller, executor)

@@ -23,6 +23,7 @@ from gpuherd.client.resources.access import (
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
+from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
@@ -59,6 +60,10 @@ class Jobs(JobMethods, SyncResource):
 
 class Cloud(CloudMethods, SyncResource):
     """`herd.cloud`."""
+
+
+class Budgets(BudgetMethods, SyncResource):
+    """`herd.budgets`."""
 
 
 class CostLedger(CostMethods, SyncResource):
@@ -126,6 +131,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.jobs = Jobs(caller, executor)
         self.cloud = Cloud(caller, executor)
         self.costs = CostLedger(caller, executor)
+        self.budgets = Budgets(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.audit = AuditLog(caller, executor)

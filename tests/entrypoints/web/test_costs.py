@@ -7,12 +7,17 @@ from collections.abc import Awaitable, Callable
 from datetime import date
 from decimal import Decimal
 
+from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.budgets.budget import BudgetScope, ScopeKind
+from gpuherd.domain.budgets.calendar import BudgetPeriod
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.web.views.costs import day_chart
 from gpuherd.entrypoints.web.views.formatting import signed
 from gpuherd.ports.costs import CostGroup, CostReport, Waste
+from gpuherd.usecases.budgets.add import BudgetRequest
 from tests.entrypoints.web.conftest import Browser
+from tests.support.budgets import USD
 from tests.support.fake_billing import FakeBilling, charge
 from tests.support.herd import Herd
 from tests.support.metered import HOUR, meter, spend
@@ -92,3 +97,16 @@ def test_the_dearest_day_fills_the_chart_and_no_bar_leaves_it() -> None:
     assert all(it.y + it.height == chart.axis_y for it in chart.bars)
     assert all(it.x >= 0 and it.x + it.width <= chart.width for it in chart.bars)
     assert [it.tick for it in chart.bars if it.tick][-1] == "30."
+
+
+async def test_budgets_are_bars_that_admins_see(admin: Browser, herd: Herd) -> None:
+    assert "gpuherd budgets add" in await admin.text("/money")
+    red = BudgetScope(ScopeKind.LABEL, "team", "<b>red")
+    wanted = BudgetRequest("nlp", red, 10 * USD, BudgetPeriod.TOTAL)
+    await herd.plane.budgets.add(wanted, ADMIN)
+    mine = {"instance_id": "inst_1", "owner": "admin", "labels": {"team": "<b>red"}, "name": "trainer"}
+    await meter(herd, "m1", herd.clock.now(), 6, usd="1", **mine)  # type: ignore[arg-type]
+    page = await admin.text("/money")
+    assert 'aria-label="60 % spent"' in page
+    assert "team=&lt;b&gt;red" in page
+    assert re.search(r"warned</span> 60 %", page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuherd.contract.budget import Budget, BudgetScope
 from gpuherd.contract.costs import (
     Balance,
     Bill,
@@ -22,6 +23,8 @@ __all__ = [
     "BillLine",
     "BillTotal",
     "Billed",
+    "Budget",
+    "BudgetScope",
     "CostGroup",
     "Costs",
     "CostsByKind",

@@ -13,6 +13,7 @@ from gpuherd.client.address import Address
 from gpuherd.client.clock import Clock
 from gpuherd.entrypoints.cli.commands import catalogue, costs, events
 from gpuherd.entrypoints.cli.commands.audit import build_audit
+from gpuherd.entrypoints.cli.commands.budgets import build_budgets
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
 from gpuherd.entrypoints.cli.commands.instances import lease, operations, plan, read, remote_access, up, why
@@ -98,6 +99,7 @@ def build_app(
     app.add_typer(build_cloud(), name="cloud")
     app.add_typer(build_webhooks(), name="webhooks")
     app.add_typer(build_keys(), name="keys")
+    app.add_typer(build_budgets(), name="budgets")
     app.add_typer(build_audit(), name="audit")
     return app
 

@@ -50,8 +50,8 @@ NO_CAPACITY_CODES = frozenset(
 # Ours, for an answer that no gpuherd server gives: GPUHERD_URL leads to somebody else.
 UNEXPECTED_REPLY = "UNEXPECTED_REPLY"
 
-# Of a key that holds as many GPUs, or spends as much, as it may.
-QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+# Of a key that holds as many GPUs, or spends as much, as it may; of a budget that holds no more.
+BUDGET_CODES = frozenset({"QUOTA_EXCEEDED", "BUDGET_EXHAUSTED"})
 
 _OF_STATUS = {
     400: ExitCode.USAGE,
@@ -72,7 +72,7 @@ def of_problem(code: str, status: int) -> ExitCode:
     """Return how a command ends that met this answer of the API."""
     if code in NO_CAPACITY_CODES:
         return ExitCode.NO_CAPACITY
-    if code == QUOTA_EXCEEDED:
+    if code in BUDGET_CODES:
         return ExitCode.BUDGET
     if code == UNEXPECTED_REPLY and status not in (401, 403):
         # Somebody else's "not found" says nothing about our instances.

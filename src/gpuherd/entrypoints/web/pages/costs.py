@@ -18,6 +18,7 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.web.rendering import page
 from gpuherd.entrypoints.web.routes import Routes
+from gpuherd.entrypoints.web.views.budgets import budget_bars
 from gpuherd.entrypoints.web.views.costs import (
     BAR_WIDTH,
     DriftLine,
@@ -69,6 +70,7 @@ async def show(request: Request) -> Response:
         bar_width=BAR_WIDTH,
         waste=waste_lines(this_month, sees_all=caller.sees_all),
         drift=await _drift(plane, now) if caller.sees_all else None,
+        budgets=budget_bars((await plane.budgets.read.all()).budgets) if caller.sees_all else None,
         leftovers=leftovers.items[:LEFTOVERS_SHOWN],
         leftovers_total=len(leftovers.items),
     )
