@@ -17,9 +17,8 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
-from gpuherd.ports.budgets import Budgets
 from gpuherd.ports.cloud import Cloud
-from gpuherd.ports.costs import Costs, ProviderBilling
+from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, Instances

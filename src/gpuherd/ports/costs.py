@@ -1,4 +1,5 @@
-"""The ledger of costs in the store: spans, whose they are, and the provider's own bill beside them.
+"""The ledger of costs in the store: spans, whose they are, and the provider's own bill beside them; and the
+budgets, which are summed up from it.
 
 All amounts are nano-dollars, all rates nano-dollars an hour. Who writes spans is `Observations.record`.
 """
@@ -12,10 +13,15 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
+from gpuherd.domain.access.audit import AuditRecord
+from gpuherd.domain.budgets.budget import Budget
+from gpuherd.domain.budgets.spending import BudgetRules, Demand, Spending
 from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
 from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.domain.instance.instance import Instance
+from gpuherd.ports.events import AccountEvent
 
 
 class GroupBy(StrEnum):
@@ -175,4 +181,47 @@ class ProviderBilling(Protocol):
 
     async def list_volumes(self) -> tuple[StorageVolume, ...]:
         """Return all network volumes of the account."""
+        ...
+
+
+class Budgets(Protocol):
+    """The budgets of the installation. They are few."""
+
+    async def add(self, budget: Budget, audit_record: AuditRecord) -> None:
+        """Remember a new one, and who made it; `Conflict` (BUDGET_EXISTS) if its name is taken,
+        `Conflict` (TOO_MANY_BUDGETS) if there are as many as there may be."""
+        ...
+
+    async def list_all(self) -> tuple[Budget, ...]:
+        """Return all, by name."""
+        ...
+
+    async def get(self, id_or_name: str) -> Budget:
+        """Return one; `NotFound` (BUDGET_NOT_FOUND) if there is none."""
+        ...
+
+    async def save(
+        self, budget: Budget, events: Sequence[AccountEvent] = (), audit_record: AuditRecord | None = None
+    ) -> Budget:
+        """Write one over the version it was made from, with what is told of it, in one transaction.
+
+        Return it as it is now. `StaleWrite` if it has changed since it was read, or is gone, or another
+        event was numbered at the same moment; `Conflict` (BUDGET_EXISTS) if its new name is taken.
+        """
+        ...
+
+    async def remove(self, budget_id: str, audit_record: AuditRecord) -> None:
+        """Forget one; `NotFound` (BUDGET_NOT_FOUND) if there is none."""
+        ...
+
+    async def spending(self, budget: Budget, now: datetime) -> Spending:
+        """Return what its scope has cost in the period of `now`, up to `now`, and costs an hour."""
+        ...
+
+    async def judge(self, demand: Demand, rules: BudgetRules, now: datetime) -> None:
+        """Raise what an instance with this demand would hear now; it is written nowhere."""
+        ...
+
+    async def to_end(self, budget: Budget, limit: int) -> Sequence[Instance]:
+        """Return instances in its scope that still have to be ended by it, in whichever order."""
         ...

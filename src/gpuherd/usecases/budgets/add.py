@@ -13,7 +13,7 @@ from gpuherd.domain.budgets.budget import ID_PREFIX, WARN_PERCENT, AtLimit, Budg
 from gpuherd.domain.budgets.calendar import BudgetPeriod, period_at
 from gpuherd.domain.errors import FieldProblem, InvalidRequest, NotFound
 from gpuherd.ports.access import ApiKeys
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.describe.budget import budget_audit_text
 

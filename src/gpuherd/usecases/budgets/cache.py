@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuherd.domain.budgets.budget import Budget
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 
 
 class BudgetCache:

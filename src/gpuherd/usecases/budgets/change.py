@@ -16,7 +16,7 @@ from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.access import ApiKeys
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.usecases.budgets.add import check_scope
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.budgets.events import BudgetEvents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuherd.clock import Clock
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.resilience.cache import Cache
 
 RATIOS_TTL_S = 15.0

@@ -8,7 +8,7 @@ from gpuherd.clock import Clock
 from gpuherd.contract import budget as contract
 from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.budgets.spending import BudgetRules
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.usecases.describe.budget import describe_budget
 
 

@@ -9,7 +9,7 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.contract.budget import BudgetRemoved
 from gpuherd.domain.access.caller import Caller
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.describe.budget import budget_audit_text
 

@@ -15,7 +15,7 @@ from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.budgets.review import review
 from gpuherd.domain.budgets.spending import BudgetRules, Spending
 from gpuherd.domain.errors import LeadershipLost, StaleWrite
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.budgets.events import BudgetEvents

@@ -24,7 +24,7 @@ from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
-from gpuherd.ports.budgets import Budgets
+from gpuherd.ports.costs import Budgets
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
 from gpuherd.usecases.budgets.cache import BudgetCache
