@@ -62,7 +62,7 @@ def test_the_stages_are_followed_live(api: FakeApi) -> None:
         assert screen.end() == 0
     for words in ("about 3 min left", "pulling the image", "·  starting", "·  ready"):
         assert words in screen.text
-    title, facts, *stages, ssh, port = screen.display
+    title, facts, *stages, ssh, port, cost, advice = screen.display
     assert (title, facts) == ("train-1  inst_1", "RTX 4090 24GB · CN-HK-01 · $0.35/h spot")
     assert [line.split()[:2] for line in stages] == [
         ["✓", "accepted"],
@@ -73,6 +73,8 @@ def test_the_stages_are_followed_live(api: FakeApi) -> None:
     ]
     assert ssh == "ssh        ssh root@example.com -p 2222"
     assert port == "port 8080  https://example.com/8080"
+    assert cost == "it has no end, and costs $8.40 a day until somebody stops it"
+    assert advice == "set one with: gpuherd lease train-1 +8h"
     assert "\x1b[?25h" in screen.raw.rpartition("\x1b[?25l")[2]
     assert_tame(screen)
 

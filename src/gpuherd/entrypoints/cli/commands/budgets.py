@@ -120,11 +120,16 @@ def set_budget(
     _show(output, run(cli, output, lambda herd: herd.budgets.set(budget, **values)))
 
 
-def remove_budget(context: typer.Context, budget: _Name, quiet: QuietOption = False) -> None:
+def remove_budget(
+    context: typer.Context, budget: _Name, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
     """Remove a budget. What it has ended stays ended."""
-    cli, output = cli_context_of(context), Output.for_command(as_json=False, quiet=quiet)
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
     run(cli, output, lambda herd: herd.budgets.remove(budget))
-    output.note(f"removed {safe(budget)}")
+    if output.for_people:
+        output.note(f"removed {safe(budget)}")
+    else:
+        output.answer({"removed": budget}, budget)
 
 
 def _scope(key: str | None, label: str | None) -> dict[str, Any] | None:

@@ -189,10 +189,8 @@ def _tell_endless(output: Output, instance: Instance) -> None:
     hourly, has_end = instance.hourly_price, instance.lease or instance.auto_stop
     if not output.for_people or has_end or hourly is None or not instance.usable:
         return
-    output.note(
-        f"it has no end: it costs {usd(hourly * HOURS_A_DAY)} a day until somebody stops it; "
-        f"set one with: {command('lease', instance)} +8h"
-    )
+    output.note(f"it has no end, and costs {usd(hourly * HOURS_A_DAY)} a day until somebody stops it")
+    output.note(f"set one with: {command('lease', instance)} +8h")
 
 
 def _unanswered(key: str) -> str:
