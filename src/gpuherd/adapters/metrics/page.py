@@ -124,9 +124,8 @@ class StateCollector(Collector):
             yield from _stored(self._stored)
             if self._stored.costs is not None:
                 yield from self._costs(self._stored.costs)
-            if self._stored.budgets:
-                about = "What is spent of each budget in its period, as a part of its amount."
-                yield _gauges("gpuherd_budget_ratio", about, "budget", self._stored.budgets)
+            about = "What is spent of each budget in its period, as a part of its amount."
+            yield _gauges("gpuherd_budget_ratio", about, "budget", self._stored.budgets)
         about = "Transactions that wait for the database's writer."
         yield _gauge("gpuherd_database_waiting_writes", about, self._sources.waiting_writes())
         yield from _cloud(self._sources.breaker_state(), self._sources.limiters)

@@ -24,12 +24,11 @@ from gpuherd.domain.instance.events import Cause, CauseCode
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.usecases.instances.reprice_disks import RepriceDisks
-from tests.adapters.sql.schema.old_database import BOTH, left_at
+from tests.adapters.sql.schema.old_database import BOTH, LATER_COLUMNS, left_at
 from tests.support.builders import a_running_instance, an_event, an_instance
 from tests.support.fake_clock import FakeClock
 
 NEW_FIELDS = ("status_since", "waiting_for")
-NEW_COLUMNS = ("due_at", "use_look_at")
 
 
 @pytest.fixture(params=BOTH)
@@ -41,7 +40,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
     doc = {key: value for key, value in json.loads(row["doc"]).items() if key not in keys}
-    columns = {name: value for name, value in row.items() if name not in NEW_COLUMNS}
+    columns = {name: value for name, value in row.items() if name not in LATER_COLUMNS}
     return {**columns, "doc": json.dumps(doc)}
 
 

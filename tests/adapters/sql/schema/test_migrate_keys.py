@@ -14,12 +14,12 @@ from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.mapping.instances import instance_row
 from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.ports.access import IdempotencyClaim
-from tests.adapters.sql.schema.old_database import BOTH, left_at
+from tests.adapters.sql.schema.old_database import BOTH, LATER_COLUMNS, left_at
 from tests.support.builders import an_instance
 from tests.support.fake_clock import START, FakeClock
 
 CLAIM = IdempotencyClaim("admin", "run-7", "fingerprint")
-NEW = ("owner", "gpus", "micro_usd", "due_at", "use_look_at")
+NEW = ("owner", "gpus", "micro_usd", *LATER_COLUMNS)
 
 
 @pytest.fixture(params=BOTH)
