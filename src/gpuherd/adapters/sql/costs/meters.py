@@ -114,12 +114,15 @@ def _records(connection: sa.Connection, machines: Mapping[str, Machine]) -> dict
     bound = {row.cloud_id: row for row in _where(connection, instance, instance.c.cloud_id, cloud_ids)}
     made = {row.cloud_id: row for row in _where(connection, attempt, attempt.c.cloud_id, cloud_ids)}
     tagged = {by_tag[row.tag]: row for row in _where(connection, attempt, attempt.c.tag, list(by_tag))}
+    # Mostly the call whose tag a machine carries is the one that has made it.
+    rows = {row.tag: row for row in (*made.values(), *tagged.values())}
+    calls = {tag: attempt_of(row) for tag, row in rows.items()}
     records = {
         cloud_id: record_of(
             machines[cloud_id],
             instance_of(bound[cloud_id]) if cloud_id in bound else None,
-            attempt_of(tagged[cloud_id]) if cloud_id in tagged else None,
-            attempt_of(made[cloud_id]) if cloud_id in made else None,
+            calls[tagged[cloud_id].tag] if cloud_id in tagged else None,
+            calls[made[cloud_id].tag] if cloud_id in made else None,
         )
         for cloud_id in {*bound, *made, *tagged}
     }

@@ -25,10 +25,16 @@ from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
 from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostSpan
 from gpuherd.domain.costs.subject import CostSubject
+from gpuherd.domain.instance.settled_cost import SettledCost
 
 T = TypeVar("T")
 
 PARAMETERS_MAX = 500
+
+_OPEN_SPAN = sa.insert(meter)
+# Each names the columns that it sets by its parameters.
+_CHANGE_SPAN = sa.update(meter).where(meter.c.id == sa.bindparam("its"))
+_SETTLE = sa.update(instance).where(instance.c.id == sa.bindparam("its"))
 
 
 def write_spans(
@@ -37,7 +43,7 @@ def write_spans(
     subjects: Mapping[str, CostSubject],
     now: datetime,
 ) -> list[str]:
-    """Write spans that were opened, changed or ended, in this order, with the subject of each machine.
+    """Write spans that were opened, in this order, changed or ended, with the subject of each machine.
 
     Return the instances whose cost has changed by it.
     """
@@ -48,6 +54,7 @@ def write_spans(
     began = _first_begins(spans)
     numbers = ensure_subjects(connection, used, centres, began)
     days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+    opened, changed = [], []
     for it in spans:
         subject = subjects[it.cloud_id]
         centre_id = centres[centre_row(subject)["key"]]
@@ -57,12 +64,17 @@ def write_spans(
             "centre_id": centre_id,
         }
         if it.id:
-            connection.execute(sa.update(meter).where(meter.c.id == it.id).values(**row))
+            changed.append({**row, "its": it.id})
         else:
-            connection.execute(sa.insert(meter).values(**row))
+            opened.append(row)
         if it.ended is not None:
             for day, share in days_of(it, subject.end_wanted_at(it.kind)):
                 days[day, centre_id, it.kind.value] += share
+    # All together: a first list shows thousands. What ends comes first, since of a kind only one may go on.
+    if changed:
+        connection.execute(_CHANGE_SPAN, changed)
+    if opened:
+        connection.execute(_OPEN_SPAN, opened)
     add_to_days(connection, days)
     refresh_subjects(connection, sorted(numbers.values()))
     return settle_instances(connection, [it.instance_id for it in used if it.instance_id], now)
@@ -70,29 +82,33 @@ def write_spans(
 
 def settle_instances(connection: sa.Connection, instance_ids: Sequence[str], now: datetime) -> list[str]:
     """Write down what the spans of these instances came to by now, and return those that are there."""
-    settled = []
+    settled: list[str] = []
     for chunk in chunks(sorted(set(instance_ids))):
         spans: dict[str, list[CostSpan]] = {it: [] for it in chunk}
         query = sa.select(meter).where(meter.c.instance_id.in_(chunk)).order_by(meter.c.id)
         for row in connection.execute(query):
             spans[row.instance_id].append(span_of(row))
-        for instance_id, its in spans.items():
-            cost = settle(its, now)
-            written = connection.execute(
-                sa.update(instance)
-                .where(instance.c.id == instance_id)
-                .values(
-                    cost_nusd=cost.amount,
-                    cost_doubt_nusd=cost.doubt,
-                    cost_rate_nusd_h=cost.rate,
-                    cost_at=now,
-                )
-            )
-            if written.rowcount:
-                # Other replicas have kept its details, too.
-                record_change(connection, instance_id)
-                settled.append(instance_id)
+        # In one order, so that no two transactions wait for each other.
+        query = sa.select(instance.c.id).where(instance.c.id.in_(chunk)).order_by(instance.c.id)
+        there = connection.scalars(query).all()
+        if not there:
+            continue
+        connection.execute(_SETTLE, [_settled_row(it, settle(spans[it], now), now) for it in there])
+        for instance_id in there:
+            # Other replicas have kept its details, too.
+            record_change(connection, instance_id)
+        settled += there
     return settled
+
+
+def _settled_row(instance_id: str, cost: SettledCost, now: datetime) -> Doc:
+    return {
+        "its": instance_id,
+        "cost_nusd": cost.amount,
+        "cost_doubt_nusd": cost.doubt,
+        "cost_rate_nusd_h": cost.rate,
+        "cost_at": now,
+    }
 
 
 def _first_begins(spans: Iterable[CostSpan]) -> dict[str, datetime]:
