@@ -29,7 +29,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
         async with bench_env.ours(cloud, seeded=seeded) as killed:
             await ready(killed)
             await call(killed, "POST", "/api/webhooks/endpoints", {"url": receiver.url, "events": [READY]})
-            await _until_at_work(killed)
+            await _until_at_work(killed, many)
         await call(cloud, "POST", "/_bench/finish-pulls")
         before = await call(cloud, "GET", "/_bench/calls")
         async with bench_env.ours(cloud, after=killed) as server:
@@ -63,16 +63,20 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
     ]
 
 
-async def _until_at_work(server: Server) -> None:
-    """Wait until turns are under way, so that the kill meets some of them."""
+async def _until_at_work(server: Server, many: int) -> None:
+    """Wait until turns are under way, so that the kill meets some of them, and all machines have been seen.
+
+    The first list ever opens a span of cost for each: that is part of an upgrade, not of a kill.
+    """
     path = server.directory / "data" / "gpuherd.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
 
         async def begun() -> bool:
             (micros,) = connection.execute("SELECT min(processed_at) FROM job").fetchone()
-            return micros is not None
+            (metered,) = connection.execute("SELECT count(*) FROM meter").fetchone()
+            return micros is not None and metered >= many
 
-        await until(begun, every_s=0.02)
+        await until(begun, every_s=0.05)
 
 
 def _told(receiver: Receiver, count: int) -> Callable[[], Awaitable[bool]]:
