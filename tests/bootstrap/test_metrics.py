@@ -84,6 +84,8 @@ async def test_every_metric_moves_when_an_instance_is_rented(
             asking(app, "/api/events", auth),
             httpx.AsyncClient(transport=transport, base_url="http://gpuherd", headers=auth) as api,
         ):
+            budget = {"name": "all", "amount": "100", "period": "month", "scope": {"all": True}}
+            assert (await api.post("/api/budgets", json=budget)).status_code == 201
             reply = await api.post("/api/instances", json={**WISH, "webhookUrl": hooks.url})
             instance_id = reply.json()["id"]
             async with asyncio.timeout(LIMIT_S):
@@ -111,6 +113,7 @@ async def test_every_metric_moves_when_an_instance_is_rented(
     assert page.value("gpuherd_rate_limiter_calls_per_second", limiter="watch") == 100
     assert page.value("gpuherd_cache_entries", cache="offers") == 1
     assert page.value("gpuherd_event_streams") == 1
+    assert 0 <= page.value("gpuherd_budget_ratio", budget="all") < 1
 
 
 async def test_a_sick_cloud_shows_in_its_calls_and_in_the_breaker(
