@@ -683,6 +683,7 @@ REPLICAS = (
             "tests/adapters/sql/postgres/test_server_history.py"
             "::TestOnAServer::test_the_numbers_of_lost_events_are_not_given_out_a_second_time",
         ),
+        is_of_postgres=True,
     ),
     Safeguard(
         "an earlier process's list is no look of ours, whatever the clock says",
@@ -837,7 +838,7 @@ OWNERSHIP = (
         "usecases/reconcile/advance.py",
         "    return is_earlier or is_later or was_machine_proven_gone(it)\n",
         "    return is_earlier or is_later\n",
-        (f"{REUSED}::test_an_instance_whose_machine_vanished_does_not_come_back_with_another_s",),
+        (f"{REUSED}::test_an_instance_whose_machine_vanished_does_not_come_back_with_one_that_seems_older",),
     ),
     Safeguard(
         "a machine under the id of a lost one is not removed by its tag alone",
@@ -919,7 +920,7 @@ IDENTITY = (
         "usecases/cloud/vanishing.py",
         "        missing = await self.observations.bound_to(unlisted(known, listed, confirmed_at))\n",
         "        missing = lost\n",
-        (f"{TRUST}::TestVanishing::test_those_that_are_proven_absent_first_are_held_with_the_others",),
+        (f"{TRUST}::TestVanishing::test_a_few_that_were_missed_before_the_others_are_held_with_them",),
     ),
     Safeguard(
         "a database belongs to one cloud",

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -49,15 +48,16 @@ def run_mutant(guard: Safeguard, scratch: Path) -> tuple[Verdict, str]:
     path = path_of(guard, src)
     path.write_text(path.read_text().replace(guard.text, guard.without))
     compile(path.read_text(), str(path), "exec")
-    code, said = _run_tests(guard.tests, src)
+    code, said = _run_tests(guard, src)
     if code == TESTS_FAILED:
         return Verdict.CAUGHT, said
     return (Verdict.SURVIVED if code == 0 else Verdict.BROKEN), said
 
 
-def _run_tests(tests: Iterable[str], src: Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not postgres", "--no-header", "--tb=line"]
-    command += ["-p", "no:cacheprovider", "-p", "no:randomly", *tests]
+def _run_tests(guard: Safeguard, src: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line"]
+    command += ["-m", "postgres" if guard.is_of_postgres else "not postgres"]
+    command += ["-p", "no:cacheprovider", "-p", "no:randomly", *guard.tests]
     env = {**os.environ, "PYTHONPATH": str(src), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(

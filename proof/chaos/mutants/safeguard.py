@@ -15,3 +15,5 @@ class Safeguard:
     without: str
     # pytest's words: files, or single tests.
     tests: tuple[str, ...]
+    # Most are shown faster without a server; some are only there with one.
+    is_of_postgres: bool = False

@@ -174,6 +174,19 @@ class TestVanishing:
         everybody = await now(herd, [*instances, *later])
         assert [it.status for it in everybody] == [Status.RUNNING] * 5
 
+    async def test_a_few_that_were_missed_before_the_others_are_held_with_them(
+        self, herd: Herd, cloud: SwitchedCloud, clock: FakeClock, strangers: World, world: World
+    ) -> None:
+        """Their second list without them proves them absent; the others it lacks for the first time."""
+        instances = await running(herd, 5)
+        for it in instances[:2]:
+            world.delete(it.cloud_id or "")
+        await clock.sleep(10)
+        await herd.observer.look()
+        cloud.account = SimulatedCloud(strangers)
+        await herd.run_for(A_WHILE)
+        assert [it.status for it in await now(herd, instances)] == [Status.RUNNING] * 5
+
     async def test_the_loss_of_a_few_is_believed_as_ever(self, herd: Herd, world: World) -> None:
         instances = await running(herd, 5)
         for it in instances[:2]:

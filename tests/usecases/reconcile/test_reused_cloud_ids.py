@@ -126,6 +126,17 @@ async def test_an_instance_whose_machine_vanished_does_not_come_back_with_anothe
     assert (await ledger(herd))["again"].verdict is OrphanVerdict.UNRECORDED
 
 
+async def test_an_instance_whose_machine_vanished_does_not_come_back_with_one_that_seems_older(
+    herd: Herd,
+) -> None:
+    """The cloud's clock was set back, so its stamps do not tell that it is another one; but ours was gone."""
+    before = await vanished(herd)
+    assert rent_tagged(herd, 7) == "again"
+    herd.world.machines["again"].created_at -= timedelta(days=1).total_seconds()
+    await herd.run_for(timedelta(minutes=3))
+    assert (await herd.instances.get(before.id)).status is Status.FAILED
+
+
 async def test_a_given_up_call_s_machine_under_the_id_of_a_vanished_one_is_removed(herd: Herd) -> None:
     """The lost one was made by a call of its own, and this one after that had its answer."""
     before = await vanished(herd)
