@@ -28,6 +28,7 @@ SERVERS = {"serve", "simulator", "demo"}
         (("webhooks", "rm", "ep_1"), "ep_1\n"),
         (("webhooks", "enable", "ep_1"), "ep_1\n"),
         (("keys", "revoke", "adaadaad"), "adaadaad\n"),
+        (("budgets", "rm", "nlp"), "ep_1\n"),
     ],
 )
 def test_quiet_gives_the_one_word_that_a_script_needs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuherd.contract.budget import Budget, BudgetScope
+from gpuherd.contract.budget import Budget, BudgetRemoved, BudgetScope
 from gpuherd.contract.costs import (
     Balance,
     Bill,
@@ -24,6 +24,7 @@ __all__ = [
     "BillTotal",
     "Billed",
     "Budget",
+    "BudgetRemoved",
     "BudgetScope",
     "CostGroup",
     "Costs",

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuherd.client.effects import Effects
 from gpuherd.client.methods import Resource, api_method
-from gpuherd.client.models.costs import Budget
+from gpuherd.client.models.costs import Budget, BudgetRemoved
 from gpuherd.client.paging import Items, items_of
 from gpuherd.client.transport.wire import get, path_segment
 
@@ -76,9 +76,9 @@ class BudgetMethods(Resource):
         return Budget.of((yield from self._caller.change("PATCH", _path(budget), body)))
 
     @api_method
-    def remove(self, budget: str | Budget) -> Effects[None]:
+    def remove(self, budget: str | Budget) -> Effects[BudgetRemoved]:
         """Remove one. What it has ended stays ended."""
-        yield from self._caller.change("DELETE", _path(budget))
+        return BudgetRemoved.of((yield from self._caller.change("DELETE", _path(budget))))
 
 
 def _path(budget: str | Budget) -> str:

@@ -1,4 +1,4 @@
-"""The budgets in memory: each create asks whether there are any, each turn which are used up."""
+"""The budgets in memory: each create asks whether there are any, each reconcile which are used up."""
 
 from __future__ import annotations
 

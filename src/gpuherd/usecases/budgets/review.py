@@ -1,6 +1,6 @@
 """Review the budgets: tell what has to be told, and have ended what one that is used up does not hold.
 
-Nothing is stopped here. What is in the scope gets a turn, and the turn changes the goal.
+Nothing is stopped here. What is in the scope is reconciled, and that changes the goal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuherd.usecases.jobs.kinds import JobFactory
 
 log = structlog.get_logger()
 
-# So many turns are asked for at a time; the rest come with the next review.
+# So many are asked to be reconciled at a time; the rest come with the next review.
 ENDED_AT_ONCE = 500
 
 
@@ -81,6 +81,6 @@ class ReviewBudgets:
         instances = await self.budgets.to_end(budget, ENDED_AT_ONCE)
         if not instances:
             return
-        # The turns of this process must know before they begin.
+        # The jobs of this process must know before they begin.
         await self.cache.refresh()
         await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(it) for it in instances])

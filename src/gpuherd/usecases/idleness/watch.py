@@ -1,7 +1,7 @@
 """Watch the use of those instances that may end by idleness.
 
-Looks are made apart from the turns: however long the metrics or an application take to answer, a stop finds a
-free lease. What a look finds is written down; whether anything ends is for the turn to decide.
+Looks are made apart from reconciling: however long the metrics or an application take to answer, a stop finds
+a free lease. What a look finds is written down; whether anything ends is decided there.
 """
 
 from __future__ import annotations

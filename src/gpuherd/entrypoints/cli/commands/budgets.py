@@ -125,11 +125,11 @@ def remove_budget(
 ) -> None:
     """Remove a budget. What it has ended stays ended."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
-    run(cli, output, lambda herd: herd.budgets.remove(budget))
+    removed = run(cli, output, lambda herd: herd.budgets.remove(budget))
     if output.for_people:
         output.note(f"removed {safe(budget)}")
     else:
-        output.answer({"removed": budget}, budget)
+        output.answer(removed.raw, removed.id)
 
 
 def _scope(key: str | None, label: str | None) -> dict[str, Any] | None:
