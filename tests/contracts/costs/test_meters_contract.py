@@ -21,6 +21,7 @@ from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import OnFailure, Status
+from gpuherd.ports.costs import CostQuery, GroupBy
 from gpuherd.ports.instances import Change
 from tests.support.builders import (
     a_list,
@@ -106,6 +107,33 @@ async def test_an_instance_that_gets_its_machine_later_gets_its_spans_too(store)
     assert len(await store.costs.spans_of(instance_id(1))) == 2
     (found,) = await store.costs.open_spans()
     assert (found.subject.instance_id, found.subject.owner) == (instance_id(1), adopted.owner)
+
+
+async def test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another(store):
+    """By a cloud that uses ids again, the second one paid for the first, and the first for nothing."""
+    bound = an_attempt(1, state=AttemptState.BOUND, cloud_id="machine-1", sent_at=START, product_id="p")
+    await store.instances.add(Change(a_running_instance(1), attempt=bound))
+    first = a_sighting(a_tagged_machine(1, **PRICED))
+    await see(store, 1, first)
+    sent = an_attempt(2, state=AttemptState.UNKNOWN, sent_at=START + 3 * MINUTE, product_id="p")
+    await store.instances.add(Change(an_instance(2), attempt=sent))
+    second = replace(a_tagged_machine(2, **PRICED), cloud_id="machine-1")
+    await see(store, 5, a_sighting(second), known=[first])
+    (ended,) = await store.costs.spans_of(instance_id(1))
+    (going_on,) = await store.costs.spans_of(instance_id(2))
+    assert ended.ended_by == "replaced"
+    assert going_on.ended is None
+    query = CostQuery(_ALL, by=GroupBy.INSTANCE)
+    report = await store.costs.report(query, START + 5 * MINUTE)
+    amounts = {it.value: it.amount for it in report.groups}
+    assert amounts[instance_id(1)] == ended.cost(START) > 0
+    settled = (await store.instances.get(instance_id(1))).cost
+    assert (settled.amount, settled.rate) == (ended.cost(START), 0)
+    # That a list has shown it is on record, so nothing is stated for it a second time.
+    known = await store.instances.get(instance_id(1))
+    deleted = an_event(1, sequence=known.sequence + 1, type=events.DELETED)
+    await store.instances.update(Change(replace(known, status=Status.DELETED), events=(deleted,)))
+    assert len(await store.costs.spans_of(instance_id(1))) == 1
 
 
 async def test_what_no_list_has_shown_of_a_machine_that_is_gone_is_in_doubt(store):

@@ -10,6 +10,7 @@ from gpuherd.domain.clock_reading import earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.cloud.tag import machine_tag
+from gpuherd.domain.costs.meter.meter import REPLACED
 from gpuherd.domain.costs.meter.metering import Metering, cut_all, meters_of, read_meters
 from gpuherd.domain.costs.meter.of_instance import (
     MachineRecord,
@@ -41,16 +42,19 @@ def write_spans(
     tables: Tables, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject], now: datetime
 ) -> list[str]:
     """Write spans that were opened, changed or ended, in this order, with the subject of each machine."""
+    owners: dict[str | None, None] = {}
     for it in spans:
         number = it.id or tables.number()
-        tables.put(tables.spans, number, SpanRow(replace(it, id=number), subjects[it.cloud_id]))
+        whose = tables.spans[number].subject if it.id and it.ended_by == REPLACED else subjects[it.cloud_id]
+        owners[whose.instance_id] = None
+        tables.put(tables.spans, number, SpanRow(replace(it, id=number), whose))
         open_key = (it.cloud_id, it.kind)
         if it.ended is None:
             if not it.id:
                 tables.insert(tables.open_spans, open_key, number)
         elif it.id and tables.open_spans.get(open_key) == it.id:
             tables.drop(tables.open_spans, open_key)
-    charged = sorted({sid for it in spans if (sid := subjects[it.cloud_id].instance_id) is not None})
+    charged = sorted(it for it in owners if it is not None)
     for instance_id in charged:
         if (known := tables.instances.get(instance_id)) is not None:
             its = [row.span for row in tables.spans.values() if row.subject.instance_id == instance_id]

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.rows import centre_row, span_of, span_row, subject_key, subject_row
 from gpuherd.adapters.sql.engine.columns import Doc, insert_into
+from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.postgres.notify import record_change
 from gpuherd.adapters.sql.schema.cost_tables import (
     cost_centre,
@@ -21,6 +22,8 @@ from gpuherd.adapters.sql.schema.cost_tables import (
     meter,
 )
 from gpuherd.adapters.sql.schema.tables import instance
+from gpuherd.domain.costs.meter.meter import REPLACED
+from gpuherd.domain.costs.meter.of_instance import subject_of_former
 from gpuherd.domain.costs.period import NO_SHARE, Share, days_of
 from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostSpan
@@ -53,16 +56,16 @@ def write_spans(
     centres = ensure_centres(connection, used)
     began = _first_begins(spans)
     numbers = ensure_subjects(connection, used, centres, began)
+    formers = _formers(connection, spans)
     days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
     opened, changed = [], []
     for it in spans:
         subject = subjects[it.cloud_id]
         centre_id = centres[centre_row(subject)["key"]]
-        row = {
-            **span_row(it, subject),
-            "subject_id": numbers[subject_key(subject)],
-            "centre_id": centre_id,
-        }
+        subject_id = numbers[subject_key(subject)]
+        if (former := formers.get(it.id)) is not None:
+            subject, subject_id, centre_id = former
+        row = {**span_row(it, subject), "subject_id": subject_id, "centre_id": centre_id}
         if it.id:
             changed.append({**row, "its": it.id})
         else:
@@ -76,8 +79,45 @@ def write_spans(
     if opened:
         connection.execute(_OPEN_SPAN, opened)
     add_to_days(connection, days)
-    refresh_subjects(connection, sorted(numbers.values()))
-    return settle_instances(connection, [it.instance_id for it in used if it.instance_id], now)
+    refresh_subjects(connection, sorted({*numbers.values(), *(it.subject_id for it in formers.values())}))
+    owners = [*used, *(it.subject for it in formers.values())]
+    return settle_instances(connection, [it.instance_id for it in owners if it.instance_id], now)
+
+
+class _FormerSubject(NamedTuple):
+    """Whose a span was before the id of its machine went to another, with the numbers that it has."""
+
+    subject: CostSubject
+    subject_id: int
+    centre_id: int
+
+
+def _formers(connection: sa.Connection, spans: Sequence[CostSpan]) -> dict[int, _FormerSubject]:
+    """Return whose the spans are that end because the cloud has given the id of their machine to another.
+
+    They stay with whoever had the machine then: nobody pays for what another one has used.
+    """
+    ended = {it.id: it for it in spans if it.id and it.ended_by == REPLACED}
+    if not ended:
+        return {}
+    query = sa.select(meter.c.id, meter.c.instance_id, meter.c.subject_id, meter.c.centre_id)
+    rows = [
+        row for chunk in chunks(list(ended)) for row in connection.execute(query.where(meter.c.id.in_(chunk)))
+    ]
+    owners = sorted({row.instance_id for row in rows if row.instance_id is not None})
+    known = {
+        row.id: instance_of(row)
+        for chunk in chunks(owners)
+        for row in connection.execute(sa.select(instance).where(instance.c.id.in_(chunk)))
+    }
+    return {
+        row.id: _FormerSubject(
+            subject_of_former(ended[row.id], row.instance_id, known.get(row.instance_id)),
+            row.subject_id,
+            row.centre_id,
+        )
+        for row in rows
+    }
 
 
 def settle_instances(connection: sa.Connection, instance_ids: Sequence[str], now: datetime) -> list[str]:

@@ -28,6 +28,8 @@ MISSING_LISTS_NEEDED = 2
 UNCLEAR = "unclear"
 # Of a span that counts nothing: it only states a doubt about the time before an order.
 ORDERED = "ordered"
+# How a span ends whose machine is gone, since its id is another one's: it is not that one's span.
+REPLACED = "replaced"
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,8 @@ def _end_former(it: MeterReading, span: CostSpan) -> CostSpan:
     if span.began_by == UNCLEAR and it.before is not None:
         edge = Edge(span.began.lo, max(span.began.lo, it.this.finished_at))
         rate = it.tariff.gpu_rate(it.before.machine, None)
-        return replace(span, rate=rate, began=edge, began_by="unseen", ended=edge, ended_by="replaced")
-    return replace(span, ended=_edge_to_now(span, it), ended_by="replaced", sure_until=None, missed_at=None)
+        return replace(span, rate=rate, began=edge, began_by="unseen", ended=edge, ended_by=REPLACED)
+    return replace(span, ended=_edge_to_now(span, it), ended_by=REPLACED, sure_until=None, missed_at=None)
 
 
 def _without_former(meter: MachineMeter, former: CostSpan) -> MachineMeter:

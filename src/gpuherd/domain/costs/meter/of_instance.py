@@ -73,6 +73,13 @@ def subject_of(machine: Machine, first_seen_at: datetime, record: MachineRecord 
     )
 
 
+def subject_of_former(span: CostSpan, instance_id: str | None, it: Instance | None) -> CostSubject:
+    """Return whose a span is that ends because another machine has the id: it stays with its instance."""
+    if it is not None:
+        return subject_of_instance(it)
+    return CostSubject(span.cloud_id, instance_id, owner=None, created_at=span.began.lo)
+
+
 def unseen_spans(it: Instance, sent_at: datetime, now: datetime) -> list[CostSpan]:
     """Return spans of no length for a machine that no list has shown, from some time since then."""
     cloud_id = it.last_cloud_id
