@@ -255,3 +255,34 @@ async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
     await herd.run_for(timedelta(minutes=10))
     assert (await herd.instances.get(before.id)).status is Status.DELETED
     assert alive(herd) == {"again"}
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
+    herd: Herd, world: World, order: str
+) -> None:
+    """Somebody has removed ours at the console, and the cloud has given its id to another one meanwhile."""
+    before = await herd.settle(await herd.launch("first"))
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
+    world.delete("again")
+    await herd.run_for(timedelta(minutes=3))
+    world.tick()
+    world.machines.pop("again")
+    assert rent_tagged(herd, 7) == "again"
+    await getattr(herd.change_goal, order)(before.id)
+    await herd.run_for(timedelta(minutes=5))
+    assert alive(herd) == {"again"}
+    assert world.machines["again"].status(world.now()) == "running"
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_what_a_list_has_just_shown_is_stopped_or_removed_without_a_question(
+    herd: Herd, world: World, order: str
+) -> None:
+    before = await herd.settle(await herd.launch("first"))
+    await herd.run_for(timedelta(minutes=2))
+    asked = world.calls[ApiEndpoint.GET.value]
+    await getattr(herd.change_goal, order)(before.id)
+    await herd.run_jobs_for(timedelta(seconds=1))
+    assert world.calls[order] == 1
+    assert world.calls[ApiEndpoint.GET.value] == asked

@@ -16,6 +16,7 @@ from gpuherd.usecases.reconcile.bind_machine import BindMachine
 from gpuherd.usecases.reconcile.end_instance import EndInstance
 from gpuherd.usecases.reconcile.health.check_health import CheckHealth
 from gpuherd.usecases.reconcile.health.run_health_round import RunHealthRound
+from gpuherd.usecases.reconcile.own_machine import VerifyOwnMachine
 from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
@@ -72,6 +73,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         resolve=ResolveAttempt(instance_leases, event_recorder, bind, clock, values.settling),
         job_factory=shared.job_factory,
         verify_tag=verify_tag,
+        own_machine=VerifyOwnMachine(cloud, ports.stores.observations, clock),
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice),

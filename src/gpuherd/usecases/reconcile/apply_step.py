@@ -24,7 +24,6 @@ from gpuherd.domain.instance.health import Health, HealthStatus, explain_health
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle import steps
 from gpuherd.domain.instance.lifecycle.conditions import (
-    is_machine_of_other_call,
     is_restarting,
     is_starting_again,
     must_release,
@@ -36,6 +35,7 @@ from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.reconcile.end_instance import EndInstance
+from gpuherd.usecases.reconcile.own_machine import VerifyOwnMachine
 from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
@@ -63,6 +63,7 @@ class ApplyStep:
     resolve: ResolveAttempt
     job_factory: JobFactory
     verify_tag: VerifyTag
+    own_machine: VerifyOwnMachine
     request: RequestMachine
     restart: RestartMachine
     reclaim: RecordReclaim
@@ -109,7 +110,7 @@ class ApplyStep:
             case steps.AbandonRestart(code, reason):
                 return await self.restart.abandon(leased, code, reason), None
             case steps.Stop():
-                return await self.request(leased, self.cloud.stop_machine)
+                return await self._stop(leased)
             case steps.Delete():
                 return await self._delete(leased)
             case steps.Released():
@@ -220,20 +221,19 @@ class ApplyStep:
         if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
             return leased, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
-        if leased.instance.asked_at is not None and not await self._has_own_machine(leased):
-            # What has the id now is not ours to remove; that ours is gone is for the lists to prove.
-            leased = await self._save(leased, replace(leased.instance, asked_at=self.clock.now()))
-            return leased, RequeueAfter(RECHECK_SOON)
+        if not await self.own_machine.before_removal(leased):
+            return await self._leave_alone(leased)
         return await self.request(leased, self.cloud.delete_machine)
 
-    async def _has_own_machine(self, leased: LeasedInstance) -> bool:
-        """Ask whether the machine is still there: since its removal was asked for, it may have gone."""
-        try:
-            shown = await self.cloud.get_machine(leased.instance.cloud_id or "")
-        except MachineGone:
-            return False
-        bound = leased.bound_attempt
-        return bound is None or not is_machine_of_other_call(shown, leased.instance, bound)
+    async def _stop(self, leased: LeasedInstance) -> StepResult:
+        if not await self.own_machine.before_stop(leased):
+            return await self._leave_alone(leased)
+        return await self.request(leased, self.cloud.stop_machine)
+
+    async def _leave_alone(self, leased: LeasedInstance) -> StepResult:
+        """What has the id now is not ours to stop or remove; that ours is gone is for the lists to prove."""
+        leased = await self._save(leased, replace(leased.instance, asked_at=self.clock.now()))
+        return leased, RequeueAfter(RECHECK_SOON)
 
     async def _refused(self, leased: LeasedInstance, error: CloudError) -> LeasedInstance:
         it = leased.instance
