@@ -9,12 +9,14 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
 from random import Random
 from typing import Any, TypeVar
 
 from gpuherd.domain.cloud.identity import account_flag
 from gpuherd.domain.cloud.machine import Listing
+from gpuherd.domain.cloud.observation import ListRecord
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.cloud.tag import parse_tag
 from gpuherd.domain.instance.instance import Goal, Status
@@ -125,6 +127,8 @@ class Harness:
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
+        # What lists have shown that are not written down yet, and when; by when they were finished.
+        self._unkept_lists: dict[datetime, tuple[float, tuple[str, ...]]] = {}
         self._cloud = RecordingCloud(
             self.world,
             latency_s=pace.latency_s,
@@ -142,6 +146,7 @@ class Harness:
             receiver=self.receiver,
             on_bound=self._note_bound,
             on_saved=self._note_saved,
+            on_list_kept=self._note_list_kept,
             on_look=self._note_look,
         )
         # Work that users still wait for.
@@ -308,10 +313,15 @@ class Harness:
 
     def _note_listed(self, listing: Listing) -> None:
         self.note_list_end(listing)
+        shown = tuple(it.cloud_id for it in listing.machines)
+        self._unkept_lists[listing.finished_at] = (self.clock.elapsed_s, shown)
+
+    def _note_list_kept(self, record: ListRecord) -> None:
+        """Note what a list has shown; one that dies with the process has shown nobody anything."""
         listed_s = self.evidence.listed_at_s
-        for machine in listing.machines:
-            if machine.cloud_id not in listed_s:
-                listed_s[machine.cloud_id] = self.clock.elapsed_s
+        at_s, shown = self._unkept_lists.pop(record.finished_at, (0.0, ()))
+        for cloud_id in shown:
+            listed_s.setdefault(cloud_id, at_s)
 
     def _note_delete(self, cloud_id: str) -> None:
         """Note a removal of a machine whose own instance wants to keep it."""

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from gpuherd.bootstrap.ports import StorePorts
 from gpuherd.domain.cloud.identity import account_flag
-from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.cloud.observation import ListRecord, SettlingPolicy
 from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.instance.instance import Instance
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.instances import Change, LeasedInstance
 from gpuherd.simulator.world.world import World
@@ -70,6 +71,17 @@ class RecordingLeases(MemoryInstanceLeases):
         return saved
 
 
+class RecordingObservations(MemoryObservations):
+    """Tells which list was written down."""
+
+    on_list_kept: Callable[[ListRecord], None]
+
+    async def record(self, record: ListRecord, *rest: Any) -> tuple[Instance, ...]:
+        concerned = await super().record(record, *rest)
+        self.on_list_kept(record)
+        return concerned
+
+
 @dataclass(frozen=True)
 class ProcessEnvironment:
     """What outlives the process: disk, cloud, users, and whoever watches."""
@@ -83,6 +95,7 @@ class ProcessEnvironment:
     receiver: Any
     on_bound: Callable[[str], None]
     on_saved: Callable[[Change], None]
+    on_list_kept: Callable[[ListRecord], None]
     on_look: Callable[[], None]
 
 
@@ -126,6 +139,8 @@ class Process(Herd):
             self.environment.on_saved,
         )
         instance_leases.release_all_leases()
+        observations = RecordingObservations(tables, changed)
+        observations.on_list_kept = self.environment.on_list_kept
         self.receiver = self._crashable(self.environment.receiver, "receiver")
         self._queue = MemoryQueue(tables, clock)
         self.queue = self._crashable(self._queue, "queue")
@@ -139,7 +154,7 @@ class Process(Herd):
             history=self.history,
             flags=flags,
             instances=self._crashable(MemoryInstances(tables, clock, changed), "instances"),
-            observations=self._crashable(MemoryObservations(tables, changed), "sightings"),
+            observations=self._crashable(observations, "sightings"),
             instance_leases=self._crashable(instance_leases, "turns"),
             book=self._crashable(MemoryJobs(tables, clock), "book"),
             outbox=self._crashable(MemoryOutbox(tables, clock), "outbox"),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from random import Random
 
 from gpuherd.simulator.calls import ApiEndpoint
-from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from proof.chaos.cloud.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
 from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
@@ -24,6 +24,8 @@ BIG_DISK_GB, BIG_DISK_USD_MAX = 500, Decimal("0.27")
 BIG_DISK_PROBABILITY = 0.25
 # How often a machine that comes too late comes to an instance that still looks for one.
 LATE_WANTED_PROBABILITY = 0.1
+# How often no list tells that a machine is gone whose id is used again.
+UNSEEN_PROBABILITY = 0.7
 # Long enough for another account to come, to be doubted, and to go.
 SWAP_PHASE_S = (200.0, 600.0)
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
@@ -144,13 +146,27 @@ def _with_account_swap(schedule: Schedule) -> Schedule:
 
 
 def _with_reused_id(schedule: Schedule, reuse: IdReuse) -> Schedule:
-    """Let a machine go and another one come: by chance few schedules have an id to use again."""
+    """Let a machine go and another one come: by chance few schedules have an id to use again.
+
+    Where somebody removes it at the console, mostly no list tells before its own user wants it gone, too.
+    """
     rng = Random(f"id to use again {schedule.seed}")
     phase_s = schedule.fault_plan.fault_phase_s
     at_s = rng.uniform(0.0, phase_s * 0.4)
-    leaves = UserOperation(at_s, rng.choice(("delete", "delete", "console_delete")), target=0)
-    comes = _draw_create(rng, at_s + rng.uniform(0.1, 0.5) * phase_s)
-    return replace(schedule, id_reuse=reuse, ops=(*schedule.ops[: OPERATIONS_MAX - 2], leaves, comes))
+    leaves = UserOperation(at_s, rng.choice(("delete", "console_delete")), target=0)
+    # Not before the id may be used again, and before all is over.
+    comes = _draw_create(rng, at_s + reuse.after_s + rng.uniform(0.1, 0.5) * phase_s)
+    ops, faults = [leaves, comes], list(schedule.fault_plan.faults)
+    if leaves.kind == "console_delete":
+        wanted = rng.choice(("delete", "delete", "stop"))
+        ops.append(UserOperation(comes.at_s + rng.uniform(0.0, 60.0), wanted, target=0))
+        if rng.random() < UNSEEN_PROBABILITY:
+            for_s = ops[-1].at_s + 1.0 - at_s
+            faults.append(Fault(FaultKind.PARTIAL_LIST, after_s=at_s, for_s=for_s, style="short_page"))
+    last_s = ops[-1].at_s + 1.0
+    fault_plan = replace(schedule.fault_plan, faults=faults, fault_phase_s=max(phase_s, last_s))
+    ops = [*schedule.ops[: OPERATIONS_MAX - len(ops)], *ops]
+    return replace(schedule, id_reuse=reuse, ops=tuple(ops), fault_plan=fault_plan)
 
 
 def _with_late_machine_wanted(schedule: Schedule) -> Schedule:

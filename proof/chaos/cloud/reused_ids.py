@@ -15,6 +15,11 @@ from gpuherd.simulator.world.world import World
 
 # How often a cloud does this at all.
 REUSES_PROBABILITY = 0.3
+# How long an id rests. Novita's are sixteen random hex digits, which hardly ever come again at all; a cloud
+# that has a pool of them lets an id rest for longer than a command to the machine that had it takes: a list
+# is believed for a minute before a stop or a delete, which goes out within seconds and may hang for half a
+# minute. One that hands an id on within seconds makes every delete by id a matter of luck, for all its users.
+RESTS_S = (120.0, 120.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ def draw_id_reuse(seed: int) -> IdReuse:
     rng = Random(f"reused ids {seed}")
     if rng.random() >= REUSES_PROBABILITY:
         return NEVER_REUSED
-    return IdReuse(rng.choice((0.5, 1.0)), rng.choice((0.0, 0.0, 60.0)))
+    return IdReuse(rng.choice((0.5, 1.0)), rng.choice(RESTS_S))
 
 
 class ReusingWorld(World):

@@ -829,9 +829,23 @@ OWNERSHIP = (
     Safeguard(
         "a delete is repeated on our own machine only",
         "usecases/reconcile/apply_step.py",
-        "        if leased.instance.asked_at is not None and not await self._has_own_machine(leased):\n",
+        "        if not await self.own_machine.before_removal(leased):\n",
         "        if False:\n",
         (f"{REUSED}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",),
+    ),
+    Safeguard(
+        "nothing is stopped or removed unseen under an id that may be another's",
+        "usecases/reconcile/own_machine.py",
+        "        return last is not None and abs(self.clock.now() - last.started_at) <= LISTED_LATELY\n",
+        "        return last is not None\n",
+        (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
+    ),
+    Safeguard(
+        "a stop under an id that may be another's is preceded by a question",
+        "usecases/reconcile/apply_step.py",
+        "        if not await self.own_machine.before_stop(leased):\n",
+        "        if False:\n",
+        (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
     ),
     Safeguard(
         "a vanished instance does not come back with another machine of its id",
@@ -1028,6 +1042,13 @@ SPANS = (
         "            charged = [] if metering is None else keep_meters(connection, metering, changed)\n",
         "            charged = []\n",
         (f"{METERS}::test_a_stop_ends_it_and_a_crash_repeats_both_or_neither",),
+    ),
+    Safeguard(
+        "what a machine cost stays with its instance when another gets its id",
+        "adapters/sql/costs/write.py",
+        "    ended = {it.id: it for it in spans if it.id and it.ended_by == REPLACED}\n",
+        "    ended: dict[int, CostSpan] = {}\n",
+        (f"{METERS}::test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another",),
     ),
     Safeguard(
         "a machine that is found by its tag costs what its attempt agreed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from proof.chaos.predecessor import check_predecessor, run_predecessor_schedule
 from proof.chaos.report import Report, run_seeds
 from proof.chaos.schedules import draw_schedule
@@ -11,6 +13,10 @@ LATE_SEEDS = 60
 CALM_SEEDS = 30
 STRICT_SEEDS = 40
 PREDECESSOR_SEEDS = 60
+
+
+# What was wrong in each is told in the commit that mended it.
+BROKEN_ONCE = (70382, 90359, 90441, 90466, 90515)
 
 
 def explain(report: Report) -> str:
@@ -59,3 +65,9 @@ def test_the_way_without_intent_and_tag_is_caught() -> None:
         if check_predecessor(run_predecessor_schedule(draw_schedule(seed)))
     ]
     assert len(caught) > PREDECESSOR_SEEDS / 10
+
+
+@pytest.mark.parametrize("seed", BROKEN_ONCE)
+def test_a_seed_that_was_broken_once_holds(seed: int) -> None:
+    report = run_seeds([seed], "default")
+    assert not report.violations, explain(report)
