@@ -221,9 +221,28 @@ RENTING = (
     Safeguard(
         "a clock that is set ahead ends no wait for capacity",
         "usecases/reconcile/rent.py",
-        "        return until + self.clock_steps.ahead_since(it.created_at)\n",
-        "        return until\n",
+        "timedelta(seconds=seconds) + self.clock_steps.ahead_since(it.created_at)\n",
+        "timedelta(seconds=seconds)\n",
         (f"{CAPACITY}::test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does",),
+    ),
+    Safeguard(
+        "on demand is not bought before its time",
+        "usecases/reconcile/choose_offer.py",
+        "    if spot_only:\n",
+        "    if False:\n",
+        (
+            "tests/usecases/reconcile/test_fallback.py"
+            "::test_without_spot_it_is_rented_on_demand_after_the_time_and_not_before",
+        ),
+    ),
+    Safeguard(
+        "each way to pay has its own price under the cap",
+        "domain/instance/offer_ranking.py",
+        "    return offer.hourly_usd(mode_of(offer, wish), wish.gpu_num, wish.disk_gb)\n",
+        "    return offer.hourly_usd(wish.billing_mode, wish.gpu_num, wish.disk_gb)\n",
+        (
+            "tests/domain/instance/test_offer_ranking.py::test_each_way_to_pay_has_its_own_price_under_the_cap",
+        ),
     ),
     Safeguard(
         "a wait does not write for ever",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
@@ -141,7 +141,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self,
         name: str,
         *,
-        product_name: str,
+        product_name: str | Sequence[str],
         template_id: str | int,
         timeout_s: float = WAIT_S,
         on_progress: OnProgress | None = None,

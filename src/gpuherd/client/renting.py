@@ -8,6 +8,7 @@ arrived), and it is deleted like any other.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -149,7 +150,7 @@ def _remedy(instance_id: str) -> str:
 def terms_of(
     caller: RetryingCaller,
     name: str,
-    product_name: str,
+    product_name: str | Sequence[str],
     template_id: str | int,
     wish: Wish,
     *,

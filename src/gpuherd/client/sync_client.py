@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
@@ -141,7 +141,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self,
         name: str,
         *,
-        product_name: str,
+        product_name: str | Sequence[str],
         template_id: str | int,
         timeout_s: float = WAIT_S,
         on_progress: OnProgress | None = None,

@@ -83,7 +83,9 @@ class Wish(TypedDict, total=False):
     rootfs_size: int | None
     region: str | None
     regions: Sequence[str] | None
-    billing_mode: Literal["spot", "onDemand"] | None
+    billing_mode: Literal["spot", "onDemand", "auto"] | None
+    # Of `auto`: so long only spot will do.
+    fallback_after_seconds: int | None
     max_hourly_price: Usd | None
     optimize: Literal["region", "price"] | None
     on_failure: Literal["delete", "keep"] | None
@@ -96,10 +98,16 @@ class Wish(TypedDict, total=False):
     delete_after_stopped_seconds: int | None
 
 
-def create_body(name: str | None, product_name: str, template_id: str | int, wish: Wish) -> Json:
+def create_body(
+    name: str | None, product_name: str | Sequence[str], template_id: str | int, wish: Wish
+) -> Json:
     """Return the body of a create or a plan; what was not given is not in it: the server's defaults hold."""
     body: Json = {} if name is None else {"name": name}
-    body |= {"productName": product_name, "templateId": template_id}
+    if isinstance(product_name, str):
+        body["productName"] = product_name
+    else:
+        body["productNames"] = list(product_name)
+    body["templateId"] = template_id
     for field, value in wish.items():
         match field, value:
             case _, None:

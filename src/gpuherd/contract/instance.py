@@ -21,6 +21,8 @@ Status = Annotated[
 ]
 Goal = Annotated[str, OneOf(("running", "stopped", "deleted"))]
 BillingMode = Annotated[str, OneOf(("spot", "onDemand"))]
+# Of a wish; what is rented is one of the others.
+BillingChoice = Annotated[str, OneOf(("spot", "onDemand", "auto"))]
 EndAction = Annotated[str, OneOf(("stop", "delete"))]
 Optimize = Annotated[str, OneOf(("region", "price"))]
 OnFailure = Annotated[str, OneOf(("delete", "keep"))]
@@ -158,11 +160,13 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     novita_instance_id: str | None  # the same as `cloudInstanceId`
     product_id: str | None  # of the offer that was taken
     product_name: str
+    product_names: tuple[str, ...]  # as they were asked for, best first; empty where there was one
     region: str | None  # where it runs, or the first that was asked for
     regions: tuple[str, ...]  # as they were asked for, best first
     gpu_num: int
     rootfs_size: int  # GB
-    billing_mode: BillingMode
+    billing_mode: BillingChoice  # as it is rented, or as it was asked for
+    fallback_after_seconds: int | None  # asked for as `auto`: so long only spot will do
     hourly_price: Decimal | None  # of the whole instance while it runs, its disk included
     gpu_hourly_price: Decimal | None  # of one GPU
     disk_hourly_price: Decimal | None  # of the disk above the free part, also while it is stopped

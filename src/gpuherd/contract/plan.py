@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from gpuherd.contract.codec.model import Model
 from gpuherd.contract.codec.values import OneOf
-from gpuherd.contract.instance import BillingMode, CapacityWait, Optimize
+from gpuherd.contract.instance import BillingChoice, BillingMode, CapacityWait, Optimize
 
 
 class WholeOffer(Model):
@@ -17,6 +17,7 @@ class WholeOffer(Model):
     product_id: str
     product_name: str
     region: str
+    billing_mode: BillingMode
     hourly_price: Decimal | None  # of the whole instance, its disk included
     gpu_hourly_price: Decimal | None  # of one GPU
     disk_hourly_price: Decimal  # of the disk above the free part
@@ -74,12 +75,14 @@ class Plan(Model, needs=("fits", "offers")):
     reasons: tuple[PlanReason, ...]  # if it does not fit
     warnings: tuple[str, ...]
     product_name: str
+    product_names: tuple[str, ...]
     template_id: str
     template_name: str
     template_found: bool
     gpu_num: int
     rootfs_size: int  # GB
-    billing_mode: BillingMode
+    billing_mode: BillingChoice
+    fallback_after_seconds: int | None
     max_hourly_price: Decimal | None
     optimize: Optimize
     regions: tuple[str, ...]

@@ -94,7 +94,7 @@ def test_an_attempt_is_open_while_its_machine_may_exist_unknown_to_us(
 ) -> None:
     attempt = Attempt("inst", 1, "tag", state, "4090", "RTX 4090", "HK", "hk-1", Decimal(1), NOW, "boot")
     assert attempt.is_open is is_open
-    assert attempt.offer_key == ("4090", "HK")
+    assert attempt.offer_key == ("4090", "HK", None)
 
 
 def test_a_machine_boots_until_it_runs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise, permutations
 from typing import Any
@@ -13,11 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
-from gpuherd.domain.cloud.offer import BillingMode, Offer
+from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.instance.instance import Optimize, Wish
 from gpuherd.domain.instance.offer_ranking import (
+    REFUSED_JUST_NOW,
     RejectedOffer,
+    before_fallback,
+    billing_modes,
+    counted_usd,
+    key_of,
     no_capacity,
     offers_named,
     rank_offers,
@@ -139,7 +145,8 @@ def test_an_offer_that_fits_is_accepted(offer: Offer, wish: Wish) -> None:
 
 def test_what_refused_this_wish_for_lack_of_stock_is_not_tried_there_again() -> None:
     here, elsewhere, other = an_offer(), an_offer(region=SGP), an_offer("4090.12c64g")
-    ranking = rank_offers([here, elsewhere, other], a_wish(), sold_out={("4090.16c62g", HK)})
+    held = {OfferKey("4090.16c62g", HK, BillingMode.SPOT): REFUSED_JUST_NOW}
+    ranking = rank_offers([here, elsewhere, other], a_wish(), held)
     assert ranking.refused == (RejectedOffer(here, "the cloud refused it just now for lack of stock"),)
     assert set(ranking.accepted) == {elsewhere, other}
 
@@ -300,41 +307,45 @@ wishes = st.builds(
     hourly_usd_max=st.none() | st.integers(1, 20).map(lambda cents: Decimal(cents) / 100),
     optimize=st.sampled_from(Optimize),
 )
-sold_outs = st.sets(st.tuples(st.sampled_from("abcdef"), regions), max_size=6)
+held_back = st.dictionaries(
+    st.builds(OfferKey, st.sampled_from("abcdef"), regions, st.sampled_from(BillingMode)),
+    st.just(REFUSED_JUST_NOW),
+    max_size=6,
+)
 
 
 @settings(deadline=None)
-@given(offers, wishes, sold_outs, st.randoms(use_true_random=False))
+@given(offers, wishes, held_back, st.randoms(use_true_random=False))
 def test_the_order_of_the_catalogue_does_not_matter(
-    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]], rng: random.Random
+    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str], rng: random.Random
 ) -> None:
-    ranking = rank_offers(catalogue, wish, sold_out)
+    ranking = rank_offers(catalogue, wish, held)
     rng.shuffle(catalogue)
-    assert rank_offers(catalogue, wish, sold_out) == ranking
+    assert rank_offers(catalogue, wish, held) == ranking
 
 
 @settings(deadline=None)
-@given(offers, wishes, sold_outs)
+@given(offers, wishes, held_back)
 def test_every_offer_is_either_accepted_or_refused_with_a_reason(
-    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
 ) -> None:
-    ranking = rank_offers(iter(catalogue), wish, sold_out)
+    ranking = rank_offers(iter(catalogue), wish, held)
     assert Counter([*ranking.accepted, *(it.offer for it in ranking.refused)]) == Counter(catalogue)
     assert all(it.reason for it in ranking.refused)
 
 
 @settings(deadline=None)
-@given(offers, wishes, sold_outs)
+@given(offers, wishes, held_back)
 def test_what_is_accepted_can_be_had_at_that_price_in_that_place(
-    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
 ) -> None:
-    for offer in rank_offers(catalogue, wish, sold_out).accepted:
+    for offer in rank_offers(catalogue, wish, held).accepted:
         price = offer.spot_usd if wish.billing_mode is BillingMode.SPOT else offer.on_demand_usd
         assert price is not None
         assert wish.hourly_usd_max is None or price * wish.gpu_num <= wish.hourly_usd_max
         assert offer.available
         assert not wish.regions or offer.region in wish.regions
-        assert (offer.product_id, offer.region) not in sold_out
+        assert key_of(offer, wish) not in held
         assert offer.disk_gb_max == 0 or wish.disk_gb <= offer.disk_gb_max
 
 
@@ -359,11 +370,11 @@ def test_no_accepted_offer_is_better_than_the_one_before_it(catalogue: list[Offe
 
 
 @settings(deadline=None)
-@given(offers, wishes, sold_outs)
+@given(offers, wishes, held_back)
 def test_the_reasons_cover_every_refused_offer_and_each_region_once(
-    catalogue: list[Offer], wish: Wish, sold_out: set[tuple[str, str]]
+    catalogue: list[Offer], wish: Wish, held: dict[OfferKey, str]
 ) -> None:
-    ranking = rank_offers(catalogue, wish, sold_out)
+    ranking = rank_offers(catalogue, wish, held)
     told = ranking.reasons_by_region()
     assert len({it["region"] for it in told}) == len(told)
     assert Counter(
@@ -379,3 +390,79 @@ def test_a_region_of_the_order_without_any_offer_has_its_reason() -> None:
     ]
     assert [it.region for it in ranking.accepted] == [HK]
     assert [it.offer.region for it in ranking.refused] == [SGP]
+
+
+# --- spot first, on demand after a while ---
+
+AUTO = {"fallback_after_s": 600}
+
+
+def listed(region: str = HK, **changes: Any) -> list[Offer]:
+    """Return one product as both lists show it."""
+    return [an_offer(region=region, listed_as=mode, **changes) for mode in BillingMode]
+
+
+def modes(offers: Sequence[Offer]) -> list[tuple[str, BillingMode | None]]:
+    return [(it.region, it.listed_as) for it in offers]
+
+
+def test_a_wish_may_be_rented_on_demand_only_when_it_has_waited_for_spot() -> None:
+    wish = a_wish(**AUTO)
+    assert billing_modes(wish) == (BillingMode.SPOT, ON_DEMAND)
+    early = rank_offers(listed(), wish, before_fallback(listed(), wish))
+    assert modes(early.accepted) == [(HK, BillingMode.SPOT)]
+    assert [it.reason for it in early.refused] == ["on demand will do after 600 s without a spot machine"]
+    for plain in (a_wish(), a_wish(billing_mode=ON_DEMAND)):
+        assert billing_modes(plain) == (plain.billing_mode,)
+        assert before_fallback(listed(), plain) == {}
+
+
+def test_where_both_will_do_spot_goes_first_in_every_region() -> None:
+    wish = a_wish(regions=(SGP, HK), **AUTO)
+    accepted = rank_offers([*listed(HK), *listed(SGP)], wish).accepted
+    spot, dear = BillingMode.SPOT, ON_DEMAND
+    assert modes(accepted) == [(SGP, spot), (HK, spot), (SGP, dear), (HK, dear)]
+
+
+def test_each_way_to_pay_has_its_own_price_under_the_cap() -> None:
+    ranking = rank_offers(listed(), a_wish(hourly_usd_max=Decimal("0.50"), **AUTO))
+    assert modes(ranking.accepted) == [(HK, BillingMode.SPOT)]
+    assert [it.reason for it in ranking.refused] == ["costs 0.70 USD an hour, above the limit of 0.50"]
+
+
+def test_a_refusal_of_spot_says_nothing_about_on_demand() -> None:
+    wish = a_wish(**AUTO)
+    held = {OfferKey("4090.16c62g", HK, BillingMode.SPOT): REFUSED_JUST_NOW}
+    assert modes(rank_offers(listed(), wish, held).accepted) == [(HK, ON_DEMAND)]
+
+
+def test_a_limit_counts_the_dearest_that_it_may_become() -> None:
+    assert counted_usd(rank_offers(listed(), a_wish(**AUTO)), a_wish(**AUTO)) == Decimal("0.70")
+    assert counted_usd(rank_offers([an_offer()], a_wish()), a_wish()) == Decimal("0.35")
+    assert counted_usd(rank_offers([], a_wish()), a_wish()) is None
+
+
+# --- several products ---
+
+
+def test_several_products_are_tried_in_their_order_whatever_they_cost() -> None:
+    cards = [
+        an_offer("cheap", product_name="RTX 3090 24GB", spot_usd=Decimal("0.10")),
+        an_offer("far", region=SGP),
+        an_offer("near"),
+    ]
+    wish = a_wish(product_names=("RTX 4090 24GB", "3090"), regions=(HK, SGP))
+    assert ids(rank_offers(require_offers(cards, wish), wish).accepted) == ["near", "far", "cheap"]
+
+
+def test_a_whole_name_goes_before_a_part_of_another() -> None:
+    cards = [an_offer("sxm", product_name="H100 SXM"), an_offer("pcie", product_name="H100")]
+    wish = a_wish(product_names=("H100", "H100 SXM"))
+    assert ids(rank_offers(require_offers(cards, wish), wish).accepted) == ["pcie", "sxm"]
+
+
+def test_one_of_several_products_that_is_not_sold_is_passed_over() -> None:
+    wish = a_wish(product_names=("B300", "RTX 4090 24GB"))
+    assert require_offers([an_offer()], wish) == (an_offer(),)
+    with pytest.raises(NotFound, match="no product is called 'B300' or 'Y9'"):
+        require_offers([an_offer()], a_wish(product_names=("B300", "Y9")))

@@ -33,6 +33,8 @@ WISH = Wish(
     hourly_usd_max=Decimal("1.50"),
     optimize=Optimize.PRICE,
     capacity_wait_s=600,
+    product_names=("RTX 4090 24GB", "RTX 3090 24GB"),
+    fallback_after_s=60,
 )
 
 
@@ -56,7 +58,7 @@ def test_a_request_may_say_every_field(field: str) -> None:
     asked = {str(it.alias or camel(name)) for name, it in LaunchBody.model_fields.items()}
     assert camel(shown_name(field)) in asked
     by_client = {it.removesuffix("_s") for it in ClientWish.__annotations__}
-    assert shown_name(field) in by_client | {"product_name", "template_id"}
+    assert shown_name(field) in by_client | {"product_name", "product_names", "template_id"}
 
 
 @pytest.mark.parametrize("field", FIELDS)

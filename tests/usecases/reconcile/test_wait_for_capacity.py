@@ -178,7 +178,7 @@ def test_a_week_of_refusals_makes_no_ten_thousand_calls() -> None:
     while now < START + timedelta(days=7):
         sold_out = sold_out_offers(kept, wish, now)
         for offer in offers:
-            if (offer, "CN-HK-01") in sold_out:
+            if (offer, "CN-HK-01", None) in sold_out:
                 continue
             n += 1
             refused = an_attempt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Unpack
 
@@ -37,7 +38,7 @@ class AccountMethods(Resource):
     @api_method
     def plan(
         self,
-        product_name: str,
+        product_name: str | Sequence[str],
         template_id: str | int,
         *,
         name: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
@@ -39,7 +40,7 @@ def path_of(instance: Ref) -> str:
 
 
 def create_request(
-    name: str, product_name: str, template_id: str | int, wish: Wish, idempotency_key: str
+    name: str, product_name: str | Sequence[str], template_id: str | int, wish: Wish, idempotency_key: str
 ) -> Request:
     """Return the request that rents; repeated with the same key it is still one instance."""
     body = create_body(name, product_name, template_id, wish)
@@ -73,7 +74,7 @@ class InstanceMethods(Resource):
     def create(
         self,
         name: str,
-        product_name: str,
+        product_name: str | Sequence[str],
         template_id: str | int,
         *,
         idempotency_key: str | None = None,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from typing import NamedTuple
 
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.errors import GpuherdError
@@ -16,6 +17,20 @@ class BillingMode(StrEnum):
 
     SPOT = "spot"
     ON_DEMAND = "onDemand"
+
+
+def known_mode(word: str) -> BillingMode | None:
+    """Return the mode that the cloud's word means; it has others, and sometimes says none."""
+    return BillingMode(word) if word in {it.value for it in BillingMode} else None
+
+
+class OfferKey(NamedTuple):
+    """What an offer is called wherever it is remembered: its stock is the same for everybody."""
+
+    product_id: str
+    region: str
+    # None where a version wrote it that did not keep it.
+    billing_mode: BillingMode | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,8 @@ class Offer:
     disk_gb_min: int = 0
     disk_gb_max: int = 0
     disk: DiskTariff = NOVITA_DISK
+    # In which list it stood: one for each way to pay. None: in whichever was asked for.
+    listed_as: BillingMode | None = None
 
     def gpu_hourly_usd(self, mode: BillingMode) -> Decimal | None:
         """Return the price of one GPU for one hour, or None where it is not sold that way."""

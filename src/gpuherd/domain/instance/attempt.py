@@ -7,6 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.cloud.offer import BillingMode, OfferKey
+
 
 class AttemptState(StrEnum):
     """The outcome of one create call; unknown is an outcome of its own."""
@@ -45,11 +47,13 @@ class Attempt:
     cloud_id: str | None = None
     error_code: str = ""
     error: str = ""
+    # None where the wish left no choice.
+    billing_mode: BillingMode | None = None
 
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
 
     @property
-    def offer_key(self) -> tuple[str, str]:
-        return (self.product_id, self.region)
+    def offer_key(self) -> OfferKey:
+        return OfferKey(self.product_id, self.region, self.billing_mode)

@@ -64,6 +64,7 @@ class Optimize(StrEnum):
 class Wish:
     """What the user would accept."""
 
+    # The first of the names, where there are several.
     product_name: str
     template_id: str
     gpu_num: int = 1
@@ -75,6 +76,20 @@ class Wish:
     optimize: Optimize = Optimize.REGION
     # How long to wait for an offer that fits, if there is none now.
     capacity_wait_s: int = 0
+    # All products that would do, best first; empty where there is one.
+    product_names: tuple[str, ...] = ()
+    # A spot wish that may also be rented on demand once it has waited so long for spot; None: never.
+    fallback_after_s: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the products are called that would do, best first."""
+        return self.product_names or (self.product_name,)
+
+    @property
+    def patience_s(self) -> int:
+        """How long it may take until something is rented; 0: now or never."""
+        return max(self.capacity_wait_s, self.fallback_after_s or 0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,8 @@ class Rental:
     cluster_id: str
     gpu_hourly_usd: Decimal
     image_url: str
+    # None where the wish left no choice.
+    billing_mode: BillingMode | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,11 @@ class Instance:
     def key(self) -> str:
         """The part of the id that goes into the tag."""
         return self.id.removeprefix(ID_PREFIX)
+
+    @property
+    def billing_mode(self) -> BillingMode:
+        """How it is paid for, or is to be."""
+        return (self.rental and self.rental.billing_mode) or self.wish.billing_mode
 
     @property
     def hourly_usd(self) -> Decimal | None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
-from gpuherd.domain.cloud.offer import Offer
+from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey
 from gpuherd.domain.errors import NoCapacity, NotFound
 from gpuherd.domain.instance.instance import Optimize, Wish
 
 UNPRICED_LAST = Decimal("Infinity")
+# No offer is held back from anybody.
+NOTHING_HELD: Mapping[OfferKey, str] = {}
+# What the API calls a spot wish that may be rented on demand in the end.
+AUTO = "auto"
+REFUSED_JUST_NOW = "the cloud refused it just now for lack of stock"
 
 
 @dataclass(frozen=True)
@@ -61,45 +67,69 @@ def offers_named(offers: Iterable[Offer], product_name: str) -> tuple[Offer, ...
     return exact or tuple(o for o in everything if wanted in o.product_name.casefold())
 
 
-def rank_offers(
-    offers: Iterable[Offer], wish: Wish, sold_out: Collection[tuple[str, str]] = frozenset()
-) -> Ranking:
-    """Best first: the user's region order, then price, memory, CPU, and id so that ties never flicker.
+def billing_modes(wish: Wish) -> tuple[BillingMode, ...]:
+    """Return how the wish may be paid for, sooner or later."""
+    if wish.fallback_after_s is None:
+        return (wish.billing_mode,)
+    return (wish.billing_mode, BillingMode.ON_DEMAND)
 
-    `sold_out` holds the (product, region) pairs that already refused this very wish.
+
+def before_fallback(offers: Iterable[Offer], wish: Wish) -> dict[OfferKey, str]:
+    """Return the offers that are held back while only spot will do."""
+    if wish.fallback_after_s is None:
+        return {}
+    reason = f"on demand will do after {wish.fallback_after_s} s without a spot machine"
+    keys = (key_of(offer, wish) for offer in offers)
+    return {key: reason for key in keys if key.billing_mode is not wish.billing_mode}
+
+
+def mode_of(offer: Offer, wish: Wish) -> BillingMode:
+    """Return how this offer would be paid for."""
+    listed_as = offer.listed_as
+    return wish.billing_mode if listed_as is None or wish.fallback_after_s is None else listed_as
+
+
+def key_of(offer: Offer, wish: Wish) -> OfferKey:
+    """Return what the offer is called in the memory that all wishes share."""
+    return OfferKey(offer.product_id, offer.region, mode_of(offer, wish))
+
+
+def rank_offers(offers: Iterable[Offer], wish: Wish, held: Mapping[OfferKey, str] = NOTHING_HELD) -> Ranking:
+    """Best first: the user's order of products and regions, then price, memory, CPU, and id so that ties
+    never flicker. Where both will do, spot goes before on demand.
+
+    `held` tells of offers that this wish must not try now, and why.
     """
     accepted: list[Offer] = []
     refused: list[RejectedOffer] = []
     offered: set[str] = set()
     for offer in offers:
         offered.add(offer.region)
-        if reason := rejection_reason(offer, wish, sold_out):
+        if reason := rejection_reason(offer, wish, held):
             refused.append(RejectedOffer(offer, reason))
         else:
             accepted.append(offer)
     accepted.sort(key=lambda offer: _rank(offer, wish))
     refused.sort(key=lambda refusal: _rank(refusal.offer, wish))
     without = tuple(
-        RegionWithoutOffer(region, f"no {wish.product_name} is offered there")
+        RegionWithoutOffer(region, f"no {' or '.join(wish.names)} is offered there")
         for region in wish.regions
         if region not in offered
     )
     return Ranking(tuple(accepted), tuple(refused), without)
 
 
-def rejection_reason(
-    offer: Offer, wish: Wish, sold_out: Collection[tuple[str, str]] = frozenset()
-) -> str | None:
+def rejection_reason(offer: Offer, wish: Wish, held: Mapping[OfferKey, str] = NOTHING_HELD) -> str | None:
     """Return why this offer does not fit the wish, or None if it does."""
     price = hourly_usd(offer, wish)
     if wish.regions and offer.region not in wish.regions:
         return f"region {offer.region} is not among the regions asked for"
-    if (offer.product_id, offer.region) in sold_out:
-        return "the cloud refused it just now for lack of stock"
+    if held and (reason := held.get(key_of(offer, wish))):
+        return reason
     if not offer.available:
         return "not available"
     if price is None:
-        return f"not sold as {wish.billing_mode}"
+        return f"not sold as {mode_of(offer, wish)}"
     if wish.hourly_usd_max is not None and price > wish.hourly_usd_max:
         return (
             f"costs {price} USD an hour{_disk_words(offer, wish)}, above the limit of {wish.hourly_usd_max}"
@@ -111,7 +141,25 @@ def rejection_reason(
 
 def hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
     """Return what the whole wish costs an hour at this offer, or None where it is not sold that way."""
-    return offer.hourly_usd(wish.billing_mode, wish.gpu_num, wish.disk_gb)
+    return offer.hourly_usd(mode_of(offer, wish), wish.gpu_num, wish.disk_gb)
+
+
+def gpu_hourly_usd(offer: Offer, wish: Wish) -> Decimal | None:
+    """Return what one GPU costs an hour at this offer, or None as above."""
+    return offer.gpu_hourly_usd(mode_of(offer, wish))
+
+
+def counted_usd(ranking: Ranking, wish: Wish) -> Decimal | None:
+    """Return what the wish will cost an hour at most, as things stand; None where nothing fits.
+
+    What may be rented on demand in the end counts as that.
+    """
+    best: dict[BillingMode, Decimal] = {}
+    for offer in ranking.accepted:
+        price = hourly_usd(offer, wish)
+        if price is not None:
+            best.setdefault(mode_of(offer, wish), price)
+    return max(best.values(), default=None)
 
 
 def _disk_words(offer: Offer, wish: Wish) -> str:
@@ -121,10 +169,25 @@ def _disk_words(offer: Offer, wish: Wish) -> str:
 
 def require_offers(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     """Return what `product_name` means, or say that the catalogue has no such product."""
-    found = offers_named(offers, wish.product_name)
+    if not wish.product_names:
+        found = offers_named(offers, wish.product_name)
+    else:
+        everything = tuple(offers)
+        named = (offers_named(everything, name) for name in wish.product_names)
+        found = tuple(dict.fromkeys(chain.from_iterable(named)))
     if not found:
-        raise NotFound(f"no product is called {wish.product_name!r}", code="PRODUCT_NOT_FOUND")
+        raise NotFound(f"no product is called {quoted_names(wish)}", code="PRODUCT_NOT_FOUND")
     return found
+
+
+def quoted_names(wish: Wish) -> str:
+    """Return, for people, what the wish asks for."""
+    return " or ".join(map(repr, wish.names))
+
+
+def billing_words(wish: Wish) -> str:
+    """Return, for people, how the wish may be paid for."""
+    return wish.billing_mode if wish.fallback_after_s is None else AUTO
 
 
 def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
@@ -135,14 +198,18 @@ def no_capacity(ranking: Ranking, wish: Wish) -> NoCapacity:
         for it in ranking.without_offer
     ]
     return NoCapacity(
-        f"no offer for {wish.product_name!r} ({wish.billing_mode}, {wish.gpu_num} GPU) can be had in {where}",
+        f"no offer for {quoted_names(wish)} ({billing_words(wish)}, {wish.gpu_num} GPU) "
+        f"can be had in {where}",
         details={"regions": ranking.reasons_by_region() + nothing, "regionsTried": list(wish.regions)},
     )
 
 
-def _rank(offer: Offer, wish: Wish) -> tuple[int, Decimal, int, int, str, str]:
-    price = offer.gpu_hourly_usd(wish.billing_mode)
+def _rank(offer: Offer, wish: Wish) -> tuple[int, bool, int, Decimal, int, int, str, str]:
+    mode = mode_of(offer, wish)
+    price = offer.gpu_hourly_usd(mode)
     return (
+        _name_rank(offer, wish) if wish.product_names else 0,
+        mode is not wish.billing_mode,
         _region_rank(offer, wish),
         UNPRICED_LAST if price is None else price,
         -offer.memory_gb_per_gpu,
@@ -150,6 +217,14 @@ def _rank(offer: Offer, wish: Wish) -> tuple[int, Decimal, int, int, str, str]:
         offer.product_id,
         offer.region,
     )
+
+
+def _name_rank(offer: Offer, wish: Wish) -> int:
+    """Return the place of the offer's product in the user's order; a whole name goes before a part of one."""
+    called, names = offer.product_name.casefold(), [it.strip().casefold() for it in wish.product_names]
+    if called in names:
+        return names.index(called)
+    return next((rank for rank, name in enumerate(names) if name in called), len(names))
 
 
 def _region_rank(offer: Offer, wish: Wish) -> int:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import Ranking, hourly_usd
+from gpuherd.domain.instance.offer_ranking import Ranking, counted_usd, hourly_usd
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,9 @@ class Plan:
     def hourly_usd(self) -> Decimal | None:
         """What the best offer costs for the whole instance."""
         return hourly_usd(self.ranking.accepted[0], self.wish) if self.ranking.accepted else None
+
+    @property
+    def counted_usd(self) -> Decimal | None:
+        """What limits and budgets count: as much as it may, else as much as it will."""
+        most = self.wish.hourly_usd_max
+        return counted_usd(self.ranking, self.wish) if most is None else most

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.machine import Machine, Phase
-from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.offer import BillingMode, known_mode
 from gpuherd.domain.cloud.tag import plain_name
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.fast_replace import replace
@@ -43,8 +43,7 @@ def can_rebind(it: Instance, cloud_id: str) -> bool:
 
 def new_instance(instance_id: str, machine: Machine, terms: AdoptionTerms) -> Instance:
     """Return an instance that is made for a machine."""
-    known = {it.value for it in BillingMode}
-    mode = BillingMode(machine.billing_mode) if machine.billing_mode in known else BillingMode.ON_DEMAND
+    mode = known_mode(machine.billing_mode) or BillingMode.ON_DEMAND
     blank = Instance(
         id=instance_id,
         name=_name(machine),

@@ -4,30 +4,80 @@ from __future__ import annotations
 
 from dataclasses import fields
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.tag import SEPARATOR
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
+from gpuherd.domain.instance.offer_ranking import AUTO
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
-from gpuherd.entrypoints.schemas.request_model import Code, RequestModel
+from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.instances.launch import LaunchRequest
 
 # A week.
 CAPACITY_WAIT_MAX_S = 604_800
+PRODUCT_NAMES_MAX = 20
+FALLBACK_AFTER_S = 600
 TEMPLATE_ID_SCHEMA = {
     "anyOf": [
         {"type": "string", "minLength": 1, "maxLength": 200},
         {"type": "integer", "exclusiveMinimum": 0},
     ],
 }
+
+
+class BillingChoice(StrEnum):
+    """How to pay: as one of the modes, or spot first and on demand after a while."""
+
+    SPOT = BillingMode.SPOT.value
+    ON_DEMAND = BillingMode.ON_DEMAND.value
+    AUTO = AUTO
+
+
+# Stands for a list of names beside a single one.
+_BESIDE_ONE = object()
+
+
+def _instead_of_one(value: Any) -> Any:
+    if value is _BESIDE_ONE:
+        raise ValueError("or productName must be given, not both")
+    return value
+
+
+def _either_name(schema: dict[str, Any]) -> None:
+    """Say in the schema that one of the two fields is required."""
+    schema["required"].remove("productName")
+    schema["oneOf"] = [{"required": ["productName"]}, {"required": ["productNames"]}]
+
+
+def _different(values: list[str]) -> list[str]:
+    if len({it.casefold() for it in values}) != len(values):
+        raise ValueError("must not name a product twice")
+    return values
+
+
+def _needs_auto(value: int | None, info: ValidationInfo) -> int | None:
+    if value is not None and info.data.get("billing_mode", BillingChoice.AUTO) is not BillingChoice.AUTO:
+        raise ValueError("needs billingMode auto")
+    return value
 
 
 def _untagged(value: str) -> str:
@@ -71,8 +121,19 @@ class LaunchBody(RequestModel):
     A field that is called as in the `Wish` or the `LaunchRequest` gets there by itself.
     """
 
+    model_config = ConfigDict(json_schema_extra=_either_name)
+
     name: Name
     product_name: Annotated[ShortText, Code("INVALID_PRODUCT_NAME")]
+    product_names: Annotated[
+        Annotated[
+            list[ShortText], Field(min_length=1, max_length=PRODUCT_NAMES_MAX), AfterValidator(_different)
+        ]
+        | None,
+        BeforeValidator(_instead_of_one),
+        NotNull(),
+        Code("INVALID_PRODUCT_NAMES"),
+    ] = None
     template_id: Annotated[TemplateId, Code("INVALID_TEMPLATE_ID")]
     gpu_num: Annotated[StrictInt, Field(ge=1, le=8), Code("INVALID_GPU_NUM")] = 1
     disk_gb: Annotated[StrictInt, Field(alias="rootfsSize", ge=10, le=1000), Code("INVALID_ROOTFS_SIZE")] = 60
@@ -81,7 +142,13 @@ class LaunchBody(RequestModel):
         Annotated[list[ShortText], Field(min_length=1, max_length=50)] | None, Code("INVALID_REGION")
     ] = None
     webhook_url: WebhookUrl | None = None
-    billing_mode: Annotated[BillingMode, Code("INVALID_BILLING_MODE")] = BillingMode.SPOT
+    billing_mode: Annotated[BillingChoice, Code("INVALID_BILLING_MODE")] = BillingChoice.SPOT
+    fallback_after_s: Annotated[
+        Annotated[StrictInt, Field(ge=0, le=CAPACITY_WAIT_MAX_S)] | None,
+        Field(alias="fallbackAfterSeconds"),
+        AfterValidator(_needs_auto),
+        Code("INVALID_FALLBACK"),
+    ] = None
     hourly_usd_max: Annotated[
         Price | None, Field(alias="maxHourlyPrice"), Code("INVALID_MAX_HOURLY_PRICE")
     ] = None
@@ -96,13 +163,29 @@ class LaunchBody(RequestModel):
     auto_stop: AutoStopField = None
     delete_stopped_s: DeleteAfterStopped = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_name(cls, values: Any) -> Any:
+        if "productNames" not in values:
+            return values
+        if "productName" in values:
+            return {**values, "productNames": _BESIDE_ONE}
+        names = values["productNames"]
+        # Where it is none, something is wrong with the list, and that is what is told.
+        first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+        return {**values, "productName": first.strip() or "-"}
+
     def to_request(
         self, *, claim: IdempotencyClaim | None = None, caller: Caller = SYSTEM_CALLER
     ) -> LaunchRequest:
         """Return what is asked for."""
         said, wait, check = self.__dict__, self.wait_for_capacity, self.health_check
+        names = tuple(self.product_names or ())
         return LaunchRequest(
             wish=Wish(
+                product_names=names,
+                billing_mode=BILLING_MODES[self.billing_mode],
+                fallback_after_s=self._fallback_after_s(),
                 capacity_wait_s=0 if wait is None else wait.seconds,
                 **{name: said[name] for name in WISH_FIELDS},
             ),
@@ -113,6 +196,11 @@ class LaunchBody(RequestModel):
             caller=caller,
             **{name: said[name] for name in REQUEST_FIELDS},
         )
+
+    def _fallback_after_s(self) -> int | None:
+        if self.billing_mode is not BillingChoice.AUTO:
+            return None
+        return FALLBACK_AFTER_S if self.fallback_after_s is None else self.fallback_after_s
 
     def _terms(self) -> Terms:
         lease, auto_stop = self.lease, self.auto_stop
@@ -133,7 +221,15 @@ class PlanBody(LaunchBody):
 
 
 # These have another shape here than inside.
-RESHAPED_FIELDS = ("regions", "wait_for_capacity", "health_check", "lease", "auto_stop", "delete_stopped_s")
+RESHAPED_FIELDS = (
+    *("product_names", "regions", "billing_mode", "fallback_after_s", "wait_for_capacity"),
+    *("health_check", "lease", "auto_stop", "delete_stopped_s"),
+)
+BILLING_MODES = {
+    BillingChoice.SPOT: BillingMode.SPOT,
+    BillingChoice.ON_DEMAND: BillingMode.ON_DEMAND,
+    BillingChoice.AUTO: BillingMode.SPOT,
+}
 _PLAIN = [it for it in LaunchBody.model_fields if it not in RESHAPED_FIELDS]
 REQUEST_FIELDS = [it for it in _PLAIN if it in {each.name for each in fields(LaunchRequest)}]
 # The rest, so that a field that nobody takes is an error and not forgotten.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Self, TypeVar
 
 import structlog
@@ -79,7 +80,8 @@ class CatalogueCache:
     async def offers(self, mode: BillingMode) -> tuple[Offer, ...]:
         async def load() -> tuple[Offer, ...]:
             # What the disk costs is in no list of the cloud.
-            return tuple([replace(it, disk=self.disk) for it in await self._cloud.list_offers(mode)])
+            listed = await self._cloud.list_offers(mode)
+            return tuple([replace(it, disk=self.disk, listed_as=mode) for it in listed])
 
         return await self._offers.get_or_load(mode, load, lane=self._lane)
 
@@ -130,15 +132,28 @@ class CatalogueCache:
         if isinstance(found, tuple):
             raise NotFound(found[0], code=found[1])
 
-    def from_cache(self, mode: BillingMode, template_id: str) -> CachedCatalogue | None:
+    async def offers_of(self, modes: Sequence[BillingMode], *, fresh: bool = False) -> tuple[Offer, ...]:
+        """Return the offers of all these modes; with `fresh`, young enough as above."""
+        listed = self.prices if fresh else self.offers
+        if len(modes) == 1:
+            return await listed(modes[0])
+        return tuple(chain.from_iterable([await listed(mode) for mode in modes]))
+
+    def from_cache(self, modes: Sequence[BillingMode], template_id: str) -> CachedCatalogue | None:
         """Return what a create asks for, if all of it can be had without waiting."""
         regions = self._regions.peek("all")
-        offers = regions and self._offers.peek(mode)
+        offers = regions and self._peek_offers(modes)
         template = offers and self._templates.peek(template_id)
         if not regions or not offers or not template:
             return None
         check_template(template[0])
         return regions, offers
+
+    def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:
+        if len(modes) == 1:
+            return self._offers.peek(modes[0])
+        kept = [self._offers.peek(mode) for mode in modes]
+        return None if None in kept else tuple(chain.from_iterable(filter(None, kept)))
 
     def invalidate_offers(self) -> None:
         """The stock is not what we thought: ask anew next time."""

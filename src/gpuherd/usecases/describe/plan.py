@@ -6,7 +6,7 @@ from gpuherd.contract import plan as shown
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import hourly_usd
+from gpuherd.domain.instance.offer_ranking import gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.usecases.describe.wish import describe_wish
 
@@ -46,8 +46,9 @@ def _describe_offer(offer: Offer, wish: Wish) -> shown.WholeOffer:
         product_id=offer.product_id,
         product_name=offer.product_name,
         region=offer.region,
+        billing_mode=mode_of(offer, wish).value,
         hourly_price=hourly_usd(offer, wish),
-        gpu_hourly_price=offer.gpu_hourly_usd(wish.billing_mode),
+        gpu_hourly_price=gpu_hourly_usd(offer, wish),
         disk_hourly_price=offer.disk.hourly_usd(wish.disk_gb),
         available=offer.available,
         stock=offer.stock or None,

@@ -10,12 +10,14 @@ from gpuherd.contract.codec.model import Model, encode
 from gpuherd.contract.codec.values import camel, decimal_text
 from gpuherd.contract.instance import CapacityWait
 from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.instance.offer_ranking import AUTO
 
 # Where the contract has another word for a field.
 CONTRACT_NAMES = {
     "disk_gb": "rootfs_size",
     "hourly_usd_max": "max_hourly_price",
     "capacity_wait_s": "wait_for_capacity",
+    "fallback_after_s": "fallback_after_seconds",
 }
 _NAMES = tuple((it.name, CONTRACT_NAMES.get(it.name, it.name)) for it in fields(Wish))
 # A create writes them all down with its job, and the names are always the same.
@@ -29,6 +31,8 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
     values = vars(wish)
     shown = {name: values[field] for field, name in _NAMES}
     seconds = wish.capacity_wait_s
+    if wish.fallback_after_s is not None:
+        shown["billing_mode"] = AUTO
     shown["wait_for_capacity"] = CapacityWait(seconds=seconds) if seconds else None
     return shown
 

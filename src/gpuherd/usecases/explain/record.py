@@ -9,7 +9,7 @@ from gpuherd.contract.codec.values import usd
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import Ranking, hourly_usd
+from gpuherd.domain.instance.offer_ranking import Ranking, gpu_hourly_usd, hourly_usd
 from gpuherd.domain.instance.waiting import WaitingFor
 
 # Of each kind; an event is kept for days and read by people.
@@ -55,6 +55,6 @@ def _offer(offer: Offer, wish: Wish) -> dict[str, Any]:
         "productId": offer.product_id,
         "productName": offer.product_name,
         "region": offer.region,
-        "gpuHourlyPrice": usd(offer.gpu_hourly_usd(wish.billing_mode)),
+        "gpuHourlyPrice": usd(gpu_hourly_usd(offer, wish)),
         "hourlyPrice": usd(hourly_usd(offer, wish)),
     }

@@ -146,10 +146,12 @@ _STATUSES = {
 def _accepted(instance: Instance) -> str:
     wish = instance.wish
     mode = "spot" if wish.billing_mode is BillingMode.SPOT else "on demand"
+    if wish.fallback_after_s is not None:
+        mode = f"spot, after {wish.fallback_after_s} s also on demand"
     most = "" if wish.hourly_usd_max is None else f", for at most {_money(wish.hourly_usd_max)}"
     shown = [*wish.regions[:REGIONS_SHOWN_MAX], *(["…"] if len(wish.regions) > REGIONS_SHOWN_MAX else [])]
     where = f"in {', then '.join(shown)}" if shown else "in any region"
-    return f"Accepted: {wish.gpu_num} × {wish.product_name}, {mode}, {where}{most}."
+    return f"Accepted: {wish.gpu_num} × {' or '.join(wish.names)}, {mode}, {where}{most}."
 
 
 def _chosen(details: Mapping[str, Any]) -> str:
@@ -171,7 +173,7 @@ def _waiting(event: Event, instance: Instance) -> str:
         case WaitingFor.CLOUD:
             return f"The cloud cannot be asked ({_cause_text(event)}); gpuherd goes on as soon as it answers."
         case WaitingFor.CAPACITY:
-            until = instance.created_at + timedelta(seconds=instance.wish.capacity_wait_s)
+            until = instance.created_at + timedelta(seconds=instance.wish.patience_s)
             return f"{sentence(_cause_text(event))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
         case _:
             return sentence(event.reason)

@@ -130,7 +130,7 @@ _SETTLED_STATUSES = (Status.EXITED, Status.FAILED, Status.DELETED)
 
 def _until(it: Instance, what: str) -> datetime | None:
     if what == WaitingFor.CAPACITY:
-        return it.created_at + timedelta(seconds=it.wish.capacity_wait_s)
+        return it.created_at + timedelta(seconds=it.wish.patience_s)
     if what == APPLICATION and it.health_check and it.health and it.health.started_at:
         return it.health.started_at + timedelta(milliseconds=it.health_check.max_wait_ms)
     if it.goal is not Goal.RUNNING or it.releasing or was_started_externally(it):

@@ -20,8 +20,14 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
-from gpuherd.domain.instance.offer_ranking import hourly_usd as whole_price
-from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.offer_ranking import (
+    billing_modes,
+    billing_words,
+    counted_usd,
+    no_capacity,
+    rank_offers,
+    require_offers,
+)
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
@@ -115,7 +121,7 @@ class LaunchInstance:
             goal=Goal.RUNNING,
             status=Status.CREATING,
             created_at=now,
-            deadline=now + timedelta(seconds=wish.capacity_wait_s) + self.max_wait,
+            deadline=now + timedelta(seconds=wish.patience_s) + self.max_wait,
             estimated_ready_at=now + time_to_ready(history),
             owner=caller.key_id,
             correlation_id=caller.correlation_id,
@@ -160,14 +166,14 @@ class LaunchInstance:
         known = self._satisfiable.get(wish)
         if known is None or known[0] is not offers:
             ranking = rank_offers(require_offers(offers, wish), wish)
-            if not ranking.accepted and wish.capacity_wait_s:
+            if not ranking.accepted and wish.patience_s:
                 self._refuse_unpriced(request)
                 return wish, None
             if not ranking.accepted:
                 raise no_capacity(ranking, wish)
             if len(self._satisfiable) >= SATISFIABLE_MAX:
                 self._satisfiable.clear()
-            known = self._satisfiable[wish] = (offers, whole_price(ranking.accepted[0], wish))
+            known = self._satisfiable[wish] = (offers, counted_usd(ranking, wish))
         return wish, known[1]
 
     def _refuse_unpriced(self, request: LaunchRequest) -> None:
@@ -177,11 +183,12 @@ class LaunchInstance:
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
         """Return regions and offers as far as they are known in time; a template that is not there raises."""
-        if from_cache := self.catalogue.from_cache(wish.billing_mode, wish.template_id):
+        modes = billing_modes(wish)
+        if from_cache := self.catalogue.from_cache(modes, wish.template_id):
             return from_cache
         regions, offers, _ = await asyncio.gather(
             within_budget(LOOKUP_BUDGET_S, self.catalogue.regions()),
-            within_budget(LOOKUP_BUDGET_S, self.catalogue.offers(wish.billing_mode)),
+            within_budget(LOOKUP_BUDGET_S, self.catalogue.offers_of(modes)),
             within_budget(LOOKUP_BUDGET_S, self.catalogue.template(wish.template_id)),
         )
         return regions, offers
@@ -196,4 +203,4 @@ def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:
 
 def _audit_text(instance: Instance) -> str:
     wish = instance.wish
-    return f"{instance.name}: {wish.gpu_num} x {wish.product_name}, {wish.billing_mode}"
+    return f"{instance.name}: {wish.gpu_num} x {' or '.join(wish.names)}, {billing_words(wish)}"

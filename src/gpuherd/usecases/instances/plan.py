@@ -21,7 +21,13 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
-from gpuherd.domain.instance.offer_ranking import no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.offer_ranking import (
+    billing_modes,
+    no_capacity,
+    quoted_names,
+    rank_offers,
+    require_offers,
+)
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.instance.quota import ZERO_USD, Usage, check_quota, usage_of
 from gpuherd.ports.costs import Budgets
@@ -60,11 +66,11 @@ class PlanLaunch:
             raise CloudTimeout("the cloud did not say in time what it sells; try again") from None
 
     async def _plan(self, request: LaunchRequest) -> Plan:
-        mode = request.wish.billing_mode
+        modes = billing_modes(request.wish)
         regions, offers, template, history = await asyncio.gather(
             self.catalogue.regions(),
             # Money is about to be spent on what this says.
-            self.catalogue.prices(mode),
+            self.catalogue.offers_of(modes, fresh=True),
             self.catalogue.template(request.wish.template_id),
             self.instances.ready_times_s(request.wish.product_name),
         )
@@ -86,7 +92,7 @@ class PlanLaunch:
     async def _obstacles(self, plan: Plan, request: LaunchRequest) -> AsyncIterator[GpuherdError]:
         if not plan.ranking.accepted:
             yield no_capacity(plan.ranking, plan.wish)
-            if plan.wish.capacity_wait_s and must_know_price(request, self.budget_cache):
+            if plan.wish.patience_s and must_know_price(request, self.budget_cache):
                 yield CloudUnavailable(PRICE_UNKNOWN)
         if (auth_id := plan.template.registry_auth_id) and (
             missing := await self._registry_auth_error(auth_id)
@@ -108,8 +114,7 @@ class PlanLaunch:
         """Return why the caller's key may not hold this too; the launch itself decides for good."""
         if not caller.limits.on_rentals:
             return None
-        most, best = plan.wish.hourly_usd_max, plan.hourly_usd
-        wanted = Usage(plan.wish.gpu_num, (best if most is None else most) or ZERO_USD)
+        wanted = Usage(plan.wish.gpu_num, plan.counted_usd or ZERO_USD)
         try:
             check_quota(caller.limits, await self._used(caller), wanted)
         except QuotaExceeded as quota_error:
@@ -120,8 +125,7 @@ class PlanLaunch:
         """Return why a budget would refuse this; the launch itself decides for good."""
         if not self.budget_cache.current():
             return None
-        most, best, now = plan.wish.hourly_usd_max, plan.hourly_usd, self.clock.now()
-        usd = best if most is None else most
+        usd, now = plan.counted_usd, self.clock.now()
         try:
             lease = self.ends.agreed(request.terms, request.caller.limits, now).lease
             length = None if lease is None else lease.length(now)
@@ -144,13 +148,15 @@ def _warnings(plan: Plan, request: LaunchRequest) -> Iterator[str]:
     wish, ranking = plan.wish, plan.ranking
     if not request.caller.scope.includes(Scope.WRITE):
         yield "this key may only look; to rent, a key with the scope write is needed"
-    if not ranking.accepted and wish.capacity_wait_s:
-        yield f"it would wait up to {wish.capacity_wait_s} s for an offer that fits"
+    if not ranking.accepted and wish.patience_s:
+        yield f"it would wait up to {wish.patience_s} s for an offer that fits"
     names = dict.fromkeys(it.product_name for it in ranking.accepted)
-    if len(names) > 1:
-        yield f"{wish.product_name!r} means several products: {', '.join(names)}"
+    if len(names) > len(wish.names):
+        yield f"{quoted_names(wish)} means several products: {', '.join(names)}"
     if missing := _not_sold_in(plan, request):
-        yield f"{wish.product_name!r} is not sold in {', '.join(missing)}"
+        yield f"{quoted_names(wish)} is not sold in {', '.join(missing)}"
+    if wish.fallback_after_s:
+        yield f"on demand is tried only after {wish.fallback_after_s} s without a spot machine"
 
 
 def _not_sold_in(plan: Plan, request: LaunchRequest) -> Sequence[str]:

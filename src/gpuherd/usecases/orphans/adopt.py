@@ -8,6 +8,7 @@ from datetime import timedelta
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.offer import known_mode
 from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.errors import CloudError, Conflict, MachineGone, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
@@ -153,6 +154,7 @@ class AdoptOrphan:
             cluster_id=machine.cluster_id,
             gpu_hourly_usd=price,
             image_url=machine.image_url,
+            billing_mode=known_mode(machine.billing_mode),
         )
 
 

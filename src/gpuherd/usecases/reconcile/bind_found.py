@@ -13,6 +13,7 @@ from datetime import datetime
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy
+from gpuherd.domain.cloud.offer import known_mode
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag, parse_tag
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -111,6 +112,7 @@ class BindFoundMachine:
             sent_at=machine.created_at or self.clock.now(),
             boot_id=self.boot_id,
             image_url=machine.image_url,
+            billing_mode=known_mode(machine.billing_mode),
         )
         return await self.bind(
             leased, attempt, machine.cloud_id, reason, new_event, made_at=machine.created_at

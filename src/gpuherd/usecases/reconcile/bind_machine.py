@@ -43,6 +43,7 @@ class BindMachine:
             cluster_id=attempt.cluster_id,
             gpu_hourly_usd=attempt.gpu_hourly_usd,
             image_url=attempt.image_url,
+            billing_mode=attempt.billing_mode,
         )
         bound = replace(attempt, state=AttemptState.BOUND, cloud_id=cloud_id, closed_at=self.clock.now())
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpuherd.domain.cloud.offer import Template
+from gpuherd.domain.cloud.offer import OfferKey, Template
 from gpuherd.domain.errors import NotFound, OutOfStock
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance, Wish
-from gpuherd.domain.instance.offer_ranking import Ranking, no_capacity, rank_offers, require_offers
+from gpuherd.domain.instance.offer_ranking import (
+    REFUSED_JUST_NOW,
+    Ranking,
+    before_fallback,
+    billing_modes,
+    no_capacity,
+    rank_offers,
+    require_offers,
+)
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
@@ -23,9 +31,17 @@ REFUSAL_TOLD_AGAIN = timedelta(hours=1)
 
 
 async def choose_offer(
-    leased: LeasedInstance, catalogue: CatalogueCache, cloud: Cloud, now: datetime
+    leased: LeasedInstance,
+    catalogue: CatalogueCache,
+    cloud: Cloud,
+    now: datetime,
+    *,
+    spot_only: bool,
 ) -> tuple[Template, Ranking]:
-    """Return what to order, with at least one offer; `NoCapacity` says why there is none."""
+    """Return what to order, with at least one offer; `NoCapacity` says why there is none.
+
+    `spot_only` holds of a wish that may be rented on demand later.
+    """
     wish = leased.instance.wish
     regions = await catalogue.regions()
     known = [word for word in wish.regions if any(region.is_called(word) for region in regions)]
@@ -33,10 +49,12 @@ async def choose_offer(
     if leased.instance.wish.regions and not known:
         raise NotFound(f"unknown regions: {', '.join(leased.instance.wish.regions)}", code="INVALID_REGION")
     template = await catalogue.template(wish.template_id)
-    fresh = wish.hourly_usd_max is not None or wish.capacity_wait_s > 0
-    on_sale = catalogue.prices if fresh else catalogue.offers
-    offers = require_offers(await on_sale(wish.billing_mode), wish)
-    ranking = rank_offers(offers, wish, sold_out=sold_out_offers(leased.attempts, wish, now))
+    fresh = wish.hourly_usd_max is not None or wish.patience_s > 0
+    offers = require_offers(await catalogue.offers_of(billing_modes(wish), fresh=fresh), wish)
+    held = dict.fromkeys(sold_out_offers(leased.attempts, wish, now), REFUSED_JUST_NOW)
+    if spot_only:
+        held |= before_fallback(offers, wish)
+    ranking = rank_offers(offers, wish, held)
     if not ranking.accepted:
         raise no_capacity(ranking, wish)
     if template.registry_auth_id:
@@ -49,13 +67,13 @@ def was_sold_out(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
 
 
-def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> set[tuple[str, str]]:
+def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> set[OfferKey]:
     """Return the offers that were refused for lack of stock, and are not to be tried again yet."""
-    refusals: dict[tuple[str, str], list[Attempt]] = {}
+    refusals: dict[OfferKey, list[Attempt]] = {}
     for it in attempts:
         if was_sold_out(it):
             refusals.setdefault(it.offer_key, []).append(it)
-    if wish.capacity_wait_s <= 0:
+    if wish.patience_s <= 0:
         return set(refusals)
     calls = max((it.n for it in attempts), default=0)
     return {
@@ -69,12 +87,12 @@ def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> s
 def is_refusal_told(
     instance: Instance,
     attempts: Sequence[Attempt],
-    offer_key: tuple[str, str],
+    offer_key: OfferKey,
     error_code: str,
     now: datetime,
 ) -> bool:
     """Tell whether this hour of the wait has told already that this offer was refused for this reason."""
-    if instance.wish.capacity_wait_s <= 0:
+    if instance.wish.patience_s <= 0:
         return False
     alike = [it for it in attempts if it.offer_key == offer_key and it.error_code == error_code]
     return bool(alike) and _hour_of_wait(instance, _refused_at(alike)) == _hour_of_wait(instance, now)

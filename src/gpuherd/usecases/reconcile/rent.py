@@ -29,7 +29,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.offer_ranking import Ranking
+from gpuherd.domain.instance.offer_ranking import Ranking, gpu_hourly_usd, mode_of
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
@@ -51,6 +51,7 @@ BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0
 # So many calls, about 20 minutes: who waits for longer than an instance usually may asks less and less often.
 REFUSALS_AT_CAP, LONG_BACKOFF_CAP_S = 45, 300.0
 FIRST_LIST_RETRY = timedelta(seconds=2)
+ZERO = timedelta(0)
 # Who waits for capacity looks this often.
 CAPACITY_RECHECK = timedelta(seconds=30)
 
@@ -145,29 +146,40 @@ class RentMachine:
             calls = "a create call" if abandoned == 1 else f"{abandoned} create calls"
             return CannotRent(leased, "OUTCOME_UNKNOWN", f"{calls} had neither an answer nor an effect")
         try:
-            template, ranking = await choose_offer(leased, self.catalogue, self.cloud, self.clock.now())
-        except NoCapacity as error:
-            until = self._waits_until(leased.instance)
-            left = until - self.clock.now()
-            if left <= timedelta(0):
-                return CannotRent(leased, error.code, error.message, error.details)
-            return RentLater(
-                leased,
-                min(CAPACITY_RECHECK, left),
-                f"waiting for capacity until {iso(until)}: {error.message}",
-                Waiting(WaitingFor.CAPACITY, error.message, self.clock.now()),
-                wait_record(WaitingFor.CAPACITY, error),
+            is_early = self._until_fallback(leased.instance) > ZERO
+            template, ranking = await choose_offer(
+                leased, self.catalogue, self.cloud, self.clock.now(), spot_only=is_early
             )
+        except NoCapacity as error:
+            return self._without_offer(leased, error)
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return CannotRent(leased, error.code, error.message, error.details)
         decided_s = self.clock.boottime()
         leased, attempt, plan = await self._record_intent(leased, ranking.accepted[0], template, ranking)
         return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)
 
-    def _waits_until(self, it: Instance) -> datetime:
-        """Return when a wait for capacity ends: what was promised is a span of time, not a date."""
-        until = it.created_at + timedelta(seconds=it.wish.capacity_wait_s)
-        return until + self.clock_steps.ahead_since(it.created_at)
+    def _without_offer(self, leased: LeasedInstance, error: NoCapacity) -> RentLater | CannotRent:
+        """Wait for an offer, if there is time left for it."""
+        it = leased.instance
+        until = self._after(it, it.wish.patience_s)
+        left, fallback = until - self.clock.now(), self._until_fallback(it)
+        if left <= ZERO:
+            return CannotRent(leased, error.code, error.message, error.details)
+        return RentLater(
+            leased,
+            min(CAPACITY_RECHECK, left, fallback if fallback > ZERO else left),
+            f"waiting for capacity until {iso(until)}: {error.message}",
+            Waiting(WaitingFor.CAPACITY, error.message, self.clock.now()),
+            wait_record(WaitingFor.CAPACITY, error),
+        )
+
+    def _after(self, it: Instance, seconds: int) -> datetime:
+        """Return when so much of a wait is over: what was promised is a span of time, not a date."""
+        return it.created_at + timedelta(seconds=seconds) + self.clock_steps.ahead_since(it.created_at)
+
+    def _until_fallback(self, it: Instance) -> timedelta:
+        """Return how long only spot will do."""
+        return self._after(it, it.wish.fallback_after_s or 0) - self.clock.now()
 
     def _until_listed(self, leased: LeasedInstance, why: str) -> RentLater:
         return RentLater(
@@ -188,7 +200,7 @@ class RentMachine:
         """
         instance = leased.instance
         n = max((it.n for it in leased.attempts), default=0) + 1
-        price = offer.gpu_hourly_usd(instance.wish.billing_mode)
+        price = gpu_hourly_usd(offer, instance.wish)
         assert price is not None, "an offer without a price is never accepted"
         attempt = Attempt(
             instance_id=instance.id,
@@ -203,6 +215,7 @@ class RentMachine:
             sent_at=self.clock.now(),
             boot_id=self.boot_id,
             image_url=template.image,
+            billing_mode=mode_of(offer, instance.wish),
         )
         reason = f"renting {offer.product_name} in {offer.region}"
         # A wait for capacity goes on until something is rented.
@@ -239,7 +252,7 @@ class RentMachine:
             template=template,
             gpu_num=instance.wish.gpu_num,
             disk_gb=instance.wish.disk_gb,
-            billing_mode=instance.wish.billing_mode,
+            billing_mode=mode_of(offer, instance.wish),
             send_by_s=decided_s + SEND_WITHIN_S,
         )
         try:

@@ -54,7 +54,7 @@ _KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
 }
 _WISH_TYPES = {name: hint for name, hint in get_type_hints(Wish).items() if name != "product_name"}
-_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool))
+_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None))
 _KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
 assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
 
@@ -117,6 +117,7 @@ def instance_row(it: Instance) -> Doc:
         "reclaim_at": None if reclaim is None else at(reclaim.reclaim_at),
         "reclaim": None if reclaim is None else [at(reclaim.seen_at), at(reclaim.loss_expected_at)],
         **_terms_doc(it),
+        **_rented_as_doc(rental),
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -174,7 +175,10 @@ def instance_of(row: Row[Any]) -> Instance:
         former_cloud_id=doc.get("former_cloud_id"),
         rental=None
         if rental is None
-        else Rental(**{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])}),
+        else Rental(
+            **{**rental, "gpu_hourly_usd": Decimal(rental["gpu_hourly_usd"])},
+            billing_mode=_mode_of(doc.get("rented_as")),
+        ),
         disk_hourly_usd=earlier_rows.disk_usd_of(wish) if disk_usd is None else Decimal(disk_usd),
         ports=ports_of(doc["ports"]),
         connection=ConnectionDetails(**doc["connection"]),
@@ -197,6 +201,16 @@ def instance_of(row: Row[Any]) -> Instance:
         version=row.version,
         cost=SettledCost(row.cost_nusd, row.cost_doubt_nusd, row.cost_rate_nusd_h, row.cost_at),
     )
+
+
+def _rented_as_doc(rental: Rental | None) -> Doc:
+    """Return how a machine is paid for, beside the rental for the same reason as the price of the disk."""
+    mode = None if rental is None else rental.billing_mode
+    return {} if mode is None else {"rented_as": mode.value}
+
+
+def _mode_of(value: str | None) -> BillingMode | None:
+    return None if value is None else BillingMode(value)
 
 
 def _reclaim_of(doc: Doc) -> ReclaimNotice | None:
@@ -302,6 +316,8 @@ def attempt_row(it: Attempt) -> Doc:
         "sent_at": it.sent_at,
         "cloud_id": it.cloud_id,
         "doc": dumps(doc),
+        # A column, for the reason that an event's cause has one.
+        "billing_mode": None if it.billing_mode is None else it.billing_mode.value,
     }
 
 
@@ -314,6 +330,7 @@ def attempt_of(row: Row[Any]) -> Attempt:
         state=AttemptState(row.state),
         sent_at=row.sent_at,
         cloud_id=row.cloud_id,
+        billing_mode=_mode_of(row.billing_mode),
         **{
             **doc,
             "gpu_hourly_usd": Decimal(doc["gpu_hourly_usd"]),

@@ -144,7 +144,7 @@ def usd_an_hour(amount: Decimal | None) -> str:
 
 # What is not to run costs what is left of it: a disk, or a machine that was kept after a failure.
 _AT_REST = frozenset({"exited", "failed", "deleted"})
-_BILLING = {"spot": "spot", "onDemand": "on-demand"}
+_BILLING = {"spot": "spot", "onDemand": "on-demand", "auto": "spot or on-demand"}
 
 
 def _style(it: Instance) -> str:

@@ -51,13 +51,15 @@ def _suggest_values(context: Any) -> None:
     said = {name: context.params.get(name) for name in REQUIRED_OPTIONS}
     command = [*context.command_path.split()]
     for name, (option, lookup, more) in REQUIRED_OPTIONS.items():
-        word = said[name]
-        if word is None:
+        # Some may be said more than once.
+        words = [said[name]] if isinstance(said[name], str) else said[name]
+        if not words:
             found = _show(cli, output, option, lookup, more)
             if not found:
                 return
-            word = found[0].words[0]
-        command += [option, str(word)]
+            words = found[0].words[:1]
+        for word in words:
+            command += [option, word]
     output.note(f"for example: {safe(shlex.join(command))}\n", "yellow")
 
 

@@ -61,7 +61,29 @@ BILLING_MODES: dict[Billing, Literal["spot", "onDemand"]] = {
     Billing.ON_DEMAND: "onDemand",
 }
 
-Gpu = Annotated[str, typer.Option("--gpu", "--product", help="The GPU; part of its name is enough: 4090.")]
+
+class PaymentChoice(StrEnum):
+    """How a wish may be paid for, in the words of the command line."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+    AUTO = "auto"
+
+
+BILLING_CHOICES: dict[PaymentChoice, Literal["spot", "onDemand", "auto"]] = {
+    PaymentChoice.SPOT: "spot",
+    PaymentChoice.ON_DEMAND: "onDemand",
+    PaymentChoice.AUTO: "auto",
+}
+
+Gpu = Annotated[
+    list[str],
+    typer.Option(
+        "--gpu",
+        "--product",
+        help="The GPU; part of its name is enough: 4090. Several are tried in this order.",
+    ),
+]
 TemplateId = Annotated[str, typer.Option("--template", help="Id of the template to run.")]
 Name = Annotated[str | None, typer.Option("--name", help="What to call it; made from the GPU by default.")]
 GpuNum = Annotated[int | None, typer.Option("--gpu-num", min=1, max=8, help="How many GPUs.")]
@@ -69,7 +91,19 @@ Disk = Annotated[int | None, typer.Option("--disk", min=10, max=1000, help="Root
 Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only here; several are tried in this order.")
 ]
-BillingOption = Annotated[Billing | None, typer.Option("--billing", help="How to pay; the server says spot.")]
+BillingOption = Annotated[
+    PaymentChoice | None,
+    typer.Option("--billing", help="How to pay; the server says spot. auto: spot, after a while on demand."),
+]
+FallbackAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--fallback-after",
+        parser=_duration,
+        metavar="DURATION",
+        help="With --billing auto: so long only spot will do; the server says 10m.",
+    ),
+]
 OptimizeOption = Annotated[
     Literal["region", "price"] | None,
     typer.Option("--optimize", help="What counts more: the order of regions, or price."),
@@ -166,6 +200,11 @@ AllPages = Annotated[bool, typer.Option("--all", help="All pages.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME_OR_ID", callback=_name_or_id, help="Which instance.")]
 
 
+def product_of(gpu: Sequence[str]) -> str | Sequence[str]:
+    """Return what the options name as the API takes it: one product, or several in their order."""
+    return gpu[0] if len(gpu) == 1 else gpu
+
+
 def labels_of(words: Sequence[str] | None) -> dict[str, str]:
     """Return the labels that were written as key=value."""
     labels = {}
@@ -191,7 +230,8 @@ def wish_of(
     disk: int | None,
     region: Sequence[str] | None,
     max_price: Decimal | None,
-    billing: Billing | None,
+    billing: PaymentChoice | None,
+    fallback_after: float | None,
     optimize: Literal["region", "price"] | None,
     label: Sequence[str] | None,
     webhook_url: str | None,
@@ -209,7 +249,8 @@ def wish_of(
         "rootfs_size": disk,
         "regions": region or None,
         "max_hourly_price": max_price,
-        "billing_mode": BILLING_MODES[billing] if billing else None,
+        "billing_mode": BILLING_CHOICES[billing] if billing else None,
+        "fallback_after_seconds": None if fallback_after is None else round(fallback_after),
         "optimize": optimize,
         "labels": labels_of(label) or None,
         "webhook_url": webhook_url,

@@ -60,7 +60,7 @@ def row_of(it: Instance) -> Row:
         reason=it.reason,
         gpu=gpu_of(it),
         region=it.rental.region if it.rental else "",
-        billing="spot" if it.wish.billing_mode == "spot" else "on demand",
+        billing="spot" if it.billing_mode == "spot" else "on demand",
         hourly_usd=price_of(it),
         labels=tuple(sorted(it.labels.items())),
         created_at=it.created_at,

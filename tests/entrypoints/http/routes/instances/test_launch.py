@@ -75,6 +75,9 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("webhookUrl", "http://169.254.169.254/", "INVALID_WEBHOOK_URL"),
     ("webhookUrl", 5, "INVALID_WEBHOOK_URL"),
     ("billingMode", "monthly", "INVALID_BILLING_MODE"),
+    ("fallbackAfterSeconds", 60, "INVALID_FALLBACK"),
+    ("fallbackAfterSeconds", -1, "INVALID_FALLBACK"),
+    ("productNames", ["RTX 3090 24GB"], "INVALID_PRODUCT_NAMES"),
     ("maxHourlyPrice", 0, "INVALID_MAX_HOURLY_PRICE"),
     ("waitForCapacity", 60, "INVALID_WAIT_FOR_CAPACITY"),
     ("waitForCapacity", {"seconds": 0}, "INVALID_WAIT_FOR_CAPACITY"),
@@ -106,6 +109,28 @@ async def test_each_mistake_has_its_code_and_changes_nothing(
     assert problem["requestId"] == reply.headers["x-request-id"]
     assert herd.rows(herd.tables.instance) == []
     assert herd.world.calls[ApiEndpoint.CREATE.value] == 0
+
+
+@pytest.mark.parametrize(
+    "names", [[], None, [""], "RTX 4090 24GB", ["A", "a"], [1], [f"gpu {n}" for n in range(21)]]
+)
+async def test_a_list_of_products_names_each_of_them_once(api: httpx.AsyncClient, names: object) -> None:
+    unnamed = {key: value for key, value in GOOD.items() if key != "productName"}
+    problem = (await api.post("/api/instances", json={**unnamed, "productNames": names})).json()
+    assert {(it["field"], it["code"]) for it in problem["errors"]} == {
+        ("productNames", "INVALID_PRODUCT_NAMES")
+    }
+
+
+async def test_several_products_and_a_fallback_are_accepted_and_shown(api: httpx.AsyncClient) -> None:
+    unnamed = {key: value for key, value in GOOD.items() if key != "productName"}
+    names = ["RTX 4090 24GB", "RTX 3090 24GB"]
+    asked = {**unnamed, "productNames": names, "billingMode": "auto"}
+    accepted = (await api.post("/api/instances", json=asked)).json()
+    shown = (await api.get(f"/api/instances/{accepted['id']}")).json()
+    assert (shown["productName"], shown["productNames"]) == (names[0], names)
+    assert (shown["billingMode"], shown["fallbackAfterSeconds"]) == ("auto", 600)
+    assert shown["waitForCapacity"] is None
 
 
 async def test_all_problems_are_reported_at_once(api: httpx.AsyncClient, herd: Herd) -> None:

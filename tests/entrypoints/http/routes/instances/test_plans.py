@@ -98,7 +98,8 @@ async def test_the_limits_of_the_key_are_in_the_plan(api: httpx.AsyncClient) -> 
 async def test_the_document_describes_the_body_without_a_required_name(api: httpx.AsyncClient) -> None:
     document = (await api.get("/openapi.json")).json()
     bodies = document["components"]["schemas"]
-    assert set(bodies["PlanBody"]["required"]) == {"productName", "templateId"}
+    assert bodies["PlanBody"]["required"] == ["templateId"]
+    assert bodies["PlanBody"]["oneOf"] == [{"required": ["productName"]}, {"required": ["productNames"]}]
     assert "name" in bodies["LaunchBody"]["required"]
     for path, name in (("/api/plans", "PlanBody"), ("/api/instances", "LaunchBody")):
         content = document["paths"][path]["post"]["requestBody"]["content"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from gpuherd.client import ApiError, Gpuherd, Plan, Wish
@@ -13,6 +15,7 @@ from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES
 from gpuherd.entrypoints.cli.runtime.options import (
     BillingOption,
     Disk,
+    FallbackAfter,
     Gpu,
     GpuNum,
     HealthPath,
@@ -32,6 +35,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WaitForCapacity,
     WebhookUrl,
     health_check_of,
+    product_of,
     wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
@@ -52,6 +56,7 @@ def plan(
     region: Regions = None,
     max_price: MaxPrice = None,
     billing: BillingOption = None,
+    fallback_after: FallbackAfter = None,
     optimize: OptimizeOption = None,
     label: Labels = None,
     webhook_url: WebhookUrl = None,
@@ -74,6 +79,7 @@ def plan(
         region=region,
         max_price=max_price,
         billing=billing,
+        fallback_after=fallback_after,
         optimize=optimize,
         label=label,
         webhook_url=webhook_url,
@@ -85,7 +91,10 @@ def plan(
         silence=silence,
         then=then,
     )
-    planned = run(cli_context_of(context), output, lambda herd: herd.plan(gpu, template, name=name, **wish))
+    product = product_of(gpu)
+    planned = run(
+        cli_context_of(context), output, lambda herd: herd.plan(product, template, name=name, **wish)
+    )
     if output.for_people:
         output.show(*full_plan(planned, output.out.width))
     else:
@@ -94,12 +103,14 @@ def plan(
         raise typer.Exit(int(why_not.exit_code))
 
 
-def confirm_plan(cli: CliContext, output: Output, name: str, gpu: str, template: str, wish: Wish) -> None:
+def confirm_plan(
+    cli: CliContext, output: Output, name: str, product: str | Sequence[str], template: str, wish: Wish
+) -> None:
     """Show what would be rented, and return only if that is wanted; what cannot be is refused at once."""
 
     def look(herd: Gpuherd) -> Plan | None:
         try:
-            planned = herd.plan(gpu, template, name=name, **wish)
+            planned = herd.plan(product, template, name=name, **wish)
         except ApiError as problem:
             if not (problem.is_temporary or problem.code in NO_PLANS):
                 raise
@@ -134,4 +145,5 @@ def _obstacle(planned: Plan) -> ErrorReport | None:
 def _only_waits(planned: Plan) -> bool:
     """Tell whether a create would be accepted, and wait for an offer."""
     codes = {reason.code for reason in planned.reasons}
-    return planned.wait_for_capacity is not None and codes <= NO_CAPACITY_CODES
+    waits = planned.wait_for_capacity is not None or bool(planned.fallback_after_seconds)
+    return waits and codes <= NO_CAPACITY_CODES

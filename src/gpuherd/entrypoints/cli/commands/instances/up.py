@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Annotated
@@ -22,6 +23,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     TIMEOUT_S,
     BillingOption,
     Disk,
+    FallbackAfter,
     Gpu,
     GpuNum,
     HealthPath,
@@ -43,6 +45,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WaitForCapacity,
     WebhookUrl,
     health_check_of,
+    product_of,
     wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
@@ -64,6 +67,7 @@ def up(
     region: Regions = None,
     max_price: MaxPrice = None,
     billing: BillingOption = None,
+    fallback_after: FallbackAfter = None,
     optimize: OptimizeOption = None,
     label: Labels = None,
     webhook_url: WebhookUrl = None,
@@ -86,13 +90,15 @@ def up(
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    name = name if name is not None else new_name(gpu, cli.rng)
+    product = product_of(gpu)
+    name = name if name is not None else new_name(gpu[0], cli.rng)
     wish = wish_of(
         gpu_num=gpu_num,
         disk=disk,
         region=region,
         max_price=max_price,
         billing=billing,
+        fallback_after=fallback_after,
         optimize=optimize,
         label=label,
         webhook_url=webhook_url,
@@ -105,9 +111,9 @@ def up(
         then=then,
     )
     if not yes and output.for_people and is_interactive():
-        confirm_plan(cli, output, name, gpu, template, wish)
+        confirm_plan(cli, output, name, product, template, wish)
     key = idempotency_key or f"cli-{cli.rng.getrandbits(128):032x}"
-    create = Create(name, gpu, template, wish, key)
+    create = Create(name, product, template, wish, key)
     waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
     def work(herd: Gpuherd) -> None:
@@ -127,7 +133,7 @@ class Create:
     """What is asked for once, however often the network makes us say it."""
 
     name: str
-    product_name: str
+    product_name: str | Sequence[str]
     template_id: str
     wish: Wish
     key: str
@@ -160,7 +166,7 @@ class Create:
         # The answer is short; what it leaves out, we know from having asked.
         asked = {
             "name": self.name,
-            "productName": self.product_name,
+            "productName": self.product_name if isinstance(self.product_name, str) else self.product_name[0],
             "gpuNum": self.wish.get("gpu_num"),
             "billingMode": self.wish.get("billing_mode"),
         }
