@@ -90,6 +90,8 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         WEBHOOK_SECRET="whsec_" + CANARY,
         NOVITA_API_BASE_URL=f"ftp://{CANARY}/",
         LOG_LEVEL="loud",
+        GPUHERD_SMTP_URL=f"smtp+plain://me:{CANARY}@mail.example",
+        GPUHERD_SMTP_FROM=f"{CANARY}@[127.0.0.1]",
     )
     named = {problem.split(":")[0] for problem in found}
     assert named == {
@@ -102,6 +104,8 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         "WEBHOOK_SECRET",
         "NOVITA_API_BASE_URL",
         "LOG_LEVEL",
+        "GPUHERD_SMTP_URL",
+        "GPUHERD_SMTP_FROM",
     }
     assert CANARY not in "\n".join(found)
 
@@ -129,6 +133,8 @@ def test_all_problems_are_reported_at_once_and_no_value_is_shown(tmp_path: Path)
         {"WEBHOOK_SECRET": "whsec_AAAA"},
         {"WEBHOOK_SECRET": "long enough", "GPUHERD_WEBHOOK_SECRET_PREVIOUS": "short"},
         {"GPUHERD_WEBHOOK_SECRET_PREVIOUS": "long enough, but nothing takes its place"},
+        {"GPUHERD_SMTP_URL": "smtps://mail.example.com"},
+        {"GPUHERD_SMTP_FROM": "gpuherd@example.com"},
         {"GPUHERD_BREAKER_THRESHOLD": "many"},
         {"NOVITA_RATE_LIMIT": "-5"},
     ],

@@ -25,7 +25,9 @@ from pydantic import (
 )
 
 from gpuherd.domain.access.secret import Secret
-from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
+from gpuherd.domain.notifications.smtp_server import SmtpServer
+from gpuherd.domain.notifications.target import mail_address
 
 FILE_NAME = "gpuherd.toml"
 NO_NOVITA_KEY = (
@@ -122,6 +124,8 @@ class Settings(BaseModel):
     )
     webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
     webhook_signing: Literal["key", "common"] = _named("GPUHERD_WEBHOOK_SIGNING", "key")
+    smtp_url: OptionalSecret = _named("GPUHERD_SMTP_URL", None)
+    smtp_from: str = _named("GPUHERD_SMTP_FROM", "")
     instance_max_wait_s: float = _named("GPUHERD_INSTANCE_MAX_WAIT", 1200.0, ge=1, le=86_400)
     default_lease_s: int = _named("GPUHERD_DEFAULT_LEASE", 0, ge=0, le=90 * 86_400)
     lease_warning_s: float = _named("GPUHERD_LEASE_WARNING", 600.0, ge=0, le=86_400)
@@ -184,12 +188,29 @@ class Settings(BaseModel):
             raise ValueError("must have at least 8 characters (or be whsec_… with base64)")
         return value
 
+    @field_validator("smtp_url")
+    @classmethod
+    def _usable_mail_server(cls, value: Secret | None) -> Secret | None:
+        if value is not None:
+            SmtpServer.parse(value)
+        return value
+
+    @field_validator("smtp_from")
+    @classmethod
+    def _plain_mail_address(cls, value: str) -> str:
+        try:
+            return mail_address(value) if value else value
+        except BlockedTarget:
+            raise ValueError("must be a plain e-mail address such as gpuherd@example.com") from None
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.webhook_secret_previous and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
         if self.webhook_signing == "common" and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SIGNING is common, so a WEBHOOK_SECRET must be given")
+        if (self.smtp_url is None) != (not self.smtp_from):
+            raise ValueError("GPUHERD_SMTP_URL and GPUHERD_SMTP_FROM belong together: give both, or neither")
         if self.fast_poll_interval_s > self.instance_poll_interval_s:
             raise ValueError("GPUHERD_FAST_POLL_INTERVAL must not be longer than INSTANCE_POLL_INTERVAL")
         return self

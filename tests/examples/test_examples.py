@@ -17,6 +17,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from tests.support.processes.services import KEY, Novita, Server
 
@@ -36,6 +37,7 @@ RENTERS = [
     pytest.param(("node", "javascript/rent.mjs", "job"), id="javascript", marks=needs_node),
 ]
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
+NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
     pytest.param((sys.executable, "python/webhook_receiver.py", "--port", "0"), id="python"),
     pytest.param(("node", "javascript/verify_webhook.mjs", "0"), id="javascript", marks=needs_node),
@@ -100,6 +102,40 @@ class Example:
         return self.lines[-1]
 
 
+class Channel:
+    """Stands for a channel in Slack."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, str]] = []
+        self.status = 200
+        self._more = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/services/T/B/x"
+
+    async def __aenter__(self) -> None:
+        app = web.Application()
+        app.router.add_post("/services/T/B/x", self._post)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def hears(self, words: str) -> None:
+        while not any(words in it["text"] for it in self.messages):
+            self._more.clear()
+            await self._more.wait()
+
+    async def _post(self, request: web.Request) -> web.Response:
+        if self.status == 200:
+            self.messages.append(await request.json())
+            self._more.set()
+        return web.Response(status=self.status, text="ok")
+
+
 @contextlib.asynccontextmanager
 async def example(words: tuple[str, ...], url: str = "", key: str = KEY) -> AsyncIterator[Example]:
     """Run an example: the program, the file below `examples/`, its arguments."""
@@ -153,6 +189,32 @@ async def test_it_says_what_was_spent_and_what_still_costs(words: tuple[str, ...
     assert re.search(r"^balance: \$\d+\.\d\d, which lasts ", it.said, re.MULTILINE), it.said
 
 
+@pytest.mark.parametrize("words", [NOTIFY])
+async def test_it_adds_a_channel_that_hears_of_a_rental(words: tuple[str, ...], server: Server) -> None:
+    channel = Channel()
+    async with channel:
+        async with example((*words, channel.url, "--label", "#gpus"), server.url) as it:
+            assert await it.end() == 0, it.said
+        assert re.search(r"^added ep_\w+: slack at http://127\.0\.0\.1:\d+/\*\*\*, \d+ kinds", it.said), (
+            it.said
+        )
+        assert "the test arrived (200)" in it.said
+        wish = {"name": "job <!channel>", "productName": "RTX 4090 24GB", "templateId": "101"}
+        await server.call("POST", "/api/instances", wish)
+        async with asyncio.timeout(LIMIT_S):
+            await channel.hears("is ready")
+        assert [it["text"].partition("\n")[0] for it in channel.messages] == [
+            "gpuherd can reach you",
+            "job &lt;!channel&gt; is ready",
+        ]
+        channel.status = 404
+        async with example((*words, channel.url), server.url) as it:
+            assert await it.end() == 1
+        assert "it did not arrive, so it is removed again: the receiver answered 404" in it.said
+    _, listed = await server.call("GET", "/api/webhooks/endpoints")
+    assert listed["total"] == 1
+
+
 @pytest.mark.parametrize("words", RECEIVERS)
 async def test_webhooks_of_a_rental_are_verified(words: tuple[str, ...], server: Server) -> None:
     async with example(words) as it:
@@ -199,7 +261,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, *RECEIVERS)}  # type: ignore[index]
+    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, NOTIFY, *RECEIVERS)}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)
 

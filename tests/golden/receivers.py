@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.webhooks.signing import Signer
@@ -47,4 +48,5 @@ def receivers_of(herd: Herd, recording: Recording) -> Receivers:
     """Let the herd send its webhooks as the service does: signed, with all their headers."""
     receivers = Receivers(recording)
     herd.receiver.instead = HttpWebhookSender(receivers, herd.clock, Signer([Secret(SECRET)]))
+    herd.notifier.instead = ChatAndMailNotifier(receivers, herd.clock)
     return receivers

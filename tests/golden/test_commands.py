@@ -242,6 +242,20 @@ async def test_cli_webhooks(
     recording.compare()
 
 
+async def test_cli_notifications(cli: CommandLine, recording: Recording) -> None:
+    slack = "https://hooks.slack.com/services/T/B/secret"
+    one = json.loads(await cli("webhooks", "add", slack, "--kind", "slack", "--label", "#gpus"))["id"]
+    await cli("webhooks", "add", "mailto:ops@example.com", "--kind", "email", terminal=True)
+    await cli("webhooks", "add", "https://ntfy.sh/herd", "--kind", "ntfy", "--event", "instance.ready", "-q")
+    await cli.both("webhooks", "ls")
+    await cli.both("webhooks", "show", one)
+    await cli.both("webhooks", "test", one)
+    await cli.both("webhooks", "rotate", one)
+    await cli("webhooks", "add", "https://ntfy.sh/", "--kind", "ntfy", terminal=True)
+    await cli("webhooks", "add", slack, "--kind", "pager", terminal=True)
+    recording.compare()
+
+
 async def test_cli_keys(cli: CommandLine, recording: Recording) -> None:
     await cli.both("keys", "ls")
     await cli("audit", "ls", terminal=True)

@@ -21,6 +21,12 @@ from tests.support.unmanaged_machines import a_surplus_machine, look_for, rent_o
 
 MINUTE = timedelta(minutes=1)
 HOOK = "https://hooks.example.com/gpu?team=a"
+PEOPLE = (
+    ("slack", "https://hooks.slack.com/services/T000/B000/secret"),
+    ("discord", "https://discord.com/api/webhooks/1/secret"),
+    ("ntfy", "https://ntfy.example.com/secret?auth=secret"),
+)
+LEASE = {"seconds": 900}
 CHECK = {"path": "/health", "maxWaitTimeMs": 60_000}
 MINE = {"Authorization": f"Bearer {KEY}", "X-Request-Id": "request"}
 
@@ -113,6 +119,23 @@ async def test_deliveries_to_endpoints(
     rent_tagged(herd, 1)
     await a_surplus_machine(herd, 2)
     await look_for(herd, 10 * MINUTE)
+    await herd.run_for(MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_to_people(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    for kind, url in PEOPLE:
+        made = await http.post("/api/webhooks/endpoints", json={"kind": kind, "url": url}, headers=MINE)
+        await http.post("/api/webhooks/test", json={"endpointId": made.json()["id"]}, headers=MINE)
+    hostile = "<!channel> @everyone [x](https://evil.example/)"
+    made = await http.post("/api/instances", json={**GOOD, "name": hostile, "lease": LEASE}, headers=MINE)
+    await herd.run_for(timedelta(minutes=20))
+    rent_outside_gpuherd(herd.world, "somebody-elses")
+    await look_for(herd, 10 * MINUTE)
+    nlp = {"name": "nlp", "scope": {"all": True}, "amount": "0.01", "period": "total"}
+    await http.post("/api/budgets", json={**nlp, "warnPercent": [50]}, headers=MINE)
     await herd.run_for(MINUTE)
     recording.compare()
 

@@ -399,6 +399,42 @@ async def test_webhooks(api: RecordedApi, herd: Herd, receivers: Receivers) -> N
     api.recording.compare()
 
 
+async def test_notifications(api: RecordedApi, herd: Herd, receivers: Receivers) -> None:
+    base = "/api/webhooks"
+    slack = {"kind": "slack", "url": "https://hooks.slack.com/services/T/B/canary", "label": "#gpus"}
+    some = {
+        "kind": "discord",
+        "url": "https://discord.com/api/webhooks/1/canary",
+        "events": ["instance.ready"],
+    }
+    one = await api(
+        "people in Slack", "POST", f"{base}/endpoints", slack, headers={"Idempotency-Key": "slack"}
+    )
+    await api("the same again", "POST", f"{base}/endpoints", slack, headers={"Idempotency-Key": "slack"})
+    await api("people in Discord", "POST", f"{base}/endpoints", some)
+    ntfy = {"kind": "ntfy", "url": "https://ntfy.sh/canary"}
+    phone = await api("a phone", "POST", f"{base}/endpoints", ntfy)
+    await api("a mailbox", "POST", f"{base}/endpoints", {"kind": "email", "url": "ops@example.com"})
+    await api("a test", "POST", f"{base}/test", {"endpointId": one["id"]})
+    await api("no secret to rotate", "POST", f"{base}/endpoints/{one['id']}/rotate")
+    receivers.answer = lambda url: 410 if "ntfy" in url else 200
+    await api("a create", "POST", "/api/instances", GOOD)
+    await herd.run_for(2 * MINUTE)
+    await api("endpoints", "GET", f"{base}/endpoints")
+    listed = await api("deliveries", "GET", f"{base}/deliveries?endpointId={phone['id']}")
+    await api("one of them", "GET", f"{base}/deliveries/{listed['deliveries'][0]['id']}")
+    herd.notifier.sends_mail = False
+    await api("no mail server", "POST", f"{base}/endpoints", {"kind": "email", "url": "mailto:a@example.com"})
+    for kind, url in (
+        ("slack", "http://10.0.0.1/x"),
+        ("ntfy", "https://ntfy.sh/"),
+        ("email", "a@[10.0.0.1]"),
+    ):
+        await api(f"a bad address for {kind}", "POST", f"{base}/endpoints", {"kind": kind, "url": url})
+    await api("a bad kind", "POST", f"{base}/endpoints", {"kind": "pager", "url": "ops@example.com"})
+    api.recording.compare()
+
+
 async def test_keys(api: RecordedApi, herd: Herd) -> None:
     await api("none", "GET", "/api/keys")
     once = {"Idempotency-Key": "key"}

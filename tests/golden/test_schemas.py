@@ -77,6 +77,9 @@ def check_exchange(exchange: str) -> int:
     method, path = asked.groups()
     if path.startswith(("http://", "https://")):
         assert body is not None
+        if "> webhook-id: " not in exchange:
+            # For people: how it looks is for Slack, Discord and ntfy to say.
+            return 0
         said = json.loads(body["body"])
         schema = strict_document()["webhooks"][said["type"]]["post"]["requestBody"]["content"]
         assert wrong(said, schema["application/json"]["schema"]) == []
@@ -97,7 +100,7 @@ def check_exchange(exchange: str) -> int:
 @pytest.mark.parametrize("file", API_RECORDINGS, ids=lambda it: it.stem)
 def test_every_recorded_body_is_as_its_schema_says(file: Path) -> None:
     looked_at = sum(check_exchange(it) for it in exchanges(file))
-    assert looked_at or file.stem in ("metrics", "routes")
+    assert looked_at or file.stem in ("deliveries_to_people", "metrics", "routes")
 
 
 def test_every_schema_of_a_webhook_has_a_recording() -> None:

@@ -24,6 +24,7 @@ SECRETS = {
     "GPUHERD_WEBHOOK_SECRET_PREVIOUS": CANARY,
     "GPUHERD_ADMIN_KEY": CANARY,
     "GPUHERD_API_KEY": CANARY,
+    "GPUHERD_SMTP_URL": f"smtps://me:{CANARY}@mail.example",
     "GPUHERD_DATABASE_URL": f"postgresql://me:{CANARY}@db.example/herd?sslpassword={CANARY}",
 }
 
@@ -57,7 +58,7 @@ def test_networks_are_shown_as_they_are_written(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:
-    settings = shown(tmp_path, **SECRETS)
+    settings = shown(tmp_path, **SECRETS, GPUHERD_SMTP_FROM="gpuherd@example.com")
     assert CANARY not in repr(settings)
     hidden = {name for name, it in settings.items() if it.is_secret}
     assert hidden == set(SECRETS) - {"GPUHERD_DATABASE_URL"}
@@ -100,7 +101,7 @@ def run(tmp_path: Path, *argv: str, **environ: str) -> subprocess.CompletedProce
 
 
 def test_the_command_gives_json_to_a_pipe(tmp_path: Path) -> None:
-    done = run(tmp_path, "config", **SECRETS)
+    done = run(tmp_path, "config", **SECRETS, GPUHERD_SMTP_FROM="gpuherd@example.com")
     told = json.loads(done.stdout)
     assert done.returncode == 0
     assert CANARY not in done.stdout + done.stderr

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.processes
 
 NOVITA_KEY = "sk_test_canary_novita_key"
 WEBHOOK_CANARY = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
+MAIL_CANARY = "canary-of-the-mail-server"
+# Part of an address, which the database keeps as it keeps all of them; nobody else shall see it.
+CHAT_CANARY = "canary-of-a-channel"
 # The simulator's catalogue has a private template with this credential.
 REGISTRY_CANARY = "demo-registry-password"
 REGISTRY_LOGIN = f"demo-robot:{REGISTRY_CANARY}"
@@ -44,6 +47,8 @@ async def printed(server: Server, folder: Path, command: str, **env: str) -> byt
         "GPUHERD_DATA_DIR": str(server.data_dir),
         "NOVITA_API_KEY": NOVITA_KEY,
         "WEBHOOK_SECRET": f"whsec_{WEBHOOK_CANARY}",
+        "GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9",
+        "GPUHERD_SMTP_FROM": "gpuherd@example.com",
         **env,
     }
     process = Process(command.split(), surroundings, folder / f"{abs(hash(command))}.out")
@@ -71,12 +76,18 @@ def files(folder: Path) -> bytes:
 
 
 async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks: Receiver) -> None:
-    server = Server(tmp_path, novita, LOG_LEVEL="debug")
+    mail = {"GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9"}
+    server = Server(tmp_path, novita, LOG_LEVEL="debug", GPUHERD_SMTP_FROM="gpuherd@example.com", **mail)
     await server.start()
     refusal = {"kind": "refuse", "status": 401, "count": 2, "reason": "UNAUTHORIZED"}
     await novita.control("POST", "faults", refusal)
     _, key = await server.call("POST", "/api/keys", {"label": "ci", "scopes": ["write"]})
     _, endpoint = await server.call("POST", "/api/webhooks/endpoints", {"url": hooks.url})
+    slack = {"kind": "slack", "url": f"{hooks.url}{CHAT_CANARY}"}
+    for people in (slack, {"kind": "email", "url": "ops@example.com"}):
+        status, told = await server.call("POST", "/api/webhooks/endpoints", people)
+        assert status == 201, told
+        await server.call("POST", "/api/webhooks/test", {"endpointId": told["id"]})
     _, rotated = await server.call("POST", f"/api/keys/{key['id']}/webhook-secret/rotate")
     replies: list[Any] = []
     for template in ("101", PRIVATE_TEMPLATE):
@@ -105,12 +116,14 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     for some in (COMMANDS[:6], COMMANDS[6:]):
         said = await asyncio.gather(*(printed(server, tmp_path, command) for command in some))
         haystack += b"".join(said)
+    assert CHAT_CANARY.encode() not in haystack
     # The file and what is not yet in it; then once more as it is left behind.
     haystack += files(server.data_dir)
     await server.process.end(signal.SIGTERM)
     haystack += files(server.data_dir) + server.process.log.read_bytes()
+    assert CHAT_CANARY.encode() not in server.process.log.read_bytes()
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
-    secrets: tuple[str, ...] = (NOVITA_KEY, WEBHOOK_CANARY, KEY, REGISTRY_CANARY, key["key"])
+    secrets: tuple[str, ...] = (NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
     secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])
     for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")

@@ -50,11 +50,12 @@ from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.domain.instance.health import EndpointHealth, HealthCategory
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.metrics import Meter, MetricsPage, NullMeter
-from gpuherd.ports.webhooks import DeliveryResult, WebhookSender
+from gpuherd.ports.webhooks import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
@@ -104,6 +105,28 @@ class Receiver:
             return DeliveryResult(False, 503, "http_5xx", "answered 503", None, 0.0)
         self.got.append((event_id, body))
         return DeliveryResult(True, 200, "ok", "", None, 0.0)
+
+
+TAKEN = DeliveryResult(True, 200, "ok", "", None, 0.0)
+
+
+@dataclass
+class FakeNotifier:
+    """Stands for Slack, Discord, ntfy and the mail server."""
+
+    sends_mail: bool = True
+    answer: DeliveryResult = field(default=TAKEN)
+    told: list[tuple[WebhookEndpoint, str, bytes]] = field(default_factory=list)
+    # Another one that takes its place.
+    instead: Notifier | None = None
+
+    async def notify(
+        self, endpoint: WebhookEndpoint, event_id: str, body: bytes, now: datetime
+    ) -> DeliveryResult:
+        self.told.append((endpoint, event_id, body))
+        if self.instead is not None:
+            return await self.instead.notify(endpoint, event_id, body, now)
+        return self.answer
 
 
 class FakeProber:
@@ -172,6 +195,7 @@ class Herd:
         self.use_metrics = SimulatedCloud(world)
         self.applications = FakeApplications()
         self.receiver = Receiver()
+        self.notifier = FakeNotifier()
         self.prober = FakeProber(clock)
         self.meter = meter or NullMeter()
         self.hub = ChangeHub(clock)
@@ -186,6 +210,7 @@ class Herd:
             use_metrics=self.use_metrics,
             activity_probe=self.applications,
             webhook_sender=self.receiver,
+            notifier=self.notifier,
             prober=self.prober,
             clock=clock,
             rng=self.rng,

@@ -29,7 +29,7 @@ from gpuherd.ports.orphans import Orphans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica, SharedLimits
 from gpuherd.ports.use import ActivityProbe, UseMetrics
-from gpuherd.ports.webhooks import DeliveryLog, Outbox, WebhookEndpoints, WebhookSender
+from gpuherd.ports.webhooks import DeliveryLog, Notifier, Outbox, WebhookEndpoints, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
 from gpuherd.usecases.access.sessions import STRETCHING_ROUNDS
 from gpuherd.usecases.events.change_hub import ChangeHub
@@ -88,6 +88,7 @@ class Ports:
     use_metrics: UseMetrics
     activity_probe: ActivityProbe
     webhook_sender: WebhookSender
+    notifier: Notifier
     prober: Prober
     clock: Clock
     rng: Random

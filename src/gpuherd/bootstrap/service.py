@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gpuherd.adapters.egress.client import SsrfSafeClient
+from gpuherd.adapters.egress.client import SsrfSafeClient, strict_tls
 from gpuherd.adapters.egress.resolver import SystemResolver
 from gpuherd.adapters.metrics.page import PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
@@ -19,7 +19,9 @@ from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.adapters.queue.engine import Engine
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
+from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
+from gpuherd.adapters.webhooks.smtp import SmtpMailer
 from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.cloud import CloudLink
 from gpuherd.bootstrap.data_dir import admin_key
@@ -32,6 +34,7 @@ from gpuherd.clock import BufferedSystemRandom, Clock, Ids, Random, host_boot_id
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
+from gpuherd.domain.notifications.smtp_server import SmtpServer
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.worker.loops import Loop
 from gpuherd.settings import Settings
@@ -140,6 +143,7 @@ async def build_service(
     stores = await open_stores(settings, link, clock, ids, meter, check, role)
     webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock)
     probe_egress = SsrfSafeClient(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
+    mailer = _mailer(settings, clock)
     keys = webhook_keys(settings)
     ports = Ports(
         stores=stores,
@@ -150,6 +154,7 @@ async def build_service(
         use_metrics=link.metrics,
         activity_probe=EgressActivityProbe(probe_egress),
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
+        notifier=ChatAndMailNotifier(webhook_egress, clock, mailer),
         prober=EgressProber(probe_egress, probe_egress, clock),
         clock=clock,
         rng=rng,
@@ -191,11 +196,18 @@ async def build_service(
             parts.plane.events.feed.close,
             probe_egress.close,
             webhook_egress.close,
+            *([mailer.close] if mailer else []),
             link.close,
             *stores.closers,
         ],
     )
     return service
+
+
+def _mailer(settings: Settings, clock: Clock) -> SmtpMailer | None:
+    if settings.smtp_url is None:
+        return None
+    return SmtpMailer(SmtpServer.parse(settings.smtp_url), settings.smtp_from, strict_tls(), clock)
 
 
 def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:

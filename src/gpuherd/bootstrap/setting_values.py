@@ -42,6 +42,8 @@ SETTING_MEANINGS = {
     "WEBHOOK_SECRET": "signs webhooks of the admin key, and of keys without a secret of their own",
     "GPUHERD_WEBHOOK_SECRET_PREVIOUS": "signs too, while receivers still verify with it",
     "GPUHERD_WEBHOOK_SIGNING": "key: each key signs with its own secret; common: WEBHOOK_SECRET signs too",
+    "GPUHERD_SMTP_URL": "the mail server for endpoints of the kind email: smtps://user:password@host",
+    "GPUHERD_SMTP_FROM": "the address from which this mail comes",
     "GPUHERD_ALLOW_PRIVATE_TARGETS": "private networks that webhooks and probes may reach",
     "GPUHERD_HOST": "the address to serve on",
     "GPUHERD_PORT": "the port to serve on",

@@ -32,13 +32,16 @@ MONEY_EVENT_TYPES = (COSTS_DRIFT, PRICE_CHANGED, LOW_BALANCE, *BUDGET_EVENT_TYPE
 TEST = "webhook.test"
 EventType = Annotated[str, OneOf((*INSTANCE_EVENT_TYPES, *MONEY_EVENT_TYPES, TEST))]
 DeliveryState = Annotated[str, OneOf(("pending", "delivered", "dead"))]
+# `webhook` is for programs and is signed, the others are for people.
+EndpointKind = Annotated[str, OneOf(("webhook", "slack", "discord", "ntfy", "email"))]
 
 
 class WebhookEndpoint(Model, needs=("id",)):
     """A receiver that hears of everything, or of some types."""
 
     id: str
-    url: str  # without the values of its query
+    url: str  # without the values of its query; where the address is itself a secret, its host alone
+    kind: EndpointKind = "webhook"  # how events are written for it
     label: str | None
     events: tuple[EventType, ...] | None  # None: all
     enabled: bool
@@ -54,7 +57,9 @@ class WebhookEndpoint(Model, needs=("id",)):
 class WebhookEndpointWithSecret(WebhookEndpoint):
     """An endpoint with a new secret."""
 
-    secret: str | None = hidden()  # for the receiver, in this reply only; None where a request is repeated
+    secret: str | None = (
+        hidden()
+    )  # for the receiver, in this reply only; None where a request is repeated, or nothing is signed
 
 
 class WebhookEndpoints(Model):

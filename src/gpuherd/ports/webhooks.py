@@ -164,7 +164,9 @@ class WebhookEndpoints(Protocol):
 class DeliveryResult:
     """How one try ended. `detail` is our own sentence and never repeats what the receiver wrote.
 
-    `category` is ok, redirect, gone, throttled, http_4xx, http_5xx, or a `FailureCategory`.
+    `category` is ok, redirect, gone, throttled, http_4xx, http_5xx, or a `FailureCategory`. Of a mail
+    also smtp_4xx, smtp_5xx, rejected (this message, for good), unknown (the answer was lost, so it may have
+    been taken) and not_configured. `status` is the code that was answered, HTTP's or SMTP's.
     """
 
     accepted: bool
@@ -198,5 +200,24 @@ class WebhookSender(Protocol):
         """Try once to deliver exactly these bytes; whatever the receiver or the network does is a result.
 
         Signed with each of `secrets`; without any given, with those of the installation.
+        """
+        ...
+
+
+class Notifier(Protocol):
+    """Writes one event for people, in the way that the kind of the endpoint asks for."""
+
+    @property
+    def sends_mail(self) -> bool:
+        """Whether there is a mail server to hand mail in at."""
+        ...
+
+    async def notify(
+        self, endpoint: WebhookEndpoint, event_id: str, body: bytes, now: datetime
+    ) -> DeliveryResult:
+        """Try once to say what this event says; whatever the receiver or the network does is a result.
+
+        The same event says the same at every try. `event_id` lets a reader recognise a repeat, where there is
+        a place for it.
         """
         ...

@@ -10,6 +10,7 @@ import pytest
 
 from gpuherd.domain.errors import NotFound, StaleWrite
 from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.notifications.kind import EndpointKind
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.jobs.job import JobStatus
@@ -144,6 +145,7 @@ class TestWebhookEndpoints:
             previous_root="ffff",
             disabled_at=START,
             disabled_reason="the receiver answered 410",
+            kind=EndpointKind.DISCORD,
         )
         await store.endpoints.add(full)
         await store.endpoints.add(an_endpoint(1))

@@ -175,6 +175,22 @@ class TestTheRest:
         await admin.send(f"/endpoints/{endpoint.id}/remove")
         assert await plane.webhooks.endpoints.list_all() == ()
 
+    async def test_an_endpoint_for_people_shows_neither_a_secret_nor_its_address(
+        self, admin: Browser, plane: Plane
+    ) -> None:
+        refused = await admin.send("/endpoints", kind="ntfy", url="https://ntfy.sh/")
+        assert (refused.status_code, 'id="url-problem"' in refused.text) == (400, True)
+        assert '<option value="ntfy" selected>' in refused.text
+        url = "https://hooks.slack.com/services/T/B/canary"
+        made = await admin.send("/endpoints", kind="slack", url=url)
+        (endpoint,) = await plane.webhooks.endpoints.list_all()
+        assert (endpoint.kind.value, endpoint.url) == ("slack", url)
+        page = await admin.text("/endpoints")
+        for text in (made.text, page):
+            assert "https://hooks.slack.com/***" in text and "canary" not in text
+            assert "whsec_" not in text and "Rotate" not in text
+        assert '<td data-label="Kind">slack</td>' in page
+
     async def test_a_key_is_shown_once_and_revoked(self, admin: Browser, plane: Plane) -> None:
         made = await admin.send(
             "/keys", label="anna", scope="write", days="30", maxGpus="4", maxHourlyUsd="$2"

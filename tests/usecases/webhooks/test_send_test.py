@@ -47,7 +47,9 @@ def receiver() -> SilentReceiver:
 @pytest.fixture
 def tester(herd: Herd, receiver: SilentReceiver) -> SendTestWebhook:
     stores, secrets = herd.ports.stores, herd.plane.webhooks.key_secrets
-    return SendTestWebhook(receiver, stores.endpoints, herd.endpoint_cache, secrets, herd.clock, herd.ids)
+    return SendTestWebhook(
+        receiver, herd.notifier, stores.endpoints, herd.endpoint_cache, secrets, herd.clock, herd.ids
+    )
 
 
 async def key_holder(herd: Herd) -> Caller:

@@ -1,1 +1,1 @@
-"""Webhooks in the Standard Webhooks format."""
+"""Webhooks in the Standard Webhooks format, and notices for people by chat and mail."""

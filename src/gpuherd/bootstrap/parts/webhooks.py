@@ -18,6 +18,7 @@ def build_delivery(ports: Ports, shared: Shared, gate: HostGate) -> DeliverWebho
     return DeliverWebhook(
         outbox=ports.stores.outbox,
         sender=ports.webhook_sender,
+        notifier=ports.notifier,
         endpoint_cache=shared.endpoint_cache,
         key_secrets=shared.key_secrets,
         gate=gate,
@@ -33,11 +34,19 @@ def build_webhooks(ports: Ports, values: Values, shared: Shared) -> WebhookServi
     """Return what the outside may ask about webhooks."""
     stores, clock, ids, endpoint_cache = ports.stores, ports.clock, ports.ids, shared.endpoint_cache
     return WebhookServices(
-        endpoints=ManageEndpoints(stores.endpoints, endpoint_cache, values.webhook_keys, clock, ids),
+        endpoints=ManageEndpoints(
+            stores.endpoints, endpoint_cache, values.webhook_keys, ports.notifier, clock, ids
+        ),
         deliveries=ListDeliveries(stores.deliveries),
         replay=ReplayWebhooks(stores.outbox, stores.deliveries, shared.job_factory, clock),
         test=SendTestWebhook(
-            ports.webhook_sender, stores.endpoints, endpoint_cache, shared.key_secrets, clock, ids
+            ports.webhook_sender,
+            ports.notifier,
+            stores.endpoints,
+            endpoint_cache,
+            shared.key_secrets,
+            clock,
+            ids,
         ),
         key_secrets=shared.key_secrets,
     )

@@ -51,7 +51,10 @@ class WebhookSecret:
 
 @dataclass(frozen=True)
 class NewSecret:
-    """An endpoint with a new secret. `secret.reveal()` is for the receiver; nobody will show it again."""
+    """An endpoint with a new secret. `secret.reveal()` is for the receiver; nobody will show it again.
+
+    Empty, and so false, where people read and nothing is signed: for every kind but a webhook.
+    """
 
     endpoint: WebhookEndpoint
     secret: Secret

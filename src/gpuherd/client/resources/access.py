@@ -30,6 +30,8 @@ from gpuherd.domain.access.secret import Secret
 Scope = Literal["read", "write", "admin"]
 # The receiver has 15 s to answer a test.
 TEST_TIMEOUT_S = 40.0
+# The only kind of endpoint that has a secret.
+SIGNED_KIND = "webhook"
 
 
 class KeyMethods(Resource):
@@ -104,10 +106,19 @@ class EndpointMethods(Resource):
 
     @api_method
     def add(
-        self, url: str, *, events: Sequence[str] | None = None, label: str | None = None
+        self,
+        url: str,
+        *,
+        events: Sequence[str] | None = None,
+        label: str | None = None,
+        kind: Literal["webhook", "slack", "discord", "ntfy", "email"] | None = None,
     ) -> Effects[NewSecret]:
-        """Make an endpoint. Its secret is in what this returns, and nowhere else."""
-        body = _without_none({"url": url, "events": None if events is None else [*events], "label": label})
+        """Make an endpoint. Its secret is in what this returns, and nowhere else.
+
+        `kind` says how events are written; only a webhook is signed, and has a secret.
+        """
+        said = {"url": url, "kind": kind, "label": label}
+        body = _without_none({**said, "events": None if events is None else [*events]})
         return _new_secret((yield from self._caller.change("POST", "/api/webhooks/endpoints", body)))
 
     @api_method
@@ -212,6 +223,9 @@ def _delivery(delivery: str | Delivery) -> str:
 
 
 def _new_secret(answer: Json) -> NewSecret:
+    if WebhookEndpoint.of(answer).kind != SIGNED_KIND:
+        unsigned = {name: value for name, value in answer.items() if name != "secret"}
+        return NewSecret(WebhookEndpoint.of(unsigned), Secret(""))
     endpoint, secret = _split_secret(answer, "secret", "webhook endpoint")
     return NewSecret(WebhookEndpoint.of(endpoint), secret)
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.access.webhook_secret import ROTATION_OVERLAP
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.notifications.kind import EndpointKind
+from gpuherd.domain.notifications.target import shown_target
 
 ID_PREFIX = "ep_"
 
@@ -17,7 +19,8 @@ class WebhookEndpoint:
     """Where events go. Its secret is not in here: it is derived from a root key and from this."""
 
     id: str
-    url: str
+    # For some kinds whoever knows it can write there.
+    url: str = field(repr=False)
     created_at: datetime
     # Fingerprint of the root key from which its secret is derived.
     root: str
@@ -32,6 +35,20 @@ class WebhookEndpoint:
     previous_nonce: str = field(default="", repr=False)
     disabled_at: datetime | None = None
     disabled_reason: str = ""
+    kind: EndpointKind = EndpointKind.WEBHOOK
+
+    @property
+    def shown_url(self) -> str:
+        """Where events go, without what is secret in it."""
+        return shown_target(self.kind, self.url)
+
+    @property
+    def delivery_url(self) -> str:
+        """What a delivery remembers of where it goes.
+
+        Where the address is a secret it stays in here alone, so that a removed endpoint leaves no copy.
+        """
+        return self.url if self.kind.is_signed else self.shown_url
 
     @property
     def is_enabled(self) -> bool:
@@ -68,7 +85,10 @@ class WebhookEndpoint:
 
 @dataclass(frozen=True)
 class EndpointWithSecret:
-    """An endpoint with its secret, which is shown at this moment and never again."""
+    """An endpoint with its secret, which is shown at this moment and never again.
+
+    Empty where people read, and nothing is signed.
+    """
 
     endpoint: WebhookEndpoint
     secret: Secret

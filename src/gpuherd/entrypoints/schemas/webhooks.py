@@ -7,6 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo
 
 from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
+from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy
+from gpuherd.domain.notifications.kind import EndpointKind
+from gpuherd.domain.notifications.target import check_target
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, Text, WebhookUrl
 from gpuherd.ports.webhooks import DeliveryFilter
@@ -14,11 +17,24 @@ from gpuherd.ports.webhooks import DeliveryFilter
 _TYPES = sorted(ENDPOINT_WEBHOOK_TYPES)
 _EVENTS = f"must be a list of some of these types: {', '.join(_TYPES)}"
 
+_KINDS = f"must be one of {', '.join(EndpointKind)}"
+
 
 def _known_types(value: list[str]) -> list[str]:
     if not ENDPOINT_WEBHOOK_TYPES.issuperset(value):
         raise ValueError(_EVENTS)
     return sorted(set(value))
+
+
+def _usable_target(value: str, info: ValidationInfo) -> str:
+    assert isinstance(info.context, EgressPolicy)
+    if "kind" not in info.data:
+        # It is refused in any case, and nobody knows by which rules to judge the address.
+        return value
+    try:
+        return check_target(info.data["kind"], value, info.context)
+    except BlockedTarget as blocked:
+        raise ValueError(f"cannot be used: {blocked}") from None
 
 
 def _one_target(url: str | None, info: ValidationInfo) -> str | None:
@@ -42,9 +58,20 @@ class WebhooksBody(RequestModel):
 
 
 class EndpointBody(WebhooksBody):
-    """An endpoint as somebody wants it; without `events` it hears of all."""
+    """An endpoint as somebody wants it.
 
-    url: Annotated[WebhookUrl, Words("must be a text that is not blank")]
+    Without `events` it hears of all if it is a webhook, else of what people want to be told.
+    """
+
+    # Before the address, which is judged by it.
+    kind: Annotated[EndpointKind, Code("INVALID_KIND"), Words(_KINDS)] = EndpointKind.WEBHOOK
+    # Of Slack, Discord and ntfy the address that they give you; for mail `mailto:` and an address.
+    url: Annotated[
+        StrictStr,
+        AfterValidator(_usable_target),
+        Code("INVALID_WEBHOOK_URL"),
+        Words("must be a text that is not blank"),
+    ]
     events: Annotated[EventTypes | None, Code("INVALID_EVENTS"), Words(_EVENTS)] = None
     label: Label | None = None
 

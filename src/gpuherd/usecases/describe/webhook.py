@@ -17,7 +17,8 @@ def describe_endpoint(it: WebhookEndpoint, *, secret_known: bool = True) -> show
     """Return an endpoint."""
     return shown.WebhookEndpoint(
         id=it.id,
-        url=redact_query(it.url),
+        url=it.shown_url,
+        kind=it.kind.value,
         label=it.label or None,
         events=tuple(it.events) or None,
         enabled=it.is_enabled,
@@ -46,7 +47,7 @@ def describe_key_secret(it: ShownKeySecret) -> shown.KeyWebhookSecret:
 def describe_endpoint_with_secret(it: EndpointWithSecret) -> shown.WebhookEndpointWithSecret:
     """Return an endpoint with its new secret, once."""
     return shown.WebhookEndpointWithSecret.extending(
-        describe_endpoint(it.endpoint), secret=it.secret.reveal()
+        describe_endpoint(it.endpoint), secret=it.secret.reveal() or None
     )
 
 

@@ -132,7 +132,7 @@ class EventRecorder:
         event = replace(event, instance_id=ACCOUNT)
         body = _account_body(event)
         return self._outbox_entries(
-            [self._delivery(event, it.url, body, it.id) for it in self._subscribed_endpoints(event)]
+            [self._delivery(event, it.delivery_url, body, it.id) for it in self._subscribed_endpoints(event)]
         )
 
     def _outbox_entries(self, deliveries: Sequence[Delivery]) -> OutboxEntries:
@@ -178,7 +178,7 @@ class EventRecorder:
         if wanted:
             # The query of an address may be a secret between that address and its instance.
             body = _body(event, InstanceEventData.extending(data, webhook_url=url and redact_query(url)))
-            deliveries += [self._delivery(event, it.url, body, it.id) for it in wanted]
+            deliveries += [self._delivery(event, it.delivery_url, body, it.id) for it in wanted]
         return deliveries
 
     def _subscribed_endpoints(self, event: Event) -> list[WebhookEndpoint]:

@@ -30,7 +30,7 @@ from gpuherd.jobs.job import Job, NewJob
 from gpuherd.jobs.outcome import Done, GiveUp, Outcome, Retry, Snooze
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, NullMeter
-from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate, Outbox, WakesNext, WebhookSender
+from gpuherd.ports.webhooks import DeliveryResult, DeliveryUpdate, Notifier, Outbox, WakesNext, WebhookSender
 from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
@@ -43,13 +43,19 @@ Secrets = tuple[Secret, ...]
 # When a receiver is back, so many of those that wait for it go at once; the others on their schedule.
 RECOVERY_WAKE_MAX = 200
 GONE = "gone"
+# The receiver will never take this very message; others it may.
+REJECTED = "rejected"
 # The host answers, whatever it says; what we did not even try says nothing about it.
 _HOST_ANSWERS_BY_CATEGORY = {
     "ok": True,
     "redirect": True,
     GONE: True,
     "http_4xx": True,
+    "smtp_4xx": True,
+    "smtp_5xx": True,
+    REJECTED: True,
     "blocked_target": None,
+    "not_configured": None,
 }
 
 
@@ -63,6 +69,7 @@ class DeliverWebhook:
 
     outbox: Outbox
     sender: WebhookSender
+    notifier: Notifier
     endpoint_cache: EndpointCache
     key_secrets: KeyWebhookSecrets
     gate: HostGate
@@ -77,7 +84,7 @@ class DeliverWebhook:
         delivery = queued.delivery
         endpoint = await self.endpoint_cache.find(delivery.endpoint_id) if delivery.endpoint_id else None
         secrets = await self._secrets(queued, endpoint)
-        host = urlsplit(delivery.url).netloc.casefold()
+        host = _host_of(delivery)
         receiver = Receiver(endpoint, secrets != (), self.gate.ejected_s(host))
         match dispatch(queued, receiver, self.clock.now()):
             case AlreadySettled():
@@ -94,25 +101,33 @@ class DeliverWebhook:
                 if wait_s := await self.gate.acquire(host):
                     return Snooze(_span(wait_s), "the receiver's host is busy with others")
         begun = self.clock.now()
-        result = await self._send(delivery, secrets, host)
+        result = await self._send(delivery, endpoint, secrets, host)
         return await self._record_result(job, delivery, endpoint, result, begun)
 
     async def _secrets(self, queued: QueuedDelivery, endpoint: WebhookEndpoint | None) -> Secrets | None:
         if endpoint is not None:
-            return self.endpoint_cache.secrets(endpoint)
+            return self.endpoint_cache.secrets(endpoint) if endpoint.kind.is_signed else None
         return None if queued.delivery.endpoint_id else await self.key_secrets.signing(queued.owner)
 
-    async def _send(self, delivery: Delivery, secrets: Secrets | None, host: str) -> DeliveryResult:
+    async def _send(
+        self, delivery: Delivery, endpoint: WebhookEndpoint | None, secrets: Secrets | None, host: str
+    ) -> DeliveryResult:
         succeeded, seconds = None, 0.0
         try:
-            result = await self.sender.send(
-                delivery.url, delivery.id, delivery.body, self.clock.now(), secrets
-            )
+            result = await self._try(delivery, endpoint, secrets)
             succeeded, seconds = _HOST_ANSWERS_BY_CATEGORY.get(result.category, False), result.elapsed_s
         finally:
             self.gate.release(host, succeeded=succeeded, seconds=seconds)
         self.meter.webhook(result.category, result.elapsed_s)
         return result
+
+    async def _try(
+        self, delivery: Delivery, endpoint: WebhookEndpoint | None, secrets: Secrets | None
+    ) -> DeliveryResult:
+        now = self.clock.now()
+        if endpoint is not None and not endpoint.kind.is_signed:
+            return await self.notifier.notify(endpoint, delivery.id, delivery.body, now)
+        return await self.sender.send(delivery.url, delivery.id, delivery.body, now, secrets)
 
     async def _record_result(
         self,
@@ -129,7 +144,9 @@ class DeliverWebhook:
             return await self._delivered(job, before, delivery)
         if result.category == GONE:
             if endpoint is not None:
-                await self.endpoint_cache.disable(endpoint, "the receiver answered 410")
+                await self.endpoint_cache.disable(endpoint, result.detail)
+            return await self._give_up(job, replace(delivery, tries=delivery.tries + 1))
+        if result.category == REJECTED:
             return await self._give_up(job, replace(delivery, tries=delivery.tries + 1))
         if before.is_early(begun):
             # Not yet due by the schedule, so it does not count: it was only worth a look.
@@ -175,6 +192,12 @@ class DeliverWebhook:
     async def _record(self, update: DeliveryUpdate) -> None:
         if without_job := await self.outbox.record_try(update):
             await self.book.wake_or_enqueue([self.job_factory.delivery_job(without_job)])
+
+
+def _host_of(delivery: Delivery) -> str:
+    """Return the name of the host that the gate counts: for mail, the one server that takes all of it."""
+    parts = urlsplit(delivery.url)
+    return parts.netloc.casefold() or parts.scheme
 
 
 def _span(seconds: float) -> timedelta:

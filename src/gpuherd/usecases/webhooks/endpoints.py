@@ -14,10 +14,10 @@ from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
-from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.notifications.kind import EndpointKind, default_events
 from gpuherd.domain.webhooks.endpoint import ID_PREFIX, EndpointWithSecret, WebhookEndpoint
 from gpuherd.domain.webhooks.key_ring import KeyRing
-from gpuherd.ports.webhooks import WebhookEndpoints
+from gpuherd.ports.webhooks import Notifier, WebhookEndpoints
 
 log = structlog.get_logger()
 
@@ -74,13 +74,26 @@ class ManageEndpoints:
     endpoints: WebhookEndpoints
     endpoint_cache: EndpointCache
     keys: KeyRing
+    notifier: Notifier
     clock: Clock
     ids: Ids
 
     async def add(
-        self, url: str, events: tuple[str, ...] = (), label: str = "", *, caller: Caller = SYSTEM_CALLER
+        self,
+        url: str,
+        events: tuple[str, ...] = (),
+        label: str = "",
+        *,
+        kind: EndpointKind = EndpointKind.WEBHOOK,
+        caller: Caller = SYSTEM_CALLER,
     ) -> EndpointWithSecret:
         """Make an endpoint; it hears of what happens from now on."""
+        if kind is EndpointKind.EMAIL and not self.notifier.sends_mail:
+            raise Conflict(
+                "this server has no mail server to send by; its operator sets GPUHERD_SMTP_URL and "
+                "GPUHERD_SMTP_FROM, and restarts it",
+                code="EMAIL_NOT_CONFIGURED",
+            )
         if len(await self.endpoints.list_all()) >= ENDPOINTS_MAX:
             raise Conflict(
                 f"there are {ENDPOINTS_MAX} endpoints already; remove one first",
@@ -91,15 +104,16 @@ class ManageEndpoints:
             url=url,
             created_at=self.clock.now(),
             root=self.keys.newest,
-            events=events,
+            events=events or default_events(kind),
             label=label,
             nonce=self.ids.secret_nonce(),
+            kind=kind,
         )
-        audit_record = self._audit_record(caller, "create", endpoint.id, after=redact_query(url))
+        audit_record = self._audit_record(caller, "create", endpoint.id, after=endpoint.shown_url)
         await self.endpoints.add(endpoint, audit_record)
         await self.endpoint_cache.refresh()
-        log.info("webhook.endpoint_added", endpoint_id=endpoint.id)
-        return EndpointWithSecret(endpoint, self.keys.secret(endpoint))
+        log.info("webhook.endpoint_added", endpoint_id=endpoint.id, kind=kind.value)
+        return EndpointWithSecret(endpoint, self.keys.secret(endpoint) if kind.is_signed else Secret(""))
 
     async def list_all(self) -> tuple[WebhookEndpoint, ...]:
         """Return all, oldest first."""
@@ -118,6 +132,12 @@ class ManageEndpoints:
     async def rotate(self, endpoint_id: str, *, caller: Caller = SYSTEM_CALLER) -> EndpointWithSecret:
         """Give an endpoint a new secret; for a day the one before it signs too."""
         before = await self.endpoints.get(endpoint_id)
+        if not before.kind.is_signed:
+            raise Conflict(
+                f"nothing is signed for an endpoint of the kind {before.kind}, so it has no secret; "
+                "to change its address, add it anew and remove this one",
+                code="ENDPOINT_NOT_SIGNED",
+            )
         after = before.rotated(self.keys.newest, self.ids.secret_nonce(), self.clock.now())
         generations = (str(before.generation), str(after.generation))
         await self._change(before, after, self._audit_record(caller, "rotate", endpoint_id, *generations))
@@ -144,4 +164,4 @@ class ManageEndpoints:
 
     def knows_secret(self, endpoint: WebhookEndpoint) -> bool:
         """Tell whether its secret can still be derived; if not, only a rotation helps."""
-        return self.keys.knows(endpoint)
+        return self.keys.knows(endpoint) or not endpoint.kind.is_signed

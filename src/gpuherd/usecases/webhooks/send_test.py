@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.contract.webhook import TestEventBody, TestEventData
@@ -14,7 +15,13 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import Conflict, GpuherdError
 from gpuherd.domain.instance.events import WEBHOOK_TEST
 from gpuherd.domain.webhooks.delivery import DELIVERY_ID_PREFIX
-from gpuherd.ports.webhooks import WebhookEndpoints, WebhookSender, WebhookTestResult
+from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
+from gpuherd.ports.webhooks import (
+    Notifier,
+    WebhookEndpoints,
+    WebhookSender,
+    WebhookTestResult,
+)
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
@@ -47,6 +54,7 @@ class SendTestWebhook:
     """
 
     sender: WebhookSender
+    notifier: Notifier
     endpoints: WebhookEndpoints
     endpoint_cache: EndpointCache
     key_secrets: KeyWebhookSecrets
@@ -63,7 +71,7 @@ class SendTestWebhook:
                     "the root key of your webhook secret is lost; rotate the secret first",
                     code="WEBHOOK_SECRET_LOST",
                 )
-            return await self._try(url, None, secrets)
+            return await self._send(url, None, secrets)
 
     async def endpoint(self, endpoint_id: str, caller: Caller) -> WebhookTestResult:
         """Send one to an endpoint, disabled or not; `NotFound` if there is none."""
@@ -88,20 +96,30 @@ class SendTestWebhook:
 
     async def _try_endpoint(self, endpoint_id: str) -> WebhookTestResult:
         endpoint = await self.endpoints.get(endpoint_id)
+        if not endpoint.kind.is_signed:
+            return await self._notify(endpoint)
         secrets = self.endpoint_cache.secrets(endpoint)
         if not secrets:
             raise Conflict(
                 "the root key of this endpoint's secret is lost; rotate the secret first",
                 code="WEBHOOK_SECRET_LOST",
             )
-        return await self._try(endpoint.url, endpoint.id, secrets)
+        return await self._send(endpoint.url, endpoint.id, secrets)
 
-    async def _try(
+    async def _send(
         self, url: str, endpoint_id: str | None, secrets: tuple[Secret, ...] | None
     ) -> WebhookTestResult:
         now, event_id = self.clock.now(), self.ids.new(DELIVERY_ID_PREFIX)
-        data = TestEventData(
-            endpoint_id=endpoint_id, message="a test of gpuherd's webhooks; nothing happened"
-        )
-        body = compact(TestEventBody(type=WEBHOOK_TEST, timestamp=now, data=data))
+        body = _test_event(endpoint_id, now)
         return WebhookTestResult(event_id, url, await self.sender.send(url, event_id, body, now, secrets))
+
+    async def _notify(self, endpoint: WebhookEndpoint) -> WebhookTestResult:
+        now, event_id = self.clock.now(), self.ids.new(DELIVERY_ID_PREFIX)
+        body = _test_event(endpoint.id, now)
+        result = await self.notifier.notify(endpoint, event_id, body, now)
+        return WebhookTestResult(event_id, endpoint.shown_url, result)
+
+
+def _test_event(endpoint_id: str | None, now: datetime) -> bytes:
+    data = TestEventData(endpoint_id=endpoint_id, message="a test of gpuherd's webhooks; nothing happened")
+    return compact(TestEventBody(type=WEBHOOK_TEST, timestamp=now, data=data))

@@ -46,6 +46,15 @@ def test_an_endpoint_is_added_and_its_secret_told(cli: Cli, api: FakeApi) -> Non
     assert api.seen[1].body == {"url": "https://example.com/"}
 
 
+def test_an_endpoint_for_people_has_a_kind_and_no_secret(cli: Cli, api: FakeApi) -> None:
+    api.script(endpoint(kind="slack", secret=None))
+    told = json.loads(cli("webhooks", "add", "https://hooks.slack.com/x", "--kind", "slack").stdout)
+    assert told == endpoint(kind="slack")
+    (seen,) = api.seen
+    assert seen.body == {"url": "https://hooks.slack.com/x", "kind": "slack"}
+    assert cli("webhooks", "add", "mailto:a@example.com", "--kind", "slack", "-q").stdout == "ep_1\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "method", "path"),
     [

@@ -283,6 +283,8 @@ webhook_endpoint = sa.Table(
     # The random part of its secret, which without the root key is worth nothing.
     sa.Column("nonce", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("previous_nonce", sa.Text, nullable=False, server_default=sa.text("''")),
+    # How events are written for it.
+    sa.Column("kind", sa.Text, nullable=False, server_default=sa.text("'webhook'")),
 )
 
 sighting = sa.Table(

@@ -11,6 +11,7 @@ from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.tables import webhook_endpoint as table
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.errors import NotFound, StaleWrite
+from gpuherd.domain.notifications.kind import EndpointKind
 from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 
 
@@ -77,8 +78,9 @@ def _unknown(endpoint_id: str) -> NotFound:
 
 
 def _row(it: WebhookEndpoint) -> dict[str, Any]:
-    return {**vars(it), "events": " ".join(it.events)}
+    return {**vars(it), "events": " ".join(it.events), "kind": it.kind.value}
 
 
 def _endpoint_of(row: sa.Row[Any]) -> WebhookEndpoint:
-    return WebhookEndpoint(**{**row._mapping, "events": tuple(row.events.split())})
+    read = {"events": tuple(row.events.split()), "kind": EndpointKind(row.kind)}
+    return WebhookEndpoint(**{**row._mapping, **read})

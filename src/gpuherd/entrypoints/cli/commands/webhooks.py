@@ -108,7 +108,11 @@ def list_endpoints(context: typer.Context, as_json: JsonOption = False, quiet: Q
 
 def add_endpoint(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(help="Where to send what happens.")],
+    url: Annotated[str, typer.Argument(help="Where to send what happens; for mail mailto:you@example.com.")],
+    kind: Annotated[
+        Literal["webhook", "slack", "discord", "ntfy", "email"] | None,
+        typer.Option(case_sensitive=False, help="How it is written: signed JSON (webhook), or for people."),
+    ] = None,
     events: Annotated[
         list[str] | None, typer.Option("--event", metavar="TYPE", help="Only these; may be given often.")
     ] = None,
@@ -116,10 +120,12 @@ def add_endpoint(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Add an endpoint. Its secret is shown now and never again; with -q only the secret is."""
+    """Add an endpoint. The secret of a webhook is shown now and never again; with -q only the secret is."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
     _print_secret(
-        cli, output, lambda herd: herd.webhooks.endpoints.add(url, events=events or None, label=label)
+        cli,
+        output,
+        lambda herd: herd.webhooks.endpoints.add(url, events=events or None, label=label, kind=kind),
     )
 
 
@@ -241,7 +247,7 @@ def test(
     as_json: JsonOption = False,
     quiet: SilentOption = False,
 ) -> None:
-    """Send one signed test event now; exit code 1 if it is not accepted."""
+    """Send one test event now, as the endpoint gets all others; exit code 1 if it is not accepted."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
 
     is_endpoint = target.startswith(ENDPOINT_PREFIX)
@@ -257,6 +263,9 @@ def test(
 
 def _print_secret(cli: CliContext, output: Output, make: Callable[[Gpuherd], NewSecret]) -> None:
     made = run(cli, output, make)
+    if not made.secret:
+        _print(cli, output, made.endpoint)
+        return
     secret = made.secret.reveal()
     if output.mode is Mode.IDS:
         output.ids([secret])

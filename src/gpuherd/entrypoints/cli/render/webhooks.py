@@ -22,6 +22,7 @@ def endpoint_table(rows: Sequence[WebhookEndpoint], now: datetime, width: int) -
     """Build the table of endpoints."""
     columns: list[Column[WebhookEndpoint]] = [
         Column("ID", lambda it: it.id, 1),
+        Column("KIND", lambda it: it.kind, 2),
         Column("URL", lambda it: it.url, 0, shrinks_to=20),
         Column("STATE", _endpoint_state, 2, style=lambda it: _STYLES[_endpoint_state(it)]),
         Column("EVENTS", _events, 4, shrinks_to=12),
@@ -35,6 +36,7 @@ def endpoint_page(it: WebhookEndpoint, now: datetime, secret: str = "") -> Table
     """Build the page of one endpoint, with its secret where there is one."""
     lines: list[tuple[str, Text | str]] = [
         ("id", it.id),
+        ("kind", it.kind),
         ("url", it.url),
         ("label", it.label or ""),
         ("events", _events(it)),

@@ -47,10 +47,12 @@ async def list_endpoints(request: Request) -> Response:
 
 @router.post("/endpoints", status_code=201, openapi_extra=takes(EndpointBody))
 async def add_endpoint(request: Request) -> Response:
-    """Create an endpoint. Its secret is shown in this reply only."""
+    """Create an endpoint. Its secret is shown in this reply only; `kind` says how events are written."""
     wanted = EndpointBody.parse(await read_object(request), plane_of(request).targets)
     manage, caller = _webhooks(request).endpoints, acting_caller(request)
-    made = await manage.add(wanted.url, tuple(wanted.events or ()), wanted.label or "", caller=caller)
+    made = await manage.add(
+        wanted.url, tuple(wanted.events or ()), wanted.label or "", kind=wanted.kind, caller=caller
+    )
     headers = {"Location": f"/api/webhooks/endpoints/{made.endpoint.id}"}
     return _keyed_reply(made, status=201, headers=headers)
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
-from gpuherd.domain.net.url_redaction import redact_query
+from gpuherd.domain.notifications.kind import EndpointKind
 from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
@@ -28,14 +28,18 @@ async def show(request: Request) -> Response:
 async def add(request: Request) -> Response:
     """Make an endpoint; its secret is on this page and on no other."""
     form, plane = form_of(request), plane_of(request)
-    said = {"url": form.text("url"), "label": form.text("label"), "events": form.all("events")}
+    said = {name: form.text(name) for name in ("kind", "url", "label")} | {"events": form.all("events")}
     try:
         wanted = EndpointBody.parse({name: value for name, value in said.items() if value}, plane.targets)
     except InvalidRequest as error:
         return await _list(request, status=400, problems=problems_by_field(error.problems))
     manage = plane.webhooks.endpoints
     made = await manage.add(
-        wanted.url, tuple(wanted.events or ()), wanted.label or "", caller=acting_caller(request)
+        wanted.url,
+        tuple(wanted.events or ()),
+        wanted.label or "",
+        kind=wanted.kind,
+        caller=acting_caller(request),
     )
     return await _list(request, made=made)
 
@@ -74,8 +78,9 @@ async def _list(
         request,
         "endpoints.html",
         status=status,
-        endpoints=[(it, redact_query(it.url), manage.knows_secret(it)) for it in found],
+        endpoints=[(it, it.shown_url, manage.knows_secret(it)) for it in found],
         types=sorted(ENDPOINT_WEBHOOK_TYPES),
+        kinds=list(EndpointKind),
         made=made,
         problems=problems or {},
         filled=form_of(request) if problems else None,
