@@ -28,6 +28,13 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
         (47 * 3600, "47 h ago"),
         (5 * 86400, "5 d ago"),
         (-200, "in 3 min"),
+        (-3599, "in 59 min"),
+        (-3600, "in 1 h"),
+        (-7199, "in 1 h 59 min"),
+        (-7260, "in 2 h 1 min"),
+        (-47.5 * 3600, "in 47 h 30 min"),
+        (-48 * 3600, "in 2 d"),
+        (-(5 * 86400 + 3 * 3600 + 60), "in 5 d 3 h"),
     ],
 )
 def test_moments_are_told_relative_to_now(seconds: float, words: str) -> None:

@@ -24,11 +24,11 @@ def parse_duration(words: str) -> float:
 
 
 def relative_time(moment: datetime, now: datetime) -> str:
-    """Say when it was, or will be: "3 min ago", "in 2 h"."""
+    """Say when it was, or will be: "3 min ago", "in 1 h 59 min"."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) < JUST_NOW_MAX_S:
         return "just now"
-    return f"{rough_duration(seconds)} ago" if seconds > 0 else f"in {rough_duration(-seconds)}"
+    return f"{rough_duration(seconds)} ago" if seconds > 0 else f"in {time_ahead(-seconds)}"
 
 
 def rough_duration(seconds: float) -> str:
@@ -40,6 +40,15 @@ def rough_duration(seconds: float) -> str:
     if seconds < 2 * DAY:
         return f"{seconds // HOUR:.0f} h"
     return f"{seconds // DAY:.0f} d"
+
+
+def time_ahead(seconds: float) -> str:
+    """Say how long until then, in two units from an hour on: half of "1 h" may be all that is left to act."""
+    if seconds < HOUR:
+        return rough_duration(seconds)
+    big, small, words = (HOUR, MINUTE, "h {} min") if seconds < 2 * DAY else (DAY, HOUR, "d {} h")
+    whole, rest = int(seconds // big), int(seconds % big // small)
+    return f"{whole} {words.format(rest)}" if rest else f"{whole} {words[0]}"
 
 
 def format_duration(seconds: float) -> str:

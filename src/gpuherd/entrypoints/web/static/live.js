@@ -162,9 +162,17 @@
     return s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
   }
 
+  // In two units from an hour on: of "1 h" nearly two may be left.
+  function ahead(s) {
+    if (s < 3600) return rough(s);
+    const days = s >= 172800, big = days ? 86400 : 3600, small = days ? 3600 : 60;
+    const whole = Math.floor(s / big), rest = Math.floor(s % big / small);
+    return whole + (days ? " d" : " h") + (rest ? " " + rest + (days ? " h" : " min") : "");
+  }
+
   function ago(s) {
     if (Math.abs(s) < 5) return "just now";
-    return s > 0 ? rough(s) + " ago" : "in " + rough(-s);
+    return s > 0 ? rough(s) + " ago" : "in " + ahead(-s);
   }
 
   function lasting(s) {
