@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.tables import instance
+from gpuherd.domain.budgets.budget import AtLimit, BudgetScope, ScopeKind
 from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import term_of
 from gpuherd.domain.endings.terms import Idleness, Lease, Terms
@@ -18,6 +20,7 @@ from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.ports.instances import Change
+from tests.support.budgets import a_budget
 from tests.support.builders import a_running_instance, instance_id
 from tests.support.fake_clock import START as NOW
 from tests.support.sql.databases import Store
@@ -126,7 +129,7 @@ async def test_those_whose_look_is_due_come_longest_due_first(store: Store) -> N
     ]
 
 
-async def test_among_many_leases_the_looks_of_sweep_and_idleness_are_looks_at_an_index(
+async def test_among_many_leases_the_looks_of_sweep_idleness_and_budgets_are_looks_at_an_index(
     store: Store, database: Any
 ) -> None:
     if not isinstance(database, Database):
@@ -144,6 +147,8 @@ async def test_among_many_leases_the_looks_of_sweep_and_idleness_are_looks_at_an
         sa.event.listen(engine, "before_cursor_execute", note)
     await store.jobs.unscheduled(500)
     await store.instances.due_for_use_look(NOW, 50)
+    for scope in (BudgetScope(ScopeKind.KEY, "ada"), BudgetScope(ScopeKind.LABEL, "team", "red")):
+        assert not await store.budgets.to_end(a_budget(NOW, scope=scope, at_limit=AtLimit.DELETE), 50)
     for engine in engines:
         sa.event.remove(engine, "before_cursor_execute", note)
     plans = {
@@ -154,6 +159,14 @@ async def test_among_many_leases_the_looks_of_sweep_and_idleness_are_looks_at_an
     }
     assert "instance_due" in plans["due_at"], plans
     assert "instance_use_look" in plans["use_look_at"], plans
+    looks = [
+        database.write_now(partial(_plan, statement=statement, parameters=parameters))
+        for statement, parameters in asked
+        if "instance.goal IN" in statement
+    ]
+    assert len(looks) == 4
+    for look in looks:
+        assert not re.search(r"(SCAN|Seq Scan on) instance\b", look), look
 
 
 def _fill(connection: sa.Connection) -> None:
