@@ -155,6 +155,33 @@ async def test_money_is_shown_without_any_script(chromium: Browser, site: Site, 
     assert (visitor.errors, visitor.foreign) == ([], [])
 
 
+async def test_budgets_are_bars_as_long_as_what_is_spent(visitor: Visitor, site: Site) -> None:
+    page, server = visitor.page, site.server
+    await server.until_settled(await site.rent("in-a-budget", labels={"team": "bars"}))
+    scope, made = {"label": {"team": "bars"}}, []
+    # A simulated second costs several of these amounts, and none of the other.
+    for name, amount in (("<i>small</i>", "0.000001"), ("large", "100000")):
+        body = {"name": name, "scope": scope, "amount": amount, "period": "total", "atLimit": "warn"}
+        status, told = await server.call("POST", "/api/budgets", body)
+        assert status == 201, told
+        made.append(told["id"])
+    await visitor.go("/money")
+    rows = page.locator("#budgets tbody tr")
+    small, large = rows.filter(has_text="<i>small</i>"), rows.filter(has_text="large")
+    whole = await small.locator(".chart svg").get_attribute("width")
+    # Never longer than the whole, however much it is.
+    await expect(small.locator(".chart rect.spot")).to_have_attribute("width", whole or "")
+    await expect(large.locator(".chart rect.spot")).to_have_attribute("width", "0")
+    await expect(large.locator(".chart svg")).to_have_attribute("aria-label", "0 % spent")
+    await expect(small.locator(".chart svg")).to_have_attribute(
+        "aria-label", re.compile(r"^[1-9]\d{2,} % spent$")
+    )
+    await expect(large).to_contain_text("$100,000")
+    await expect(large).to_contain_text("within 0 %")
+    for budget_id in made:
+        assert (await server.call("DELETE", f"/api/budgets/{budget_id}"))[0] == 200
+
+
 async def test_hostile_names_are_text(visitor: Visitor, site: Site) -> None:
     ids = [await site.rent(name) for name in HOSTILE]
     for path in ("/", "/instances", *(f"/instances/{it}" for it in ids)):

@@ -37,6 +37,7 @@ RENTERS = [
     pytest.param(("node", "javascript/rent.mjs", "job"), id="javascript", marks=needs_node),
 ]
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
+BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
     pytest.param((sys.executable, "python/webhook_receiver.py", "--port", "0"), id="python"),
@@ -189,6 +190,25 @@ async def test_it_says_what_was_spent_and_what_still_costs(words: tuple[str, ...
     assert re.search(r"^balance: \$\d+\.\d\d, which lasts ", it.said, re.MULTILINE), it.said
 
 
+@pytest.mark.parametrize("words", [BUDGETS])
+async def test_it_sets_a_budget_that_holds_and_shows_how_far_it_is_used_up(
+    words: tuple[str, ...], server: Server
+) -> None:
+    wish = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101", "labels": {"team": "nlp"}}
+    _, made = await server.call("POST", "/api/instances", wish)
+    await server.until_settled(made["id"])
+    async with example((*words, "200", "--at-limit", "stop"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.lines[0] == "made team=nlp"
+    shown = r"\[\.{20}\] team=nlp: \$0\.\d{4} of \$200 \(month\), ok; lasts \d+ h at \$0\.\d{4}/h"
+    assert re.fullmatch(shown, it.lines[1]), it.said
+    async with example((*words, "0.01", "--period", "total"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.lines[0] == "changed team=nlp"
+    status, refused = await server.call("POST", "/api/instances", {**wish, "name": "another"})
+    assert (status, refused["code"]) == (429, "BUDGET_EXHAUSTED")
+
+
 @pytest.mark.parametrize("words", [NOTIFY])
 async def test_it_adds_a_channel_that_hears_of_a_rental(words: tuple[str, ...], server: Server) -> None:
     channel = Channel()
@@ -261,7 +281,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, NOTIFY, *RECEIVERS)}  # type: ignore[index]
+    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, BUDGETS, NOTIFY, *RECEIVERS)}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)
 
