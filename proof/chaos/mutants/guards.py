@@ -664,6 +664,16 @@ REPLICAS = (
         (f"{LOST_HISTORY}::TestRenting::test_a_machine_that_can_only_be_seen_later_is_waited_for",),
     ),
     Safeguard(
+        "an instance that ends after a loss of the store takes its machine with it",
+        "usecases/reconcile/apply_step.py",
+        "        if _ends_without_machine(step, leased):\n",
+        "        if False:\n",
+        (
+            f"{LOST_HISTORY}::TestRenting::test_a_machine_whose_create_call_was_lost_goes_with_its_instance",
+            f"{LOST_HISTORY}::TestRenting::test_a_machine_whose_create_call_was_lost_is_bound_even_at_the_deadline",
+        ),
+    ),
+    Safeguard(
         "what was seen is read anew after a loss of the store",
         "usecases/cloud/observe.py",
         "        self._has_listed = False\n        self._known = None\n",

@@ -83,6 +83,37 @@ class TestRenting:
         assert settled.status is Status.RUNNING
         assert list(world.machines) == [settled.cloud_id]
 
+    @pytest.mark.parametrize("lag_s", [0, 100], ids=["listed at once", "listed late"])
+    async def test_a_machine_whose_create_call_was_lost_goes_with_its_instance(
+        self, herd: Herd, world: World, lag_s: float
+    ) -> None:
+        world.faults.add(Fault(FaultKind.LIST_LAG, count=1, seconds=lag_s))
+        instance, past = await a_rental_under_way(herd)
+        past.bring_back()
+        await herd.change_goal.delete(instance.id)
+        deleted = await herd.settle(instance)
+        assert deleted.status is Status.DELETED
+        assert not world.alive()
+
+    async def test_what_was_never_rented_is_deleted_once_that_is_sure(self, herd: Herd) -> None:
+        await herd.observer.look()
+        instance = await herd.launch()
+        Past(herd).bring_back()
+        await herd.change_goal.delete(instance.id)
+        await herd.run_for(MINUTE)
+        assert (await herd.instances.get(instance.id)).status is Status.DELETING
+        assert (await herd.settle(instance)).status is Status.DELETED
+
+    async def test_a_machine_whose_create_call_was_lost_is_bound_even_at_the_deadline(
+        self, herd: Herd, world: World
+    ) -> None:
+        instance, past = await a_rental_under_way(herd)
+        past.bring_back()
+        await herd.clock.sleep((instance.deadline - herd.clock.now()).total_seconds() + 1)
+        failed = await herd.settle(instance)
+        assert (failed.status, failed.cloud_id) == (Status.FAILED, next(iter(world.machines)))
+        assert not world.alive()
+
     async def test_what_was_never_rented_is_rented_once_that_is_sure(self, herd: Herd, world: World) -> None:
         await herd.observer.look()
         instance = await herd.launch()

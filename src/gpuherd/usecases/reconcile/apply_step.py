@@ -75,6 +75,11 @@ class ApplyStep:
 
         `CloudUnavailable` or `KeyRefused` from here: surely nothing was changed in the cloud.
         """
+        if _ends_without_machine(step, leased):
+            # The store may have lost the call that made one, and with this it would be nobody's.
+            leased = await self.instance_leases.refresh(leased)
+            if (found := await self.rent.find_lost(leased)) is not None:
+                return _as_result(found)
         match step:
             case steps.Resolve():
                 return await self._resolve(leased)
@@ -128,13 +133,10 @@ class ApplyStep:
         return leased, None if delay is None else RequeueAfter(delay)
 
     async def _rent(self, leased: LeasedInstance) -> StepResult:
-        match await self.rent(leased):
-            case CreateAttempted(leased):
-                return leased, None
-            case RentLater(leased, delay, reason, waiting, record):
-                return leased, RequeueAfter(delay, reason, waiting, record)
-            case CannotRent(leased, code, reason, details):
-                return await self._fail(leased, code, reason, details), None
+        outcome = await self.rent(leased)
+        if isinstance(outcome, CannotRent):
+            return await self._fail(outcome.leased, outcome.code, outcome.reason, outcome.details), None
+        return _as_result(outcome)
 
     async def _read_details(self, leased: LeasedInstance) -> StepResult:
         try:
@@ -277,6 +279,18 @@ class ApplyStep:
         self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent
     ) -> LeasedInstance:
         return await self.instance_leases.save(leased, self.event_recorder.change(instance, *new_events))
+
+
+def _ends_without_machine(step: Step, leased: LeasedInstance) -> bool:
+    ends = isinstance(step, steps.Fail) or step == steps.Become(Status.DELETED)
+    return ends and leased.instance.cloud_id is None and leased.open_attempt is None
+
+
+def _as_result(outcome: CreateAttempted | RentLater) -> StepResult:
+    if isinstance(outcome, CreateAttempted):
+        return outcome.leased, None
+    later = RequeueAfter(outcome.delay, outcome.reason, outcome.waiting, outcome.record)
+    return outcome.leased, later
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

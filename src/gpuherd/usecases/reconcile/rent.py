@@ -126,13 +126,8 @@ class RentMachine:
             return self._until_listed(leased, "it was not seen since gpuherd started")
         # Read again, because this pass may have begun before that look.
         leased = await self.instance_leases.refresh(leased)
-        if bound := await self.bind_found(leased):
-            return CreateAttempted(bound)
-        if await self.may_have_lost_create(leased.instance):
-            return self._until_listed(
-                leased,
-                "the database has lost its newest entries, perhaps a create call; looking for its machine",
-            )
+        if (found := await self.find_lost(leased)) is not None:
+            return found
         if reason := await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED):
             return RentLater(
                 leased,
@@ -157,6 +152,17 @@ class RentMachine:
         decided_s = self.clock.boottime()
         leased, attempt, plan = await self._record_intent(leased, ranking.accepted[0], template, ranking)
         return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)
+
+    async def find_lost(self, leased: LeasedInstance) -> CreateAttempted | RentLater | None:
+        """Bind a machine whose create call is not on record, or wait until there surely is none."""
+        if bound := await self.bind_found(leased):
+            return CreateAttempted(bound)
+        if await self.may_have_lost_create(leased.instance):
+            return self._until_listed(
+                leased,
+                "the database has lost its newest entries, perhaps a create call; looking for its machine",
+            )
+        return None
 
     def _without_offer(self, leased: LeasedInstance, error: NoCapacity) -> RentLater | CannotRent:
         """Wait for an offer, if there is time left for it."""
