@@ -21,6 +21,8 @@ SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10
 # Besides the tours; `python -m proof.chaos.kills` makes as many as there is time for.
 RUNS = 1
 
+# A point that is armed first is always reached.
+TOURS_MAX = 4
 # Each is one run with several deaths, one after the other: every named point is in one of them.
 TOURS: dict[str, tuple[tuple[str, ...], tuple[UserScript, ...]]] = {
     "accepting": (
@@ -64,12 +66,16 @@ def test_the_tours_come_past_every_point() -> None:
 @pytest.mark.parametrize("name", TOURS)
 async def test_a_death_at_each_named_point_breaks_nothing(name: str, tmp_path: Path) -> None:
     points, scripts = TOURS[name]
-    plan = Plan(1, points[0], scripts, tuple(Kill(point, 1) for point in points))
     async with shared_cloud(tmp_path) as novita:
-        run, broken = await run_plan(plan, novita, tmp_path / "run")
-    assert broken == [], run.said[-2000:].decode(errors="replace")
-    died = dict(zip(points, run.reached, strict=True))
-    assert all(died.values()), died
+        for tour in range(TOURS_MAX):
+            plan = Plan(1, points[0], scripts, tuple(Kill(point, 1) for point in points))
+            run, broken = await run_plan(plan, novita, tmp_path / f"run-{tour}")
+            assert broken == [], run.said[-2000:].decode(errors="replace")
+            # All users may have come past a point in the life before it was armed: then it has a tour anew.
+            points = tuple(it for it, died in zip(points, run.reached, strict=True) if not died)
+            if not points:
+                break
+    assert points == ()
 
 
 async def test_the_checker_sees_what_is_broken(tmp_path: Path) -> None:
