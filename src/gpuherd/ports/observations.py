@@ -10,7 +10,6 @@ from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
 from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.instance import Instance
 
 
@@ -43,8 +42,8 @@ class Observations(Protocol):
         """Return what the meters need to know at a start."""
         ...
 
-    async def metered(self) -> Collection[tuple[str, CostKind]]:
-        """Return which machines have a span that goes on, and of which kind."""
+    async def unmetered(self) -> Collection[str]:
+        """Return which machines were listed last and have no span of their GPUs that goes on."""
         ...
 
     async def any_unsettled(self) -> bool:

@@ -17,7 +17,7 @@ from gpuherd.domain.costs.meter.meter import ListTimes
 from gpuherd.domain.costs.meter.metering import Metering
 from gpuherd.domain.costs.meter.tariff import Tariff
 from gpuherd.domain.costs.period import Period
-from gpuherd.domain.costs.span import CostKind, Edge, PriceSource
+from gpuherd.domain.costs.span import Edge, PriceSource
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import OnFailure, Status
@@ -64,13 +64,15 @@ async def spans_of_all(store):
 
 
 async def test_a_machine_of_nobody_is_metered_by_the_catalogue(store):
+    await store.observations.record(a_list(MINUTE / 2), [a_sighting(a_machine(1, **PRICED))], [])
+    assert set(await store.observations.unmetered()) == {"machine-1"}
     await see(store, 1, a_sighting(a_machine(1, **PRICED)))
     (found,) = await store.costs.open_spans()
     assert found.span.began == Edge(START, START + MINUTE)
     assert found.span.rate.nano_usd == nano_usd(Decimal(1))
     assert found.span.rate.source is PriceSource.CATALOGUE
     assert found.subject.instance_id is None
-    assert await store.observations.metered() == {("machine-1", CostKind.GPU)}
+    assert not await store.observations.unmetered()
 
 
 async def test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed(store):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +17,6 @@ from gpuherd.domain.cloud.tag import owner_tag
 from gpuherd.domain.costs.meter.meter import GPU_PAID, ListTimes
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
 from gpuherd.domain.costs.meter.tariff import NO_RATE, PriceKey, Tariff
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, price_list
@@ -78,8 +77,9 @@ class PrepareMetering:
         self._previous = await self.observations.last_believable_list()
         last = await self.observations.last_list()
         self._last = None if last is None else last.reading
-        metered = await self.observations.metered()
-        self._unmetered = {it for it, seen in known.items() if _should_be_metered(seen, metered)}
+        unmetered = await self.observations.unmetered()
+        # What costs something of which there is no span: an older version has seen it last.
+        self._unmetered = {it for it in unmetered if it in known and known[it].machine.phase in GPU_PAID}
         self._newest = max((it.changed_at for it in known.values()), default=BEGINNING)
 
     def read_clocks(self) -> ClockReading:
@@ -213,9 +213,3 @@ class PrepareMetering:
 
 def _has_other_ports(before: Machine, after: Machine) -> bool:
     return bool(before.ports and after.ports) and before.ports != after.ports
-
-
-def _should_be_metered(it: ObservedMachine, metered: Collection[tuple[str, CostKind]]) -> bool:
-    """Tell whether a machine costs something of which there is no span: an older version has seen it last."""
-    is_paid = it.missing_since is None and it.machine.phase in GPU_PAID
-    return is_paid and (it.machine.cloud_id, CostKind.GPU) not in metered

@@ -74,8 +74,12 @@ class MemoryObservations:
             unclear=frozenset(it.cloud_id for it in odd if not is_unpriced(it)),
         )
 
-    async def metered(self) -> Collection[tuple[str, CostKind]]:
-        return set(self._tables.open_spans)
+    async def unmetered(self) -> Collection[str]:
+        return {
+            cloud_id
+            for cloud_id, row in self._tables.observations.items()
+            if row.sighting.missing_since is None and (cloud_id, CostKind.GPU) not in self._tables.open_spans
+        }
 
     async def any_unsettled(self) -> bool:
         in_doubt = {it.instance_id for it in self._tables.attempts.values() if it.is_open}

@@ -13,7 +13,7 @@ from gpuherd.adapters.sql.costs.write import chunks, write_spans
 from gpuherd.adapters.sql.engine.columns import dumps, from_micros, insert_into, to_micros
 from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.cost_tables import IS_DOUBTFUL, IS_OPEN, IS_UNPRICED, meter
-from gpuherd.adapters.sql.schema.tables import attempt, installation, instance
+from gpuherd.adapters.sql.schema.tables import attempt, installation, instance, sighting
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
@@ -69,10 +69,13 @@ def read_meter_state(connection: sa.Connection) -> MeterState:
     )
 
 
-def read_metered(connection: sa.Connection) -> set[tuple[str, CostKind]]:
-    """Return which machines have a span that goes on, and of which kind."""
-    query = sa.select(meter.c.cloud_id, meter.c.kind).where(IS_OPEN)
-    return {(row.cloud_id, CostKind(row.kind)) for row in connection.execute(query)}
+def read_unmetered(connection: sa.Connection) -> set[str]:
+    """Return which machines were listed last and have no span of their GPUs that goes on."""
+    going_on = sa.exists().where(
+        meter.c.cloud_id == sighting.c.cloud_id, IS_OPEN, meter.c.kind == CostKind.GPU.value
+    )
+    query = sa.select(sighting.c.cloud_id).where(sighting.c.missing_since.is_(None), ~going_on)
+    return set(connection.execute(query).scalars())
 
 
 def read_seams(connection: sa.Connection) -> tuple[ClockSeam, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Row
 
-from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_metered
+from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_unmetered
 from gpuherd.adapters.sql.engine.columns import MICROSECOND, Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
@@ -28,7 +28,6 @@ from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witnes
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.costs.meter.metering import Metering, MeterState
-from gpuherd.domain.costs.span import CostKind
 from gpuherd.domain.instance.attempt import OPEN_STATES
 from gpuherd.domain.instance.instance import ID_PREFIX, TERMINAL_STATUSES, Goal, Instance, Status
 
@@ -46,18 +45,18 @@ def machine_doc(it: Machine) -> str:
     return dumps(doc)
 
 
+# A look into this is much cheaper than a call of the class, and a start reads all that is known.
+_PHASES = {it.value: it for it in Phase}
+
+
 def machine_of(text: str) -> Machine:
     doc = json.loads(text)
-    return Machine(
-        **{
-            **doc,
-            "phase": Phase(doc["phase"]),
-            "spot_reclaim_at": moment(doc["spot_reclaim_at"]),
-            "created_at": moment(doc["created_at"]),
-            "ports": ports_of(doc["ports"]),
-            "connection": ConnectionDetails(**doc["connection"]),
-        }
-    )
+    doc["phase"] = _PHASES[doc["phase"]]
+    doc["spot_reclaim_at"] = moment(doc["spot_reclaim_at"])
+    doc["created_at"] = moment(doc["created_at"])
+    doc["ports"] = ports_of(doc["ports"])
+    doc["connection"] = ConnectionDetails(**doc["connection"])
+    return Machine(**doc)
 
 
 def sighting_row(it: ObservedMachine, tag: str | None) -> Doc:
@@ -182,8 +181,8 @@ class SqlObservations:
     async def meter_state(self) -> MeterState:
         return await self._database.read(read_meter_state)
 
-    async def metered(self) -> Collection[tuple[str, CostKind]]:
-        return await self._database.read(read_metered)
+    async def unmetered(self) -> Collection[str]:
+        return await self._database.read(read_unmetered)
 
     async def any_unsettled(self) -> bool:
         return await self._database.read(lambda c: _ANY_UNSETTLED.first(c, {}) is not None)
