@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -66,6 +66,8 @@ RECONCILE_INTERVAL_S = 3600.0
 USE_INTERVAL_S = 5.0
 BALANCE_INTERVAL_S = 300.0
 VOLUMES_INTERVAL_S = 300.0
+# Nobody waits for what these do: at a start, machines and webhooks go first.
+HOUSEKEEPING_DELAY_S = 20.0
 # Receivers may be slow; they must not take the slots of reconcile jobs.
 WEBHOOK_CONCURRENCY = 16
 # So may applications; many of them, because a round that hangs costs next to nothing.
@@ -141,8 +143,11 @@ async def build_service(
     meter = PrometheusMeter(CollectorRegistry())
     link.set_meter(meter)
     stores = await open_stores(settings, link, clock, ids, meter, check, role)
-    webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock)
-    probe_egress = SsrfSafeClient(link.probe_targets(settings.allow_private_targets), SystemResolver(), clock)
+    # One for both: to read the authorities' certificates takes a moment.
+    tls = strict_tls()
+    webhook_egress = SsrfSafeClient(settings.allow_private_targets, SystemResolver(), clock, tls=tls)
+    probe_targets = link.probe_targets(settings.allow_private_targets)
+    probe_egress = SsrfSafeClient(probe_targets, SystemResolver(), clock, tls=tls)
     mailer = _mailer(settings, clock)
     keys = webhook_keys(settings)
     ports = Ports(
@@ -251,8 +256,7 @@ def _loops(
         # A follower learns what the leader's lists have shown.
         Loop("observe", settings.fast_poll_interval_s, parts.observer.tick, clock),
         *_refresh_loops(stores, parts, clock),
-        Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, plane.keys.key_cache.flush_last_used, clock),
-        Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, plane.manage_caches.cleanup, clock),
+        *_housekeeping_loops(plane, clock),
         *([] if role == API else _leader_loops(settings, stores, parts, clock)),
     ]
 
@@ -273,6 +277,17 @@ def _engines(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> 
 def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
     """Return the loops of which one in the whole installation is enough."""
     collect, leader_only = parts.plane.orphans.collect, stores.membership.leader_only
+    return [
+        Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
+        Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
+        Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
+        Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
+        *_leader_housekeeping_loops(settings, stores, parts, clock),
+    ]
+
+
+def _leader_housekeeping_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
+    leader_only = stores.membership.leader_only
     prune_records = PruneRecords(
         stores.retention,
         clock,
@@ -280,30 +295,28 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         timedelta(days=settings.audit_retention_days),
         timedelta(days=settings.costs_kept_days),
     )
+    works: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
+        ("prune-orphans", PRUNE_INTERVAL_S, parts.plane.orphans.collect.forget),
+        ("prune", PRUNE_INTERVAL_S, parts.sweep.prune),
+        ("prune-deliveries", PRUNE_INTERVAL_S, parts.prune_deliveries),
+        ("prune-records", PRUNE_INTERVAL_S, prune_records),
+        ("prune-queue-log", PRUNE_INTERVAL_S, stores.prune_queue_log),
+        ("balance", BALANCE_INTERVAL_S, parts.watch_balance),
+        ("volumes", VOLUMES_INTERVAL_S, parts.meter_volumes),
+    ]
+    if settings.reconcile != "off":
+        works.append(("reconcile", RECONCILE_INTERVAL_S, parts.plane.costs.reconcile.yesterday))
     return [
-        Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
-        Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
-        Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
-        Loop("prune-orphans", PRUNE_INTERVAL_S, leader_only(collect.forget), clock),
-        Loop("prune", PRUNE_INTERVAL_S, leader_only(parts.sweep.prune), clock),
-        Loop("prune-deliveries", PRUNE_INTERVAL_S, leader_only(parts.prune_deliveries), clock),
-        Loop("prune-records", PRUNE_INTERVAL_S, leader_only(prune_records), clock),
-        Loop("prune-queue-log", PRUNE_INTERVAL_S, leader_only(stores.prune_queue_log), clock),
-        Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
-        Loop("balance", BALANCE_INTERVAL_S, leader_only(parts.watch_balance), clock),
-        Loop("volumes", VOLUMES_INTERVAL_S, leader_only(parts.meter_volumes), clock),
-        *(
-            []
-            if settings.reconcile == "off"
-            else [
-                Loop(
-                    "reconcile",
-                    RECONCILE_INTERVAL_S,
-                    leader_only(parts.plane.costs.reconcile.yesterday),
-                    clock,
-                )
-            ]
-        ),
+        Loop(name, interval_s, leader_only(work), clock, HOUSEKEEPING_DELAY_S)
+        for name, interval_s, work in works
+    ]
+
+
+def _housekeeping_loops(plane: Plane, clock: Clock) -> list[Loop]:
+    flush, cleanup = plane.keys.key_cache.flush_last_used, plane.manage_caches.cleanup
+    return [
+        Loop("keys-used", KEY_USAGE_FLUSH_INTERVAL_S, flush, clock, HOUSEKEEPING_DELAY_S),
+        Loop("cleanup", CACHE_CLEANUP_INTERVAL_S, cleanup, clock, HOUSEKEEPING_DELAY_S),
     ]
 
 

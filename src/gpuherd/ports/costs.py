@@ -137,8 +137,15 @@ class Costs(Protocol):
         """Sum up a period; what goes on is counted up to `now`."""
         ...
 
-    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
-        """Return every span that goes on, with whose it is (of an owner), in order of machine and kind."""
+    async def open_spans(
+        self, owner: str | None = None, *, kind: CostKind | None = None
+    ) -> Sequence[OpenSpan]:
+        """Return every span that goes on, with whose it is (of an owner; of a kind), in order of machine and
+        kind."""
+        ...
+
+    async def hourly_now(self) -> int:
+        """Return what all that goes on costs an hour: one sum, however many spans there are."""
         ...
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:

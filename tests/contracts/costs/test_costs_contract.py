@@ -249,6 +249,16 @@ async def test_open_spans_say_whose_they_are(store):
     assert ours.subject.product_name == "RTX 4090"
 
 
+async def test_open_spans_of_one_kind_and_the_sum_of_all(store):
+    assert await store.costs.hourly_now() == 0
+    many = [span(hours=1), span("m-bob"), span("m-bob", kind=CostKind.DISK), span("m-other")]
+    await store.write_spans(many, SUBJECTS)
+    (disk,) = await store.costs.open_spans(kind=CostKind.DISK)
+    assert (disk.span.cloud_id, disk.span.kind) == ("m-bob", CostKind.DISK)
+    assert await store.costs.open_spans("key-ada", kind=CostKind.DISK) == []
+    assert await store.costs.hourly_now() == 3 * USD
+
+
 async def test_an_instance_that_was_never_usable_is_waste_once_it_is_over(store):
     failed = replace(ADAS, usable_at=None)
     await store.write_spans([span(hours=1), span("m-bob", hours=1)], {**SUBJECTS, "m-ada": failed})

@@ -117,10 +117,15 @@ class MemoryCosts:
             groups_left_out=max(0, len(found) - shown),
         )
 
-    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
-        rows = [it for it in self._rows(owner) if it.span.ended is None]
+    async def open_spans(
+        self, owner: str | None = None, *, kind: CostKind | None = None
+    ) -> Sequence[OpenSpan]:
+        rows = [it for it in self._rows(owner) if it.span.ended is None and kind in (None, it.span.kind)]
         rows.sort(key=lambda it: (it.span.cloud_id, it.span.kind))
         return [OpenSpan(it.span, it.subject) for it in rows]
+
+    async def hourly_now(self) -> int:
+        return sum(it.span.rate.nano_usd for it in self._rows(None) if it.span.ended is None)
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
         rows = self._rows(owner)

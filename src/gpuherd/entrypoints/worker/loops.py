@@ -22,6 +22,8 @@ class Loop:
     interval_s: float
     work: Callable[[], Awaitable[object]]
     clock: Clock
+    # So long after the start it is done first: what nobody waits for leaves the start to what somebody does.
+    first_after_s: float = 0.0
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -33,6 +35,8 @@ class Loop:
         self._task = None
 
     async def _run(self) -> None:
+        if self.first_after_s:
+            await self.clock.sleep(self.first_after_s)
         while True:
             try:
                 await self.work()

@@ -40,8 +40,8 @@ class MeterVolumes:
             log.info("costs.volumes_unavailable", code=error.code)
             return
         finished_at = self.clock.now()
-        spans = await self.costs.open_spans()
-        going_on = {it.span.cloud_id: it for it in spans if it.span.kind is CostKind.VOLUME}
+        spans = await self.costs.open_spans(kind=CostKind.VOLUME)
+        going_on = {it.span.cloud_id: it for it in spans}
         said = await self.flags.get(VOLUMES_LOOKED_AT)
         previous = datetime.fromisoformat(said) if said else None
         step = self._step(previous, started_at, boottime)

@@ -30,11 +30,7 @@ class ReadBalance:
 
     async def __call__(self) -> AccountBalance:
         available, read_at = await self._available.get_or_load(ALL, self._load)
-        return AccountBalance(available, usd_of(await self.hourly_now()), read_at)
-
-    async def hourly_now(self) -> int:
-        """Return what all machines and volumes of the account cost an hour, in nano-dollars."""
-        return sum(it.span.rate.nano_usd for it in await self._costs.open_spans())
+        return AccountBalance(available, usd_of(await self._costs.hourly_now()), read_at)
 
     async def _load(self) -> tuple[Decimal, datetime]:
         return await self._billing.available_usd(), self._clock.now()

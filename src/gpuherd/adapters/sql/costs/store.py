@@ -40,8 +40,14 @@ class SqlCosts:
     async def report(self, query: CostQuery, now: datetime) -> CostReport:
         return await self._database.read(lambda c: make_report(c, query, now))
 
-    async def open_spans(self, owner: str | None = None) -> Sequence[OpenSpan]:
-        return await self._database.read(lambda c: _open_spans(c, owner))
+    async def open_spans(
+        self, owner: str | None = None, *, kind: CostKind | None = None
+    ) -> Sequence[OpenSpan]:
+        return await self._database.read(lambda c: _open_spans(c, owner, kind))
+
+    async def hourly_now(self) -> int:
+        query = sa.select(sa.func.coalesce(sa.func.sum(meter.c.rate_nusd_h), 0)).where(IS_OPEN)
+        return await self._database.read(lambda c: int(c.execute(query).scalar_one()))
 
     async def earlier(self, owner: str | None = None) -> Mapping[str, int]:
         whose = [] if owner is None else [cost_centre.c.owner == owner]
@@ -100,9 +106,10 @@ class SqlCosts:
         return await self._database.read(lambda c: [BilledDay(**row._mapping) for row in c.execute(query)])
 
 
-def _open_spans(connection: sa.Connection, owner: str | None) -> Sequence[OpenSpan]:
+def _open_spans(connection: sa.Connection, owner: str | None, kind: CostKind | None) -> Sequence[OpenSpan]:
     subject = ledger_subject.c
-    whose = [] if owner is None else [cost_centre.c.owner == owner]
+    which = [] if owner is None else [cost_centre.c.owner == owner]
+    which += [] if kind is None else [meter.c.kind == kind.value]
     query = (
         sa.select(
             meter,
@@ -123,7 +130,7 @@ def _open_spans(connection: sa.Connection, owner: str | None) -> Sequence[OpenSp
             .join(cost_centre, cost_centre.c.id == meter.c.centre_id)
             .outerjoin(instance, instance.c.id == subject.instance_id)
         )
-        .where(IS_OPEN, *whose)
+        .where(IS_OPEN, *which)
         .order_by(meter.c.cloud_id, meter.c.kind)
     )
     rows = connection.execute(query).all()
