@@ -23,6 +23,7 @@ from proof.chaos.virtual_time import VirtualClock
 from tests.support.herd import Herd
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts
+from tests.support.memory.instances.capacity import MemoryCapacityMemory
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
 from tests.support.memory.instances.observations import MemoryObservations
@@ -161,6 +162,7 @@ class Process(Herd):
             orphans=self._crashable(MemoryOrphans(tables, clock, changed), "orphans"),
             costs=MemoryCosts(tables),
             metered_costs=MemoryCosts(tables),
+            capacity=self._crashable(MemoryCapacityMemory(tables), "capacity"),
             budgets=MemoryBudgets(tables, clock),
             reviewed_budgets=MemoryBudgets(tables, clock),
         )
@@ -249,6 +251,7 @@ class Process(Herd):
         while True:
             await self.sweep()
             await self.review_budgets()
+            await self.watch_capacity()
             await self.clock.sleep(SWEEP_S)
 
     def moves(self) -> bool:

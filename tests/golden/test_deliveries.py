@@ -76,6 +76,15 @@ async def test_deliveries_of_failures(
     recording.compare()
 
 
+async def test_deliveries_of_a_wait(
+    http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
+) -> None:
+    herd.world.faults.add(Fault(FaultKind.SOLD_OUT, count=6))
+    await _rent(http, name="patient", waitForCapacity={"seconds": 3600})
+    await herd.run_for(5 * MINUTE)
+    recording.compare()
+
+
 async def test_deliveries_of_ends(
     http: httpx.AsyncClient, herd: Herd, receivers: Receivers, recording: Recording
 ) -> None:

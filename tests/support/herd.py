@@ -29,6 +29,7 @@ from gpuherd.adapters.sql.costs.store import SqlCosts
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.sql.instances.store import SqlInstances
@@ -246,6 +247,7 @@ class Herd:
         self.watch_use = parts.watch_use
         self.watch_balance, self.meter_volumes = parts.watch_balance, parts.meter_volumes
         self.review_budgets = parts.review_budgets
+        self.capacity_line, self.watch_capacity = parts.capacity_line, parts.watch_capacity
         self.launch_instance, self.change_goal = plane.launch_instance, plane.change_goal
         self.find_instance, self.reader = plane.find_instance, plane.read_instance
         self.comprehensive, self.sync_cloud = plane.list_comprehensive, plane.sync_cloud
@@ -292,6 +294,7 @@ class Herd:
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
             costs=SqlCosts(database),
+            capacity=SqlCapacityMemory(database),
             budgets=SqlBudgets(database, clock, changed),
             reviewed_budgets=SqlBudgets(database, clock, changed),
             metered_costs=SqlCosts(database),
@@ -335,6 +338,7 @@ class Herd:
                 await self.sweep()
                 await self.watch_use()
                 await self.review_budgets()
+                await self.watch_capacity()
             while due := self._due(self.clock.now()):
                 await self._run(due[0])
             following = [

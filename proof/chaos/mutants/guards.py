@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
 from proof.chaos.mutants.end_guards import ENDS
 from proof.chaos.mutants.safeguard import Safeguard
 
@@ -40,8 +41,8 @@ RENTING = (
         "intent before the call",
         "usecases/reconcile/rent.py",
         "        leased, attempt, plan = await self._record_intent("
-        "leased, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)\n",
+        "leased, best, template, ranking)\n"
+        "        return await self._call(leased, attempt, best, template, decided_s, plan)\n",
         "        before = leased\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
@@ -50,8 +51,8 @@ RENTING = (
         "                return leased\n"
         "        lazy = replace(self, instance_leases=Later())\n"
         "        _, attempt, plan = await lazy._record_intent("
-        "leased, ranking.accepted[0], template, ranking)\n"
-        "        return await self._call(before, attempt, ranking.accepted[0], template, decided_s, plan)\n",
+        "leased, best, template, ranking)\n"
+        "        return await self._call(before, attempt, best, template, decided_s, plan)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
     ),
     Safeguard(
@@ -1314,5 +1315,5 @@ BUDGETS = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *BUDGETS,
+    *(*BUDGETS, *CAPACITY_LINE),
 )

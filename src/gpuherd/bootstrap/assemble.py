@@ -103,7 +103,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
     return Plane(
         launch_instance=instances.launch,
         plan_launch=instances.plan,
-        explain_instance=ExplainInstance(stores.instances, stores.book),
+        explain_instance=ExplainInstance(stores.instances, stores.book, shared.capacity_line.place_of),
         find_instance=instances.find,
         read_instance=instances.read,
         list_instances=instances.list_page,

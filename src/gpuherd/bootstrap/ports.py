@@ -21,7 +21,7 @@ from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
-from gpuherd.ports.instances import InstanceLeases, Instances
+from gpuherd.ports.instances import CapacityMemory, InstanceLeases, Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.observations import Observations
@@ -69,6 +69,7 @@ class StorePorts:
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
     costs: Costs
+    capacity: CapacityMemory
     budgets: Budgets
     # The same budgets, for the leader: fenced like the observations.
     reviewed_budgets: Budgets

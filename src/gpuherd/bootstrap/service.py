@@ -64,6 +64,9 @@ HISTORY_RELOAD_INTERVAL_S = 1.0
 CACHE_CLEANUP_INTERVAL_S = 60.0
 RECONCILE_INTERVAL_S = 3600.0
 USE_INTERVAL_S = 5.0
+CAPACITY_INTERVAL_S = 5.0
+# So long another replica may not know that somebody waits, unless it has reason to ask.
+LINE_REFRESH_INTERVAL_S = 2.0
 BALANCE_INTERVAL_S = 300.0
 VOLUMES_INTERVAL_S = 300.0
 # Nobody waits for what these do: at a start, machines and webhooks go first.
@@ -180,12 +183,14 @@ async def build_service(
     await parts.endpoint_cache.refresh()
     await parts.plane.keys.key_cache.refresh()
     await parts.budget_cache.refresh()
+    await parts.capacity_line.refresh()
     await parts.observer.begin()
     await parts.reprice_disks()
     for reload in (
         parts.endpoint_cache.refresh,
         parts.plane.keys.key_cache.refresh,
         parts.budget_cache.refresh,
+        parts.capacity_line.refresh,
     ):
         stores.history.subscribe_reload(reload)
     service = Service(
@@ -281,6 +286,7 @@ def _leader_loops(settings: Settings, stores: Stores, parts: Parts, clock: Clock
         Loop("sweep", SWEEP_INTERVAL_S, leader_only(parts.sweep), clock),
         Loop("collect", _collect_interval_s(settings), leader_only(collect.tick), clock),
         Loop("use", USE_INTERVAL_S, leader_only(parts.watch_use), clock),
+        Loop("capacity", CAPACITY_INTERVAL_S, leader_only(parts.watch_capacity), clock),
         Loop("review-budgets", BUDGET_REVIEW_INTERVAL_S, leader_only(parts.review_budgets), clock),
         *_leader_housekeeping_loops(settings, stores, parts, clock),
     ]
@@ -328,6 +334,7 @@ def _refresh_loops(stores: Stores, parts: Parts, clock: Clock) -> list[Loop]:
         Loop("endpoints", ENDPOINT_REFRESH_INTERVAL_S, parts.endpoint_cache.refresh, clock),
         Loop("keys", KEY_REFRESH_INTERVAL_S, parts.plane.keys.key_cache.refresh, clock),
         Loop("budgets", BUDGET_REFRESH_INTERVAL_S, parts.budget_cache.refresh, clock),
+        Loop("line", LINE_REFRESH_INTERVAL_S, parts.capacity_line.refresh, clock),
     ]
 
 

@@ -29,6 +29,7 @@ from gpuherd.adapters.sql.database_home import copied_to, replace_home
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
 from gpuherd.adapters.sql.instances.leases import (
     LEASE_RENEW_S,
     LEASE_TERM,
@@ -155,6 +156,7 @@ async def open_stores(
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
         costs=SqlCosts(database),
+        capacity=SqlCapacityMemory(database),
         budgets=SqlBudgets(database, clock, hub.changed),
         reviewed_budgets=SqlBudgets(membership.fenced, clock, hub.changed),
         metered_costs=SqlCosts(membership.fenced),

@@ -215,11 +215,32 @@ class InstanceCost(Model):
     uncertainty: Decimal  # what is settled may be wrong by this, either way
 
 
+class Answer(Model):
+    """What the cloud said last about an offer that would do."""
+
+    at: datetime
+    offer: str
+    message: str
+
+
+class InstanceWait(Model, needs=("what",)):
+    """What it waits for outside of gpuherd."""
+
+    what: Annotated[str, OneOf(("cloud", "capacity", "creates"))] = on_wire_as("for")
+    since: datetime | None
+    until: datetime | None  # then it is given up
+    position: int | None  # in line for capacity; 1 is tried next
+    ahead: int | None  # how many come first
+    next_try_at: datetime | None  # of who is tried next, as far as it is known
+    last_answer: Answer | None
+
+
 class Instance(InstanceRecord):
     """A rented GPU machine, and whether what is known of it may be out of date."""
 
     stale: bool  # the cloud could not be asked for a while
     cost: InstanceCost
+    waits: InstanceWait | None
 
 
 class InstanceRow(InstanceRecord):

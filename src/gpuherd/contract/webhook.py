@@ -17,7 +17,7 @@ from gpuherd.contract.orphan import OrphanNotice, Verdict
 # An orphan that no instance has is told in this one too, with other data.
 ORPHAN_DETECTED = "instance.orphan_detected"
 INSTANCE_EVENT_TYPES = (
-    *("instance.created", "instance.waiting", "instance.starting", "instance.running"),
+    *("instance.created", "instance.waiting", "instance.granted", "instance.starting", "instance.running"),
     "instance.health_checking",
     *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
     *("instance.deleted", "instance.reclaim_notice", "instance.reclaim_withdrawn"),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from gpuherd.contract.codec.model import Model, on_wire_as
 from gpuherd.contract.codec.values import OneOf
-from gpuherd.contract.instance import Failure, HealthReport, Status
+from gpuherd.contract.instance import Answer, Failure, HealthReport, Status
 
 AttemptState = Annotated[str, OneOf(("sent", "bound", "rejected", "unknown", "abandoned"))]
 WaitingFor = Annotated[
@@ -125,6 +125,9 @@ class Waiting(Model, needs=("what",)):
     next_try_at: datetime | None  # None while one is under way
     until: datetime | None  # then it is given up; None: never
     deadline: datetime  # until then it must be usable
+    position: int | None  # in line for capacity; 1 is tried next
+    ahead: int | None  # how many come first
+    last_answer: Answer | None
 
 
 class StatusPhase(Model, needs=("status",)):

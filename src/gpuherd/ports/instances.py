@@ -14,7 +14,9 @@ from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.capacity_line import OfferRest
 from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
@@ -220,4 +222,24 @@ class InstanceLeases(Protocol):
 
     async def release(self, leased: LeasedInstance) -> None:
         """Give the lease back. Quiet when it was lost, or went back with the last change."""
+        ...
+
+
+class CapacityMemory(Protocol):
+    """Instances in line, and offers that the cloud has refused for lack of stock."""
+
+    async def load(self) -> tuple[Sequence[Instance], Sequence[OfferRest]]:
+        """Return all that are in line, the oldest first, and all offers that rest or did lately."""
+        ...
+
+    async def remember(self, rest: OfferRest) -> None:
+        """Write down how an offer rests, over what is known of it."""
+        ...
+
+    async def forget(self, key: OfferKey) -> None:
+        """Forget the refusals of an offer. Quiet when there are none."""
+        ...
+
+    async def prune(self, before: datetime) -> int:
+        """Forget offers that were refused before then for the last time; return how many."""
         ...

@@ -144,8 +144,8 @@ def test_a_failure_needs_no_details_and_shares_none() -> None:
 def test_the_webhooks_are_those_of_the_contract() -> None:
     words = (
         "created starting running health_checking ready failed timeout stopping exited deleted "
-        "reclaim_notice reclaim_withdrawn waiting lease_ending lease_ended silence_ended idle_warning "
-        "idle_ended data_expiring "
+        "reclaim_notice reclaim_withdrawn waiting granted lease_ending lease_ended silence_ended "
+        "idle_warning idle_ended data_expiring "
         "orphan_detected"
     )
     assert {f"instance.{word}" for word in words.split()} == WEBHOOK_TYPES

@@ -13,6 +13,7 @@ from gpuherd.jobs.outcome import Done
 from tests.support.herd import Herd
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts
+from tests.support.memory.instances.capacity import MemoryCapacityMemory
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
 from tests.support.memory.instances.observations import MemoryObservations
@@ -49,6 +50,7 @@ class MemoryHerd(Herd):
             outbox=MemoryOutbox(tables, clock),
             orphans=MemoryOrphans(tables, clock, changed),
             costs=MemoryCosts(tables),
+            capacity=MemoryCapacityMemory(tables),
             budgets=MemoryBudgets(tables, clock),
             reviewed_budgets=MemoryBudgets(tables, clock),
             metered_costs=MemoryCosts(tables),

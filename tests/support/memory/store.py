@@ -17,6 +17,7 @@ from gpuherd.domain.fast_replace import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.memory.budgets import MemoryBudgets
 from tests.support.memory.costs import MemoryCosts, write_spans
+from tests.support.memory.instances.capacity import MemoryCapacityMemory
 from tests.support.memory.instances.instances import MemoryInstances
 from tests.support.memory.instances.leases import MemoryInstanceLeases
 from tests.support.memory.instances.observations import MemoryObservations
@@ -44,6 +45,7 @@ class MemoryStore:
         self.orphans = MemoryOrphans(tables, clock)
         self.costs = MemoryCosts(tables)
         self.budgets = MemoryBudgets(tables, clock)
+        self.capacity = MemoryCapacityMemory(tables)
 
     async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
         """Write spans as a list does."""

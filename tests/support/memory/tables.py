@@ -14,9 +14,11 @@ from gpuherd.domain.access.audit import NO_HASH, AuditEntry, AuditRecord, chaine
 from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.clock_reading import ClockSeam
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.capacity_line import OfferRest
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.operation import Operation
@@ -126,6 +128,7 @@ class Tables:
         self.meters: dict[str, tuple[ClockSeam, ...]] = {}
         self.bill: dict[tuple[date, str, str], BilledDay] = {}
         self.budgets: dict[str, Budget] = {}
+        self.offer_rests: dict[OfferKey, OfferRest] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}
         self.live_jobs: dict[str, str] = {}

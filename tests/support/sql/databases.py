@@ -21,6 +21,7 @@ from gpuherd.adapters.sql.costs.write import write_spans
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.events import SqlEventLog
 from gpuherd.adapters.sql.flags import SqlFlags
+from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.sql.instances.store import SqlInstances
@@ -89,6 +90,7 @@ class Store:
         self.retention = SqlRetention(database)
         self.costs = SqlCosts(database)
         self.budgets = SqlBudgets(database, clock)
+        self.capacity = SqlCapacityMemory(database)
 
     async def write_spans(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> list[str]:
         """Write spans as a list does."""

@@ -233,7 +233,7 @@ async def played(story: Play, path: Path, words: Rewrite) -> tuple[RewritingHerd
 async def decisions(herd: Herd, instance: Instance) -> dict[str, Any]:
     """Return all that was decided, and nothing that was said."""
     it = await herd.instances.get(instance.id)
-    why = encode(await ExplainInstance(herd.instances, herd.book)(it))
+    why = encode(await ExplainInstance(herd.instances, herd.book, herd.capacity_line.place_of)(it))
     return {
         "instance": (it.status, it.goal, it.settled, it.releasing, it.sequence, it.status_since),
         "error": it.last_error and it.last_error.code,

@@ -124,7 +124,7 @@ async def test_a_wait_for_capacity(herd: Herd, world: World) -> None:
     assert await told(herd, instance) == waiting
     sell_out(world, units=4)
     story = await told(herd, await herd.settle(instance))
-    assert story[:3] == [*waiting, f"1260: {CHOSEN}"]
+    assert story[:3] == [*waiting, f"1225: {CHOSEN}"]
 
 
 async def test_an_outage_of_the_cloud(herd: Herd, world: World) -> None:

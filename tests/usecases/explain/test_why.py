@@ -45,7 +45,11 @@ def sell_out(world: World) -> None:
 
 
 async def why(herd: Herd, instance: Instance) -> dict[str, Any]:
-    return encode(await ExplainInstance(herd.instances, herd.book)(await herd.instances.get(instance.id)))
+    return encode(
+        await ExplainInstance(herd.instances, herd.book, herd.capacity_line.place_of)(
+            await herd.instances.get(instance.id)
+        )
+    )
 
 
 def moment(stamp: Any) -> datetime:

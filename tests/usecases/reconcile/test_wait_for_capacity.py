@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 
 import pytest
 
-from gpuherd.domain.errors import NoCapacity, OutOfStock
-from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
+from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
-from gpuherd.usecases.reconcile.choose_offer import sold_out_offers
-from gpuherd.usecases.reconcile.rent import CAPACITY_RECHECK
-from tests.support.builders import an_attempt, an_instance
-from tests.support.fake_clock import START
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 
@@ -158,42 +152,6 @@ async def test_a_wait_lasts_as_long_as_was_promised_whatever_the_clock_does(
     # A clock that was set back lets it wait that much longer, as every deadline.
     assert (await herd.settle(instance, timedelta(hours=2))).status is Status.FAILED
     assert 1800 <= herd.clock.monotonic() - begun_s <= 1800 + late_max_s
-
-
-def test_what_was_refused_is_tried_again_after_the_clock_was_set_back() -> None:
-    wish = replace(an_instance().wish, capacity_wait_s=WAIT_S)
-    refused = an_attempt(
-        state=AttemptState.REJECTED, error_code=OutOfStock.code, sent_at=START, closed_at=START
-    )
-    assert sold_out_offers([refused], wish, START + timedelta(seconds=29)) == {refused.offer_key}
-    assert sold_out_offers([refused], wish, START - timedelta(hours=1)) == set()
-
-
-def test_a_week_of_refusals_makes_no_ten_thousand_calls() -> None:
-    """Eight offers that are refused whenever they are tried, for as long as a wish may wait."""
-    now, n = START, 0
-    kept: list[Attempt] = []
-    wish = replace(an_instance().wish, capacity_wait_s=604_800)
-    offers = [f"prod-{it}" for it in range(8)]
-    while now < START + timedelta(days=7):
-        sold_out = sold_out_offers(kept, wish, now)
-        for offer in offers:
-            if (offer, "CN-HK-01", None) in sold_out:
-                continue
-            n += 1
-            refused = an_attempt(
-                number=n,
-                product_id=offer,
-                state=AttemptState.REJECTED,
-                error_code=OutOfStock.code,
-                sent_at=now,
-                closed_at=now,
-            )
-            # As the store forgets.
-            kept = [it for it in kept if it.n > n - ATTEMPTS_KEPT] + [refused]
-        now += CAPACITY_RECHECK
-    assert 7_500 < n < 8_500
-    assert len(kept) <= ATTEMPTS_KEPT
 
 
 async def test_without_the_word_nothing_waits(herd: Herd, world: World) -> None:

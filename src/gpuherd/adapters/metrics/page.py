@@ -62,6 +62,8 @@ class MetricSources:
     is_leader: Callable[[], bool] = lambda: True
     # How many are open here.
     event_streams: Callable[[], int] = lambda: 0
+    # How many instances wait for capacity.
+    waiting_instances: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ class StateCollector(Collector):
         yield from _caches(tuple(self._sources.caches()))
         about = "Streams of events that are open in this process."
         yield _gauge("gpuherd_event_streams", about, self._sources.event_streams())
+        about = "Instances that wait in line for capacity."
+        yield _gauge("gpuherd_waiting_instances", about, self._sources.waiting_instances())
         yield from _replicas(self._sources)
 
     def _costs(self, costs: CostReport) -> Iterator[Metric]:

@@ -52,6 +52,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             ends=ends,
             budgets=shared.budget_cache,
             budget_rules=values.budget_rules,
+            line=shared.capacity_line,
         ),
         plan=PlanLaunch(
             instances=instances,
@@ -64,9 +65,12 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             budget_cache=shared.budget_cache,
             budget_rules=values.budget_rules,
             clock=clock,
+            line=shared.capacity_line,
         ),
         find=find,
-        read=ReadInstance(find, instances, stores.hub, clock, observer.is_stale),
+        read=ReadInstance(
+            find, instances, stores.hub, clock, observer.is_stale, shared.capacity_line.place_of
+        ),
         list_page=ListInstances(instances, clock),
         comprehensive=ListComprehensive(
             instances, ports.browse_cloud or ports.cloud, observer, stores.installation, clock

@@ -46,4 +46,5 @@ def build_metric_sources(
         is_leader=ports.leadership.is_leader,
         waiting_writes=ports.waiting_writes,
         event_streams=lambda: feed.streams,
+        waiting_instances=lambda: shared.capacity_line.waiting,
     )

@@ -33,7 +33,14 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         ports.clock,
         shared.event_recorder,
     )
-    bind = BindMachine(instance_leases, event_recorder, clock, values.lease_warning)
+    bind = BindMachine(
+        instance_leases=instance_leases,
+        event_recorder=event_recorder,
+        clock=clock,
+        lease_warning=values.lease_warning,
+        line=shared.capacity_line,
+        wake_heads=shared.watch_capacity.wake_heads,
+    )
     clock_steps = ClockStepDetector(clock)
     rent = RentMachine(
         instance_leases=instance_leases,
@@ -45,6 +52,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         clock_steps=clock_steps,
         installation=ports.stores.installation,
         boot_id=values.boot_id,
+        line=shared.capacity_line,
         bind=bind,
         bind_found=BindFoundMachine(
             bind=bind,
@@ -93,6 +101,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         lease_clock_steps=ClockStepDetector(clock, counts_sleep=True),
         up_since=clock.now(),
         budgets=shared.budget_cache,
+        line=shared.capacity_line,
     )
 
 

@@ -9,6 +9,8 @@ from gpuherd.bootstrap.parts.cloud import build_alarm, build_observer
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import KeyServices
 from gpuherd.usecases.budgets.cache import BudgetCache
+from gpuherd.usecases.capacity.line import CapacityLine
+from gpuherd.usecases.capacity.watch import WatchCapacity
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
@@ -37,6 +39,8 @@ class Shared:
     vanishing: VanishingBrake
     observer: ObserveCloud
     alarm: InstallationAlarm
+    capacity_line: CapacityLine
+    watch_capacity: WatchCapacity
 
 
 def build_shared(ports: Ports, values: Values) -> Shared:
@@ -56,7 +60,13 @@ def build_shared(ports: Ports, values: Values) -> Shared:
     vanishing = VanishingBrake(
         flags=stores.flags, observations=stores.observations, clock=clock, settling=values.settling
     )
+    browsed_catalogue = catalogue.for_browsing(ports.browse_cloud or ports.cloud)
+    capacity_line = CapacityLine(
+        stores.capacity, catalogue, browsed_catalogue, clock, is_shared=ports.replica_flags is not None
+    )
     return Shared(
+        capacity_line=capacity_line,
+        watch_capacity=WatchCapacity(capacity_line, stores.capacity, stores.book, job_factory, clock),
         account=account,
         vanishing=vanishing,
         job_factory=job_factory,
@@ -66,7 +76,7 @@ def build_shared(ports: Ports, values: Values) -> Shared:
         key_secrets=build_key_secrets(ports, values, keys.key_cache),
         event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
         catalogue=catalogue,
-        browsed_catalogue=catalogue.for_browsing(ports.browse_cloud or ports.cloud),
+        browsed_catalogue=browsed_catalogue,
         observer=build_observer(ports, values, job_factory, account, vanishing, catalogue),
         alarm=build_alarm(ports, values),
     )

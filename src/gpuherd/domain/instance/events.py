@@ -15,6 +15,7 @@ from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 CREATED = "instance.created"
 PLANNED = "instance.planned"
 WAITING = "instance.waiting"
+GRANTED = "instance.granted"
 ATTEMPT_REJECTED = "instance.attempt_rejected"
 OUTCOME_UNKNOWN = "instance.outcome_unknown"
 MACHINE_FOUND = "instance.machine_found"
@@ -77,6 +78,7 @@ WEBHOOK_TYPES = frozenset(
     {
         CREATED,
         WAITING,
+        GRANTED,
         "instance.starting",
         "instance.running",
         "instance.health_checking",

@@ -128,6 +128,8 @@ class Instance:
     status_since: datetime | None = None
     # What keeps it from going on, while something does. Whoever sets a new reason ends the wait.
     waiting_for: Waiting | None = None
+    # Since when it has waited for capacity. It keeps its place while a call of it has an unknown outcome.
+    line_since: datetime | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE

@@ -128,6 +128,11 @@ def _is_settled(it: Instance) -> bool:
 _SETTLED_STATUSES = (Status.EXITED, Status.FAILED, Status.DELETED)
 
 
+def wait_until(it: Instance) -> datetime | None:
+    """Return when a wait for something outside is given up; None: never."""
+    return None if it.waiting_for is None else _until(it, it.waiting_for.what)
+
+
 def _until(it: Instance, what: str) -> datetime | None:
     if what == WaitingFor.CAPACITY:
         return it.created_at + timedelta(seconds=it.wish.patience_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from gpuherd.contract import why as shown
 from gpuherd.domain.instance import events as kinds
 from gpuherd.domain.instance.attempt import Attempt
+from gpuherd.domain.instance.capacity_line import PlaceInLine
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle.conditions import awaits_health
@@ -18,6 +19,7 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import JobQuery, Jobs
 from gpuherd.usecases.describe.instance import describe_failure, describe_health
+from gpuherd.usecases.describe.place import describe_place
 from gpuherd.usecases.explain.story import Sentence, story_of
 from gpuherd.usecases.explain.waiting import WaitExplanation, advice_for, explain_waiting
 from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, reconcile_job_kind
@@ -29,13 +31,16 @@ class ExplainInstance:
 
     instances: Instances
     jobs: Jobs
+    # The place of one who waits for capacity.
+    place_of: Callable[[Instance], Awaitable[PlaceInLine | None]]
 
     async def __call__(self, it: Instance) -> shown.Why:
         """Return everything that was considered, tried and waited for, and the story of it."""
         events = await self.instances.events(it.id)
         attempts = await self.instances.attempts(it.id)
         waiting = explain_waiting(it, events, attempts)
-        next_try_at = None if waiting is None else await self._next_try_at(it)
+        place = None if waiting is None else await self.place_of(it)
+        next_try_at = None if waiting is None or place else await self._next_try_at(it)
         return shown.Why(
             instance_id=it.id,
             name=it.name,
@@ -45,7 +50,7 @@ class ExplainInstance:
             last_error=describe_failure(it.last_error),
             advice=advice_for(it, waiting),
             story=tuple(map(_describe_sentence, story_of(it, events, attempts))),
-            waits=None if waiting is None else _describe_wait(waiting, it, next_try_at),
+            waits=None if waiting is None else _describe_wait(waiting, it, next_try_at, place),
             phases=phases(events),
             considered=considered(events),
             attempts=tuple(map(describe_attempt, attempts)),
@@ -140,12 +145,17 @@ def _describe_sentence(it: Sentence) -> shown.Sentence:
     return shown.Sentence(at=it.at, text=it.text, times=it.times, last_at=it.last_at)
 
 
-def _describe_wait(it: WaitExplanation, instance: Instance, next_try_at: datetime | None) -> shown.Waiting:
+def _describe_wait(
+    it: WaitExplanation, instance: Instance, next_try_at: datetime | None, place: PlaceInLine | None
+) -> shown.Waiting:
+    in_line = describe_place(place)
+    if place is None:
+        in_line["next_try_at"] = next_try_at
     return shown.Waiting(
         what=it.what,
         sentence=it.sentence,
         since=it.since,
-        next_try_at=next_try_at,
         until=it.until,
         deadline=instance.deadline,
+        **in_line,
     )

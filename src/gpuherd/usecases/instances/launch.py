@@ -17,6 +17,7 @@ from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.errors import CloudUnavailable
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
+from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
@@ -32,6 +33,7 @@ from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.budgets.cache import BudgetCache
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, within_budget
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.end_rules import EndRules
@@ -92,6 +94,7 @@ class LaunchInstance:
     ends: EndRules
     budgets: BudgetCache
     budget_rules: BudgetRules
+    line: CapacityLine
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -174,7 +177,20 @@ class LaunchInstance:
             if len(self._satisfiable) >= SATISFIABLE_MAX:
                 self._satisfiable.clear()
             known = self._satisfiable[wish] = (offers, counted_usd(ranking, wish))
+        if not self.line.is_quiet and not wish.patience_s:
+            await self._refuse_waited_for(wish, offers, regions)
         return wish, known[1]
+
+    async def _refuse_waited_for(
+        self, wish: Wish, offers: Sequence[Offer], regions: Sequence[Region]
+    ) -> None:
+        """Refuse a wish for which all offers rest, or are waited for by others; it would not wait itself."""
+        me = Waiter("", self.clock.now(), wish)
+        ranking = rank_offers(
+            require_offers(offers, wish), wish, await self.line.held_for(me, offers, regions)
+        )
+        if not ranking.accepted:
+            raise no_capacity(ranking, wish)
 
     def _refuse_unpriced(self, request: LaunchRequest) -> None:
         """Refuse a wish of unknown price where there is a limit on what may be spent."""

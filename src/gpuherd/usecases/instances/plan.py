@@ -20,6 +20,7 @@ from gpuherd.domain.errors import (
     QuotaExceeded,
 )
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
 from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
@@ -34,6 +35,7 @@ from gpuherd.ports.costs import Budgets
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import Instances
 from gpuherd.usecases.budgets.cache import BudgetCache
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
@@ -56,6 +58,7 @@ class PlanLaunch:
     budget_cache: BudgetCache
     budget_rules: BudgetRules
     clock: Clock
+    line: CapacityLine
 
     async def __call__(self, request: LaunchRequest) -> Plan:
         """Return the plan; `CloudUnavailable` if the cloud cannot be asked, `NotFound` as a launch."""
@@ -76,10 +79,11 @@ class PlanLaunch:
         )
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
         wish = replace(request.wish, regions=codes)
+        held = await self.line.held_for(Waiter("", self.clock.now(), wish), offers, regions)
         plan = Plan(
             wish=wish,
             template=template,
-            ranking=rank_offers(require_offers(offers, wish), wish),
+            ranking=rank_offers(require_offers(offers, wish), wish, held),
             ready_in=time_to_ready(history),
             rentals=sample_count(history),
             disk_hourly_usd=self.catalogue.disk.hourly_usd(wish.disk_gb),

@@ -5,22 +5,26 @@ A reply by id is the very bytes that were encoded once and kept; a change of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from gpuherd.clock import Clock
 from gpuherd.contract.instance import Instance as Details
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
+from gpuherd.domain.instance.capacity_line import PlaceInLine
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.wait_condition import WaitFor, wait_result
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
 from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.describe.instance import describe, describe_cost
+from gpuherd.usecases.describe.place import describe_wait
 from gpuherd.usecases.events.change_hub import ChangeHub
+from gpuherd.usecases.explain.waiting import wait_until
 from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visible
 
-DETAILS_TTL_S = 30.0
+# So old may be what is said of a place in line, which changes with others and not with the instance.
+DETAILS_TTL_S = 20.0
 STATES_TTL_S = 60.0
 ENTRIES_MAX = 10_000
 WAIT_MAX_S = 300
@@ -38,12 +42,14 @@ class ReadInstance:
         hub: ChangeHub,
         clock: Clock,
         is_stale: Callable[[], bool],
+        place_of: Callable[[Instance], Awaitable[PlaceInLine | None]],
     ):
         self._find = find
         self._instances = instances
         self._hub = hub
         self._clock = clock
         self._is_stale = is_stale
+        self._place_of = place_of
         # With whose they are.
         self._details: Cache[str, tuple[str, bytes]] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
         self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
@@ -63,9 +69,9 @@ class ReadInstance:
     async def details(self, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
         if not is_id(id_or_name):
-            return self._encode(await self._find.named(id_or_name, caller))
+            return await self._encode(await self._find.named(id_or_name, caller), stale=self._is_stale())
         if self._is_stale():
-            return _json(visible(await self._state(id_or_name), caller), stale=True)
+            return await self._encode(visible(await self._state(id_or_name), caller), stale=True)
         owner, body = await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
         if not caller.may_see(owner):
             raise unknown(id_or_name)
@@ -82,15 +88,15 @@ class ReadInstance:
             while True:
                 instance = visible(await self._recent_state(instance_id), caller)
                 if wait_result(instance, what) is not None:
-                    return self._encode(instance), False
+                    return await self._encode(instance, stale=self._is_stale()), False
                 left_s = end_s - self._clock.monotonic()
                 if left_s <= 0:
-                    return self._encode(instance), True
+                    return await self._encode(instance, stale=self._is_stale()), True
                 await changes.wait(min(left_s, RECHECK_S))
 
     async def _fresh_details(self, instance_id: str) -> tuple[str, bytes]:
         instance = await self._state(instance_id)
-        return instance.owner, _json(instance, stale=False)
+        return instance.owner, await self._encode(instance, stale=False)
 
     async def _state(self, instance_id: str) -> Instance:
         return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))
@@ -111,9 +117,10 @@ class ReadInstance:
         self._details.clear()
         self._states.clear()
 
-    def _encode(self, instance: Instance) -> bytes:
-        return _json(instance, stale=self._is_stale())
-
-
-def _json(instance: Instance, *, stale: bool) -> bytes:
-    return compact(Details.extending(describe(instance), stale=stale, cost=describe_cost(instance.cost)))
+    async def _encode(self, instance: Instance, *, stale: bool) -> bytes:
+        waits = None
+        if instance.waiting_for is not None:
+            place = await self._place_of(instance)
+            waits = describe_wait(instance, wait_until(instance), place)
+        cost = describe_cost(instance.cost)
+        return compact(Details.extending(describe(instance), stale=stale, cost=cost, waits=waits))

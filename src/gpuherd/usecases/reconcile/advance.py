@@ -35,6 +35,7 @@ from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import Change, InstanceLeases, LeasedInstance
 from gpuherd.usecases.budgets.cache import BudgetCache
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.events.record import NewEvent
@@ -72,6 +73,7 @@ class AdvanceInstance:
     # Since when anybody could have told us that an instance is in use.
     up_since: datetime
     budgets: BudgetCache
+    line: CapacityLine
 
     async def __call__(self, job: Job) -> Outcome:
         try:
@@ -183,6 +185,8 @@ class AdvanceInstance:
             leased = await self._record(leased, requeue)
         requeue = replace(requeue, delay=self._until_due(leased.instance, requeue.delay))
         instance = _as_waiting(leased.instance, requeue)
+        if instance.line_since is not None:
+            self.line.note(instance)
         if reconcile_job_kind(instance) != job.kind:
             # Due when this one would have been: at once, it would only find out that there is nothing to do.
             activity = replace(self.job_factory.reconcile_job(instance), delay=requeue.delay)
@@ -264,8 +268,12 @@ def _as_waiting(it: Instance, requeue: RequeueAfter) -> Instance:
     """Return the instance with why nothing is done for a while, where that is worth telling."""
     if not requeue.reason:
         return it
-    waiting = None if requeue.waiting is None else requeue.waiting.continuing(it.waiting_for)
-    return replace(it, reason=requeue.reason, waiting_for=waiting)
+    if requeue.waiting is None:
+        return replace(it, reason=requeue.reason, waiting_for=None)
+    waiting, line_since = requeue.waiting.continuing(it.waiting_for), it.line_since
+    if waiting.what is WaitingFor.CAPACITY and line_since is None:
+        line_since = waiting.since or requeue.waiting.since
+    return replace(it, reason=requeue.reason, waiting_for=waiting, line_since=line_since)
 
 
 def _cloud_retry_delay(error: CloudUnavailable | KeyRefused) -> timedelta:

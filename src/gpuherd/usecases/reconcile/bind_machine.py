@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
 from gpuherd.domain.endings.lease_term import rented_term
-from gpuherd.domain.errors import StaleWrite
+from gpuherd.domain.errors import StaleWrite, StoreUnavailable
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Goal, Instance, Rental
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BindMachine:
     """Gives an instance the machine that one of its create calls has made."""
 
@@ -25,6 +28,9 @@ class BindMachine:
     clock: Clock
     # How far ahead the end of a lease is announced.
     lease_warning: timedelta
+    line: CapacityLine
+    # Wakes whoever is the next in line.
+    wake_heads: Callable[[], Awaitable[object]]
 
     async def __call__(
         self,
@@ -49,9 +55,22 @@ class BindMachine:
 
         def with_machine(it: Instance) -> Instance:
             it = replace(self.with_lease(it), cloud_id=cloud_id, machine_made_at=made_at, rental=rental)
+            it = it if it.line_since is None else replace(it, line_since=None)
             return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
-        return await self.save_outcome(leased, with_machine, *new_events, attempt=bound)
+        granted = () if leased.instance.line_since is None else (_granted(leased.instance, attempt),)
+        leased = await self.save_outcome(leased, with_machine, *new_events, *granted, attempt=bound)
+        if not self.line.is_quiet or granted:
+            await self._leave_line(leased.instance, attempt)
+        return leased
+
+    async def _leave_line(self, it: Instance, attempt: Attempt) -> None:
+        """Let the next one try: where one machine was, there may be more."""
+        self.line.note(it)
+        # The machine is on record; that others hear of it a little later does no harm.
+        with suppress(StoreUnavailable):
+            await self.line.note_rental(attempt.offer_key)
+            await self.wake_heads()
 
     def with_lease(self, it: Instance) -> Instance:
         """Return an instance that has a machine now: it costs money from here on, so its lease counts."""
@@ -73,3 +92,9 @@ class BindMachine:
             except StaleWrite:
                 # Raises if the lease is gone; else only the goal has changed, and this still holds.
                 leased = await self.instance_leases.refresh(leased)
+
+
+def _granted(it: Instance, attempt: Attempt) -> NewEvent:
+    """Return that a wait for capacity has come to its end."""
+    details = {"attempt": attempt.n, "productId": attempt.product_id, "region": attempt.region}
+    return NewEvent(events.GRANTED, f"got {attempt.product_name} in {attempt.region} after a wait", details)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from gpuherd.domain.cloud.offer import OfferKey, Template
 from gpuherd.domain.errors import NotFound, OutOfStock
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.attempt import ATTEMPTS_KEPT, Attempt, AttemptState
+from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.capacity_line import waiter_of
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.offer_ranking import (
     REFUSED_JUST_NOW,
@@ -21,11 +22,9 @@ from gpuherd.domain.instance.offer_ranking import (
 )
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import LeasedInstance
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, region_codes
 
-# Who waits for stock tries an offer again so long after it was refused, twice as long each time.
-SOLD_OUT_BACKOFF_FIRST = timedelta(seconds=30)
-SOLD_OUT_BACKOFF_CAP = timedelta(minutes=10)
 # A wait tells of the same refusal again only so often.
 REFUSAL_TOLD_AGAIN = timedelta(hours=1)
 
@@ -34,6 +33,7 @@ async def choose_offer(
     leased: LeasedInstance,
     catalogue: CatalogueCache,
     cloud: Cloud,
+    line: CapacityLine,
     now: datetime,
     *,
     spot_only: bool,
@@ -50,8 +50,12 @@ async def choose_offer(
         raise NotFound(f"unknown regions: {', '.join(leased.instance.wish.regions)}", code="INVALID_REGION")
     template = await catalogue.template(wish.template_id)
     fresh = wish.hourly_usd_max is not None or wish.patience_s > 0
-    offers = require_offers(await catalogue.offers_of(billing_modes(wish), fresh=fresh), wish)
-    held = dict.fromkeys(sold_out_offers(leased.attempts, wish, now), REFUSED_JUST_NOW)
+    listed = await catalogue.offers_of(billing_modes(wish), fresh=fresh)
+    offers = require_offers(listed, wish)
+    held: dict[OfferKey, str] = {}
+    if not line.is_quiet:
+        held |= await line.held_for(waiter_of(leased.instance, now), listed, regions)
+    held |= dict.fromkeys(refused_offers(leased.attempts, wish), REFUSED_JUST_NOW)
     if spot_only:
         held |= before_fallback(offers, wish)
     ranking = rank_offers(offers, wish, held)
@@ -67,21 +71,9 @@ def was_sold_out(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.REJECTED and attempt.error_code == OutOfStock.code
 
 
-def sold_out_offers(attempts: Sequence[Attempt], wish: Wish, now: datetime) -> set[OfferKey]:
-    """Return the offers that were refused for lack of stock, and are not to be tried again yet."""
-    refusals: dict[OfferKey, list[Attempt]] = {}
-    for it in attempts:
-        if was_sold_out(it):
-            refusals.setdefault(it.offer_key, []).append(it)
-    if wish.patience_s <= 0:
-        return set(refusals)
-    calls = max((it.n for it in attempts), default=0)
-    return {
-        key
-        for key, known in refusals.items()
-        # Both ways: after a wall clock that stepped back, the last refusal seems to lie in the future.
-        if abs(now - _refused_at(known)) < _backoff(len(known), calls)
-    }
+def refused_offers(attempts: Sequence[Attempt], wish: Wish) -> set[OfferKey]:
+    """Return the offers that one who does not wait has tried in vain; of others, the line remembers it."""
+    return set() if wish.patience_s else {it.offer_key for it in attempts if was_sold_out(it)}
 
 
 def is_refusal_told(
@@ -104,10 +96,3 @@ def _hour_of_wait(instance: Instance, moment: datetime) -> int:
 
 def _refused_at(refusals: Sequence[Attempt]) -> datetime:
     return max(it.closed_at or it.sent_at for it in refusals)
-
-
-def _backoff(refusals: int, calls: int) -> timedelta:
-    """Return how long an offer is left alone; with too many calls to remember all, as long as can be."""
-    if calls > ATTEMPTS_KEPT:
-        return SOLD_OUT_BACKOFF_CAP
-    return min(SOLD_OUT_BACKOFF_CAP, SOLD_OUT_BACKOFF_FIRST * (1 << min(refusals - 1, 10)))

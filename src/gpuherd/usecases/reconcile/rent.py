@@ -29,11 +29,12 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
-from gpuherd.domain.instance.offer_ranking import Ranking, gpu_hourly_usd, mode_of
+from gpuherd.domain.instance.offer_ranking import Ranking, gpu_hourly_usd, key_of, mode_of
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
@@ -52,8 +53,9 @@ BACKOFF_FIRST_S, BACKOFF_CAP_S = 1.0, 30.0
 REFUSALS_AT_CAP, LONG_BACKOFF_CAP_S = 45, 300.0
 FIRST_LIST_RETRY = timedelta(seconds=2)
 ZERO = timedelta(0)
-# Who waits for capacity looks this often.
-CAPACITY_RECHECK = timedelta(seconds=30)
+# Who waits in line is woken when it is its turn; this is the resync for one that is not.
+LINE_RECHECK = timedelta(minutes=30)
+CALL_UNDER_WAY_RETRY = timedelta(seconds=1)
 
 
 async def _always() -> bool:
@@ -78,7 +80,7 @@ class RentLater:
     leased: LeasedInstance
     delay: timedelta
     reason: str
-    waiting: Waiting
+    waiting: Waiting | None = None
     # What goes on record when such a wait begins, where no rejected call tells it already.
     record: EventDetails | None = None
 
@@ -109,6 +111,7 @@ class RentMachine:
     clock_steps: ClockStepDetector
     installation: str
     boot_id: str
+    line: CapacityLine
     bind: BindMachine
     bind_found: BindFoundMachine
     # Drawn for each create call, so that no other database can make the same tag.
@@ -143,15 +146,24 @@ class RentMachine:
         try:
             is_early = self._until_fallback(leased.instance) > ZERO
             template, ranking = await choose_offer(
-                leased, self.catalogue, self.cloud, self.clock.now(), spot_only=is_early
+                leased, self.catalogue, self.cloud, self.line, self.clock.now(), spot_only=is_early
             )
         except NoCapacity as error:
             return self._without_offer(leased, error)
         except (InvalidRequest, NotFound, TemplateUnusable) as error:
             return CannotRent(leased, error.code, error.message, error.details)
-        decided_s = self.clock.boottime()
-        leased, attempt, plan = await self._record_intent(leased, ranking.accepted[0], template, ranking)
-        return await self._call(leased, attempt, ranking.accepted[0], template, decided_s, plan)
+        if not leased.instance.wish.patience_s:
+            return await self._try_best(leased, template, ranking)
+        with self.line.calling(key_of(ranking.accepted[0], leased.instance.wish)) as may_call:
+            if not may_call:
+                # Whether there is any stock is being found out.
+                return RentLater(leased, CALL_UNDER_WAY_RETRY, "")
+            return await self._try_best(leased, template, ranking)
+
+    async def _try_best(self, leased: LeasedInstance, template: Template, ranking: Ranking) -> RentOutcome:
+        decided_s, best = self.clock.boottime(), ranking.accepted[0]
+        leased, attempt, plan = await self._record_intent(leased, best, template, ranking)
+        return await self._call(leased, attempt, best, template, decided_s, plan)
 
     async def find_lost(self, leased: LeasedInstance) -> CreateAttempted | RentLater | None:
         """Bind a machine whose create call is not on record, or wait until there surely is none."""
@@ -173,7 +185,7 @@ class RentMachine:
             return CannotRent(leased, error.code, error.message, error.details)
         return RentLater(
             leased,
-            min(CAPACITY_RECHECK, left, fallback if fallback > ZERO else left),
+            min(LINE_RECHECK, left, fallback if fallback > ZERO else left),
             f"waiting for capacity until {iso(until)}: {error.message}",
             Waiting(WaitingFor.CAPACITY, error.message, self.clock.now()),
             wait_record(WaitingFor.CAPACITY, error),
@@ -224,8 +236,8 @@ class RentMachine:
             billing_mode=mode_of(offer, instance.wish),
         )
         reason = f"renting {offer.product_name} in {offer.region}"
-        # A wait for capacity goes on until something is rented.
-        waits = instance.waiting_for if _waits_for_capacity(instance) else None
+        # A wait for capacity goes on until something is rented; nobody else may try the offer meanwhile.
+        waits = None if instance.line_since is None else instance.waiting_for
         is_told = is_refusal_told(
             instance, leased.attempts, attempt.offer_key, OutOfStock.code, attempt.sent_at
         )
@@ -267,8 +279,12 @@ class RentMachine:
         except OutcomeUnknown as error:
             return CreateAttempted(await self._unknown(leased, attempt, error, plan))
         except OutOfStock as error:
-            self.catalogue.invalidate_offers()
-            return CreateAttempted(await self._rejected(leased, attempt, error, plan))
+            leased = await self._rejected(leased, attempt, error, plan)
+            await self.line.note_refusal(attempt.offer_key, error.message)
+            if not leased.instance.wish.patience_s:
+                # Those who wait do not ask for the catalogue at each refusal.
+                self.catalogue.invalidate_offers()
+            return CreateAttempted(leased)
         except (CloudUnavailable, KeyRefused) as error:
             leased = await self._rejected(leased, attempt, error, plan)
             return RentLater(
@@ -289,9 +305,11 @@ class RentMachine:
         unsure = replace(attempt, state=AttemptState.UNKNOWN, error_code=error.code, error=error.message)
         new_event = NewEvent(events.OUTCOME_UNKNOWN, error.message, {"attempt": attempt.n})
         reason = "the create call got no answer; looking for its machine"
-        return await self.bind.save_outcome(
+        leased = await self.bind.save_outcome(
             leased, lambda it: replace(it, reason=reason, waiting_for=None), *plan, new_event, attempt=unsure
         )
+        self.line.note(leased.instance)
+        return leased
 
     async def _rejected(
         self, leased: LeasedInstance, attempt: Attempt, error: CloudError, plan: tuple[NewEvent, ...]
@@ -309,10 +327,6 @@ class RentMachine:
         is_told = is_refusal_told(leased.instance, earlier, attempt.offer_key, error.code, attempt.sent_at)
         told = () if is_told else (*plan, new_event)
         return await self.bind.save_outcome(leased, lambda it: it, *told, attempt=refused)
-
-
-def _waits_for_capacity(it: Instance) -> bool:
-    return it.waiting_for is not None and it.waiting_for.what is WaitingFor.CAPACITY
 
 
 def _backoff(leased: LeasedInstance, error: CloudError) -> timedelta:

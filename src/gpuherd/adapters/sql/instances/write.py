@@ -81,6 +81,7 @@ _INSTANCE_COLUMNS = (
     "use_look_at",
     "lease_ends_at",
     "lease_s",
+    "waits_since",
     "version",
     "doc",
 )

@@ -28,6 +28,7 @@ from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.capacity_line import is_in_line
 from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
@@ -118,6 +119,7 @@ def instance_row(it: Instance) -> Doc:
         "reclaim": None if reclaim is None else [at(reclaim.seen_at), at(reclaim.loss_expected_at)],
         **_terms_doc(it),
         **_rented_as_doc(rental),
+        **({} if it.line_since is None else {"line_since": at(it.line_since)}),
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -143,6 +145,7 @@ def instance_row(it: Instance) -> Doc:
         "use_look_at": use_look_at(it),
         "lease_ends_at": lease_ends_at,
         "lease_s": lease_s,
+        "waits_since": it.line_since if is_in_line(it) else None,
         "doc": dumps(doc),
     }
 
@@ -168,6 +171,7 @@ def instance_of(row: Row[Any]) -> Instance:
         reason=doc["reason"],
         status_since=moment(doc.get("status_since")),
         waiting_for=_waiting_of(doc),
+        line_since=moment(doc.get("line_since")),
         webhook_url=doc["webhook_url"],
         labels=doc["labels"],
         on_failure=OnFailure(doc["on_failure"]),

@@ -57,6 +57,8 @@ instance = sa.Table(
     # When its lease ends, else how long it will be once it begins, so that what is promised can be summed up.
     sa.Column("lease_ends_at", Moment),
     sa.Column("lease_s", sa.BigInteger),
+    # Since when it is in line for capacity, while it is.
+    sa.Column("waits_since", Moment),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -102,12 +104,30 @@ instance = sa.Table(
         postgresql_where=sa.text("use_look_at IS NOT NULL"),
     ),
     sa.Index(
+        "instance_in_line",
+        "waits_since",
+        sqlite_where=sa.text("waits_since IS NOT NULL"),
+        postgresql_where=sa.text("waits_since IS NOT NULL"),
+    ),
+    sa.Index(
         "instance_ready_times",
         "product_name",
         "ready_at",
         sqlite_where=sa.text("ready_at IS NOT NULL"),
         postgresql_where=sa.text("ready_at IS NOT NULL"),
     ),
+)
+
+# An offer that the cloud has refused for lack of stock: how often in a row, when last, and what it said.
+offer_rest = sa.Table(
+    "offer_rest",
+    metadata,
+    sa.Column("product_id", sa.Text, primary_key=True),
+    sa.Column("region", sa.Text, primary_key=True),
+    sa.Column("billing_mode", sa.Text, primary_key=True),
+    sa.Column("refusals", sa.Integer, nullable=False),
+    sa.Column("refused_at", Moment, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
 )
 
 instance_label = sa.Table(

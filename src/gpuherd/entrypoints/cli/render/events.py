@@ -13,6 +13,7 @@ STYLES = {
     "instance.timeout": "red",
     "instance.reclaim_notice": "yellow",
     "instance.waiting": "yellow",
+    "instance.granted": "green",
     "instance.orphan_detected": "yellow",
 }
 NAME_MAX, WHAT_WIDTH = 24, 17

@@ -83,7 +83,11 @@ def _facts(record: Why, now: datetime) -> Iterator[tuple[str, Text | str]]:
         yield "waits for", waits.what
         yield "because", waits.sentence
         yield "since", _lasting_since(waits, now)
-        yield "next try", _when(waits.next_try_at, now) or "now"
+        if waits.position is not None:
+            yield "in line", f"place {waits.position}, {waits.ahead} ahead"
+        if waits.last_answer is not None:
+            yield "last answer", f"{waits.last_answer.offer}: {waits.last_answer.message}"
+        yield "next try", _when(waits.next_try_at, now) or ("when it is its turn" if waits.ahead else "now")
         yield "given up", _when(waits.until, now) or "never: it is tried until it is done"
     elif not record.usable:
         yield "because", record.status_reason or ""

@@ -44,6 +44,7 @@ async def show(request: Request) -> Response:
         attempts=attempts,
         story=story_of(it, events, attempts),
         waiting=waiting,
+        place=await plane.explain_instance.place_of(it),
         advice=advice_for(it, waiting),
         ways=connection_options(it),
         commands=commands_for(it),

@@ -1,0 +1,1 @@
+"""The line of those who wait for capacity."""

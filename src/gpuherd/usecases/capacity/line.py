@@ -1,0 +1,219 @@
+"""The capacity line in memory: each pass that rents asks whether an offer is somebody else's, or rests.
+
+Who rents while nobody waits and nothing rests is delayed neither by this nor by the database.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from gpuherd.clock import Clock
+from gpuherd.contract.codec.values import iso
+from gpuherd.domain.cloud.offer import BillingMode, Offer, OfferKey, Region
+from gpuherd.domain.errors import CloudError
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.capacity_line import (
+    OfferRest,
+    PlaceInLine,
+    Takes,
+    Waiter,
+    count_ahead,
+    heads,
+    is_in_line,
+    rest_after_refusal,
+    taken_before,
+    waiter_of,
+    wanted_offers,
+)
+from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.instance.offer_ranking import billing_modes
+from gpuherd.ports.instances import CapacityMemory
+from gpuherd.usecases.cloud.catalogue import CatalogueCache, known_codes
+
+# What another replica has written may be unknown here for so long.
+SHARED_AGE_MAX_S = 1.0
+# The catalogue is asked so often while anybody waits: as old as prices may be.
+LOOK_INTERVAL = timedelta(seconds=30)
+
+_Wanted = dict[tuple[Wish, bool], frozenset[OfferKey]]
+
+
+class CapacityLine:
+    """Who waits, which offers rest, and who may try what. The store keeps it, passes change it here."""
+
+    def __init__(
+        self,
+        memory: CapacityMemory,
+        catalogue: CatalogueCache,
+        browsed: CatalogueCache,
+        clock: Clock,
+        *,
+        is_shared: bool = False,
+    ):
+        """`browsed` is the catalogue for those who only look."""
+        self._memory = memory
+        self._catalogue = catalogue
+        self._browsed = browsed
+        self._clock = clock
+        self._is_shared = is_shared
+        self._line: dict[str, Instance] = {}
+        self._rests: dict[OfferKey, OfferRest] = {}
+        self._read_at_s = 0.0
+        self._looked_at: datetime | None = None
+        # Calls under way for those who would wait, and those of them that brought something.
+        self._calls: Counter[OfferKey] = Counter()
+        self._granted: Counter[OfferKey] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in line."""
+        return len(self._line)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody waits and nothing rests."""
+        return not self._line and not self._rests
+
+    async def refresh(self) -> None:
+        """Learn it anew; what was known stays known while the store is away."""
+        line, rests = await self._memory.load()
+        self._line = {it.id: it for it in line}
+        self._rests = {it.key: it for it in rests}
+        self._read_at_s = self._clock.monotonic()
+
+    def note(self, it: Instance) -> None:
+        """Take over how an instance stands now."""
+        if is_in_line(it):
+            self._line[it.id] = it
+        else:
+            self._line.pop(it.id, None)
+
+    async def note_refusal(self, key: OfferKey, message: str) -> None:
+        """Let an offer rest that the cloud has just refused, for everybody."""
+        rest = rest_after_refusal(key, message, self._rests.get(key), self._clock.now())
+        self._rests[key] = rest
+        self._granted.pop(key, None)
+        await self._memory.remember(rest)
+
+    async def note_rental(self, key: OfferKey) -> None:
+        """Let an offer that was rented rest no longer."""
+        if key in self._calls:
+            self._granted[key] += 1
+        if self._rests.pop(key, None) is not None:
+            await self._memory.forget(key)
+
+    @contextmanager
+    def calling(self, key: OfferKey) -> Iterator[bool]:
+        """Say whether one who would wait may call for this offer now.
+
+        One call at a time, and one more for each that has brought something since: where there is stock, a
+        thousand are soon served side by side; where there is none, one call finds out for all.
+        """
+        may_call = self._calls[key] <= self._granted[key]
+        self._calls[key] += may_call
+        try:
+            yield may_call
+        finally:
+            self._calls[key] -= may_call
+            if not self._calls[key]:
+                del self._calls[key], self._granted[key]
+
+    async def held_for(
+        self, it: Waiter, offers: Sequence[Offer], regions: Sequence[Region]
+    ) -> Mapping[OfferKey, str]:
+        """Return which of these offers, all of their lists, must not be tried for this one now, and why."""
+        if self.is_quiet:
+            return {}
+        if self._is_shared and self._clock.monotonic() - self._read_at_s > SHARED_AGE_MAX_S:
+            await self.refresh()
+        now = self._clock.now()
+        held = {
+            key: f"refused for lack of stock at {iso(rest.refused_at)}, tried again from "
+            f"{iso(rest.next_try_at)} on"
+            for key, rest in self._rests.items()
+            if not rest.is_over(now)
+        }
+        for key, others in taken_before(it, self._waiters(now), _takes(offers, regions, now)).items():
+            held.setdefault(key, f"{others} {'has' if others == 1 else 'have'} waited for it longer")
+        return held
+
+    async def place_of(self, it: Instance) -> PlaceInLine | None:
+        """Return the place of one who waits in line; None where there is none, or nobody can tell."""
+        if not is_in_line(it):
+            return None
+        try:
+            return await self._place_of(it)
+        except CloudError:
+            return None
+
+    async def _place_of(self, it: Instance) -> PlaceInLine:
+        now = self._clock.now()
+        offers, regions = await self._browsed.offers_of(_modes([it])), await self._browsed.regions()
+        takes, me = _takes(offers, regions, now), waiter_of(it, now)
+        ahead = count_ahead(me, self._waiters(now), takes)
+        known = [self._rests[key] for key in takes(me) if key in self._rests]
+        resting = [rest.next_try_at for rest in known if not rest.is_over(now)]
+        next_look = (self._looked_at or now) + LOOK_INTERVAL
+        return PlaceInLine(
+            ahead=ahead,
+            next_try_at=None if ahead else min(resting, default=max(now, next_look)),
+            last_refusal=max(known, key=lambda rest: rest.refused_at, default=None),
+        )
+
+    async def heads(self) -> Sequence[Instance]:
+        """Return those who are the first in line for something that is on sale, and does not rest."""
+        if not self._line:
+            return ()
+        now = self._clock.now()
+        regions = await self._catalogue.regions()
+        offers = await self._catalogue.offers_of(_modes(self._line.values()), fresh=True)
+        self._looked_at = now
+        on_sale = {
+            OfferKey(it.product_id, it.region, it.listed_as)
+            for it in offers
+            if it.available and not self._is_resting(it, now)
+        }
+        found = heads(self._waiters(now), _takes(offers, regions, now), on_sale)
+        return [self._line[it.instance_id] for it in found]
+
+    def is_forgetful(self) -> bool:
+        """Tell whether some refusal is so old that it says nothing any more."""
+        now = self._clock.now()
+        return any(it.is_forgotten(now) for it in self._rests.values())
+
+    def _is_resting(self, offer: Offer, now: datetime) -> bool:
+        rest = self._rests.get(OfferKey(offer.product_id, offer.region, offer.listed_as))
+        return rest is not None and not rest.is_over(now)
+
+    def _waiters(self, now: datetime) -> list[Waiter]:
+        return [waiter_of(it, now) for it in self._line.values()]
+
+
+def _modes(instances: Iterable[Instance]) -> list[BillingMode]:
+    """Return every way in which these may be paid for."""
+    wanted = {mode for it in instances for mode in billing_modes(it.wish)}
+    return [mode for mode in BillingMode if mode in wanted]
+
+
+def _takes(offers: Sequence[Offer], regions: Sequence[Region], now: datetime) -> Takes:
+    """Return what tells which of these offers somebody would take; many wish for the same."""
+    known: _Wanted = {}
+    places = tuple(regions)
+
+    def takes(waiter: Waiter) -> frozenset[OfferKey]:
+        wish, spot_only = waiter.wish, waiter.takes_spot_only(now)
+        if (wish, spot_only) not in known:
+            codes = known_codes(wish.regions, places)
+            # Without any that is known, nothing would do; and no region at all means any.
+            nowhere = bool(wish.regions) and not codes
+            known[wish, spot_only] = (
+                frozenset()
+                if nowhere
+                else wanted_offers(offers, replace(wish, regions=codes), spot_only=spot_only)
+            )
+        return known[wish, spot_only]
+
+    return takes
