@@ -6,6 +6,7 @@ from proof.chaos.mutants.safeguard import Safeguard
 
 RULES = "tests/domain/instance/test_capacity_line.py"
 STORIES = "tests/usecases/capacity/test_line.py"
+START_STORIES = "tests/usecases/capacity/test_start_wait.py"
 _RULES_FILE = "domain/instance/capacity_line.py"
 _RENT_FILE = "usecases/reconcile/rent.py"
 
@@ -58,5 +59,19 @@ CAPACITY_LINE = (
         "            await self._refuse_waited_for(wish, offers, regions)\n",
         "            pass\n",
         (f"{STORIES}::test_a_newcomer_does_not_overtake_whether_it_would_wait_or_not",),
+    ),
+    Safeguard(
+        "a start that waits is not asked for at every pass",
+        "usecases/reconcile/apply_step.py",
+        "            if pause > timedelta(0):\n                return leased, RequeueAfter(pause)\n",
+        "            pass\n",
+        (f"{START_STORIES}::test_a_pass_in_between_does_not_ask_again",),
+    ),
+    Safeguard(
+        "a clock that is set ahead ends no wait of a start",
+        "usecases/reconcile/apply_step.py",
+        "        return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()\n",
+        "        return start_waits_until(it) - self.clock.now()\n",
+        (f"{START_STORIES}::test_a_clock_that_is_set_ahead_does_not_end_the_wait",),
     ),
 )

@@ -87,6 +87,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice),
         end=EndInstance(instance_leases, event_recorder, clock, ports.ids),
         clock=clock,
+        clock_steps=clock_steps,
     )
     return AdvanceInstance(
         instance_leases=instance_leases,

@@ -114,10 +114,16 @@ class InstanceMethods(Resource):
         *,
         health_check: HealthCheck | None = None,
         webhook_url: str | None = None,
+        wait_for_capacity_s: int | None = None,
         idempotency_key: str | None = None,
     ) -> Effects[Accepted]:
         """Start what has exited; what is not given stays as it was."""
-        given = {"healthCheck": health_check and health_check.body, "webhookUrl": webhook_url}
+        wait = None if wait_for_capacity_s is None else {"seconds": wait_for_capacity_s}
+        given = {
+            "healthCheck": health_check and health_check.body,
+            "webhookUrl": webhook_url,
+            "waitForCapacity": wait,
+        }
         body = {name: value for name, value in given.items() if value is not None}
         return (yield from order(self._caller, "start", word_of(instance), idempotency_key, body))
 

@@ -12,10 +12,8 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.lifecycle.conditions import wants_machine
 from gpuherd.domain.instance.offer_ranking import billing_modes, key_of, rejection_reason, require_offers
+from gpuherd.domain.instance.waiting import rest_length
 
-# An offer that was refused for lack of stock rests so long for everybody, twice as long each time.
-REST_FIRST = timedelta(seconds=30)
-REST_CAP = timedelta(minutes=10)
 # After so long without another refusal the count begins anew.
 REFUSALS_FORGOTTEN = timedelta(hours=1)
 
@@ -33,7 +31,7 @@ class OfferRest:
     @property
     def length(self) -> timedelta:
         """How long it rests."""
-        return min(REST_CAP, REST_FIRST * (1 << min(self.refusals - 1, 10)))
+        return rest_length(self.refusals)
 
     @property
     def next_try_at(self) -> datetime:

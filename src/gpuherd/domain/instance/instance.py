@@ -19,7 +19,7 @@ from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.settled_cost import SettledCost
-from gpuherd.domain.instance.waiting import Waiting
+from gpuherd.domain.instance.waiting import StartWait, Waiting
 
 
 class Goal(StrEnum):
@@ -130,6 +130,8 @@ class Instance:
     waiting_for: Waiting | None = None
     # Since when it has waited for capacity. It keeps its place while a call of it has an unknown outcome.
     line_since: datetime | None = None
+    # Of a start that may wait for capacity.
+    start_wait: StartWait | None = None
     webhook_url: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.DELETE

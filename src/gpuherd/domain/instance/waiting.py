@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpuherd.domain.fast_replace import replace
@@ -32,3 +32,35 @@ class Waiting:
         if earlier is None or earlier.what is not self.what:
             return self
         return replace(self, since=earlier.since)
+
+
+# What was refused for lack of stock is left alone so long, twice as long each time.
+REST_FIRST = timedelta(seconds=30)
+REST_CAP = timedelta(minutes=10)
+
+
+def rest_length(refusals: int) -> timedelta:
+    """Return how long something is left alone after so many refusals in a row."""
+    return min(REST_CAP, REST_FIRST * (1 << min(refusals - 1, 10)))
+
+
+@dataclass(frozen=True)
+class StartWait:
+    """How long a start may wait for its machine's GPUs, which others may have now, and how that goes."""
+
+    seconds: int
+    refusals: int = 0
+    refused_at: datetime | None = None
+    message: str = ""
+
+    def refused(self, message: str, now: datetime) -> StartWait:
+        """Return it after one more refusal."""
+        return StartWait(self.seconds, self.refusals + 1, now, message)
+
+    def next_try_at(self, now: datetime) -> datetime:
+        """Return when the start may be asked for again."""
+        if self.refused_at is None:
+            return now
+        rest = rest_length(self.refusals)
+        # Both ways: after a wall clock that stepped back, the refusal seems to lie in the future.
+        return now if abs(now - self.refused_at) >= rest else self.refused_at + rest

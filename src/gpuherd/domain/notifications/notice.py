@@ -57,6 +57,7 @@ _WHY, _LEFTOVERS = "gpuherd why {id}", "gpuherd leftovers"
 _WORDS = {
     "instance.created": _Words("{name} is wanted"),
     "instance.waiting": _Words("{name} is waiting", command=_WHY),
+    "instance.granted": _Words("{name} has got a machine", NoticeLevel.GOOD),
     "instance.starting": _Words("{name} is starting"),
     "instance.running": _Words("{name} is running"),
     "instance.health_checking": _Words("{name} is being checked"),

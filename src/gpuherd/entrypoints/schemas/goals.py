@@ -10,6 +10,7 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.entrypoints.schemas.health_check import HealthCheckBody, HealthCheckField, Port
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, WebhookUrl
+from gpuherd.entrypoints.schemas.wait_for_capacity import WaitForCapacity
 
 _NAMELESS = "must name an instance"
 
@@ -54,6 +55,7 @@ class StartBody(GoalBody):
     health_check: HealthCheckField = None
     # Another name of it.
     health_check_config: Annotated[HealthCheckField, AfterValidator(_only_one)] = None
+    wait_for_capacity: Annotated[WaitForCapacity | None, Code("INVALID_WAIT_FOR_CAPACITY")] = None
     # The short form for a check of one port.
     target_port: Port | None = None
 
@@ -68,6 +70,11 @@ class StartBody(GoalBody):
             return values
         # Left where it was too: it is checked inside, and once is enough.
         return {**values, "targetPort": None, field: {**(check or {}), "targetPort": port}}
+
+    @property
+    def capacity_wait_s(self) -> int:
+        """How long it may wait if there is no stock now."""
+        return 0 if self.wait_for_capacity is None else self.wait_for_capacity.seconds
 
     @property
     def check(self) -> HealthCheck | None:

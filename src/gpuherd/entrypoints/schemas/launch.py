@@ -29,11 +29,10 @@ from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStoppe
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
+from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.instances.launch import LaunchRequest
 
-# A week.
-CAPACITY_WAIT_MAX_S = 604_800
 PRODUCT_NAMES_MAX = 20
 FALLBACK_AFTER_S = 600
 TEMPLATE_ID_SCHEMA = {
@@ -107,12 +106,6 @@ Price = Annotated[
 ]
 LabelKey = Annotated[StrictStr, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._/-]+$")]
 LabelValue = Annotated[StrictStr, Field(max_length=255), AfterValidator(lambda v: readable(v) if v else v)]
-
-
-class WaitForCapacity(RequestModel):
-    """How long to wait for an offer that fits, if there is none now."""
-
-    seconds: Annotated[StrictInt, Field(ge=1, le=CAPACITY_WAIT_MAX_S)]
 
 
 class LaunchBody(RequestModel):

@@ -30,6 +30,7 @@ from gpuherd.domain.instance.capacity_line import (
 )
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.offer_ranking import billing_modes
+from gpuherd.domain.instance.waiting import StartWait
 from gpuherd.ports.instances import CapacityMemory
 from gpuherd.usecases.cloud.catalogue import CatalogueCache, known_codes
 
@@ -142,12 +143,23 @@ class CapacityLine:
 
     async def place_of(self, it: Instance) -> PlaceInLine | None:
         """Return the place of one who waits in line; None where there is none, or nobody can tell."""
+        if it.start_wait is not None and it.waiting_for is not None:
+            return self._place_of_start(it, it.start_wait)
         if not is_in_line(it):
             return None
         try:
             return await self._place_of(it)
         except CloudError:
             return None
+
+    def _place_of_start(self, it: Instance, wait: StartWait) -> PlaceInLine:
+        """Return the place of one who waits for the GPUs beside its own disk: nobody else can have those."""
+        rental, now = it.rental, self._clock.now()
+        refusal = None
+        if rental is not None and wait.refused_at is not None:
+            key = OfferKey(rental.product_id, rental.region, it.billing_mode)
+            refusal = OfferRest(key, wait.refusals, wait.refused_at, wait.message)
+        return PlaceInLine(0, wait.next_try_at(now), refusal)
 
     async def _place_of(self, it: Instance) -> PlaceInLine:
         now = self._clock.now()

@@ -174,6 +174,9 @@ def _waiting(event: Event, instance: Instance) -> str:
             return f"The cloud cannot be asked ({_cause_text(event)}); gpuherd goes on as soon as it answers."
         case WaitingFor.CAPACITY:
             until = instance.created_at + timedelta(seconds=instance.wish.patience_s)
+            if said := event.details.get("until"):
+                # Of a start.
+                until = datetime.fromisoformat(said)
             return f"{sentence(_cause_text(event))} It waits for one until {until:%Y-%m-%d %H:%M} UTC."
         case _:
             return sentence(event.reason)

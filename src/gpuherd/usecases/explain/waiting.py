@@ -10,7 +10,7 @@ from gpuherd.domain.errors import NoCapacity, OutcomeUnknown, OutOfStock
 from gpuherd.domain.instance.attempt import Attempt
 from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Instance, Status
-from gpuherd.domain.instance.lifecycle.conditions import VANISHED, was_started_externally
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED, start_waits_until, was_started_externally
 from gpuherd.domain.instance.waiting import WaitingFor
 from gpuherd.usecases.explain.story import sentence
 
@@ -134,6 +134,8 @@ def wait_until(it: Instance) -> datetime | None:
 
 
 def _until(it: Instance, what: str) -> datetime | None:
+    if what == WaitingFor.CAPACITY and it.start_wait is not None:
+        return start_waits_until(it)
     if what == WaitingFor.CAPACITY:
         return it.created_at + timedelta(seconds=it.wish.patience_s)
     if what == APPLICATION and it.health_check and it.health and it.health.started_at:

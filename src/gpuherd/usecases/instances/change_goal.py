@@ -64,6 +64,7 @@ class ChangeGoal:
         *,
         health_check: HealthCheck | None = None,
         webhook_url: str | None = None,
+        capacity_wait_s: int = 0,
         by_name: bool = False,
         caller: Caller = SYSTEM_CALLER,
         claim: IdempotencyClaim | None = None,
@@ -73,7 +74,9 @@ class ChangeGoal:
             return known
         instance = await self._found(word, by_name, caller)
         expected = await self._expected(instance)
-        order = StartOrder(health_check, webhook_url, self.max_wait, expected, self.lease_warning)
+        order = StartOrder(
+            health_check, webhook_url, self.max_wait, expected, self.lease_warning, capacity_wait_s
+        )
 
         def wanted(it: Instance) -> Instance:
             started = goals.start(it, order, self.ids.new("op_"), self.clock.now())

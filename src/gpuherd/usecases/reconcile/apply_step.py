@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from gpuherd.clock import Clock
+from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
@@ -27,10 +28,13 @@ from gpuherd.domain.instance.lifecycle.conditions import (
     is_restarting,
     is_starting_again,
     must_release,
+    start_waits_until,
 )
 from gpuherd.domain.instance.lifecycle.steps import Step
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.clock_steps import ClockStepDetector
 from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.jobs.kinds import JobFactory
@@ -69,6 +73,7 @@ class ApplyStep:
     reclaim: RecordReclaim
     end: EndInstance
     clock: Clock
+    clock_steps: ClockStepDetector
 
     async def __call__(self, step: Step, leased: LeasedInstance) -> StepResult:
         """Take one step; return the instance after it, and a pause if the next look must wait.
@@ -162,6 +167,7 @@ class ApplyStep:
             ports=machine.ports,
             connection=machine.connection,
             started_at=seen_at,
+            start_wait=None,
             # What was known of an earlier run says nothing about this one.
             health=None,
             reclaim=None,
@@ -212,11 +218,47 @@ class ApplyStep:
         return await self._save(leased, changed, new_event)
 
     async def _start(self, leased: LeasedInstance) -> StepResult:
+        wait, now = leased.instance.start_wait, self.clock.now()
+        if wait is not None:
+            pause = min(wait.next_try_at(now) - now, self._time_left_to_wait(leased.instance))
+            if pause > timedelta(0):
+                return leased, RequeueAfter(pause)
         try:
-            return await self.request(leased, self.cloud.start_machine)
+            leased, unsure = await self.request.send(leased, self.cloud.start_machine)
         except OutOfStock as error:
+            leased = await self.instance_leases.refresh(leased)
+            if (left := self._time_left_to_wait(leased.instance)) > timedelta(0):
+                return await self._wait_for_gpus(leased, error, left)
             # It holds the user's data: it stays as it is, exited, and can be started later.
-            return await self._refused(await self.instance_leases.refresh(leased), error), None
+            return await self._refused(leased, error), None
+        if wait is not None and wait.refusals and unsure is None:
+            granted = replace(
+                leased.instance, reason="the cloud has GPUs for it", waiting_for=None, start_wait=None
+            )
+            leased = await self._save(leased, granted, NewEvent(events.GRANTED, granted.reason))
+        return self.request.look_for_effect(leased, unsure)
+
+    def _time_left_to_wait(self, it: Instance) -> timedelta:
+        """Return how long a start may go on waiting for capacity: a span of time, whatever the clock does."""
+        if it.start_wait is None or it.operation is None:
+            return timedelta(0)
+        since = it.operation.requested_at
+        return start_waits_until(it) + self.clock_steps.ahead_since(since) - self.clock.now()
+
+    async def _wait_for_gpus(self, leased: LeasedInstance, error: OutOfStock, left: timedelta) -> StepResult:
+        """Let a start that was refused for lack of stock wait for its next try."""
+        it, now = leased.instance, self.clock.now()
+        assert it.start_wait is not None, "only who may wait does"
+        wait = it.start_wait.refused(error.message, now)
+        # It was surely not started, so it may be asked for again.
+        leased = await self._save(leased, replace(it, start_wait=wait, asked_at=None))
+        until = iso(now + left)
+        return leased, RequeueAfter(
+            min(wait.next_try_at(now) - now, left),
+            f"waiting for capacity until {until}: {error.message}",
+            Waiting(WaitingFor.CAPACITY, error.message, now),
+            {"for": WaitingFor.CAPACITY.value, "code": error.code, "until": until},
+        )
 
     async def _delete(self, leased: LeasedInstance) -> StepResult:
         wanted = leased.instance.goal is Goal.DELETED
@@ -246,6 +288,7 @@ class ApplyStep:
             status=Status.EXITED,
             reason=error.message,
             waiting_for=None,
+            start_wait=None,
             last_error=failure,
         )
         new_event = NewEvent(

@@ -38,7 +38,10 @@ class RequestMachine:
         self, leased: LeasedInstance, call: Callable[[str, float], Awaitable[None]]
     ) -> StepResult:
         """Ask the cloud once; what comes of it is for the lists to show, not for the reply to tell."""
-        leased, error = await self.send(leased, call)
+        return self.look_for_effect(*await self.send(leased, call))
+
+    def look_for_effect(self, leased: LeasedInstance, error: CloudError | None) -> StepResult:
+        """Return that the next look is to show whether something has come of it."""
         if error is not None:
             # Novita has refused starts that went through all the same: look, and ask again if nothing moves.
             log.info(

@@ -38,7 +38,7 @@ from gpuherd.domain.instance.lifecycle.due import due_at, use_look_at
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
 from gpuherd.domain.instance.settled_cost import SettledCost
-from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.instance.waiting import StartWait, Waiting, WaitingFor
 
 # Prices are summed up by the database, and exactly.
 MICROS = 1_000_000
@@ -120,6 +120,7 @@ def instance_row(it: Instance) -> Doc:
         **_terms_doc(it),
         **_rented_as_doc(rental),
         **({} if it.line_since is None else {"line_since": at(it.line_since)}),
+        **({} if it.start_wait is None else {"start_wait": _start_wait_doc(it.start_wait)}),
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -172,6 +173,7 @@ def instance_of(row: Row[Any]) -> Instance:
         status_since=moment(doc.get("status_since")),
         waiting_for=_waiting_of(doc),
         line_since=moment(doc.get("line_since")),
+        start_wait=_start_wait_of(doc.get("start_wait")),
         webhook_url=doc["webhook_url"],
         labels=doc["labels"],
         on_failure=OnFailure(doc["on_failure"]),
@@ -263,6 +265,14 @@ def _waiting_of(doc: Doc) -> Waiting | None:
     if waiting is None:
         return None
     return Waiting(WaitingFor(waiting["what"]), waiting["message"], moment(waiting["since"]))
+
+
+def _start_wait_doc(it: StartWait) -> Doc:
+    return {**vars(it), "refused_at": at(it.refused_at)}
+
+
+def _start_wait_of(doc: Doc | None) -> StartWait | None:
+    return None if doc is None else StartWait(**{**doc, "refused_at": moment(doc["refused_at"])})
 
 
 def operation_doc(it: Operation) -> Doc:

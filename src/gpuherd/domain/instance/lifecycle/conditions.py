@@ -30,6 +30,12 @@ def is_starting_again(instance: Instance) -> bool:
     return operation is not None and operation.is_running and operation.kind in BRINGING_UP
 
 
+def start_waits_until(instance: Instance) -> datetime:
+    """Return until when a start may wait for capacity."""
+    begun = instance.created_at if instance.operation is None else instance.operation.requested_at
+    return begun + timedelta(seconds=instance.start_wait.seconds if instance.start_wait else 0)
+
+
 def is_restarting(instance: Instance) -> bool:
     """Tell whether a restart is under way that has not led to a new run yet."""
     operation = instance.operation

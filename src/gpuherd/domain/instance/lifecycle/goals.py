@@ -14,6 +14,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.operation import BRINGING_UP, Operation, OperationKind, requested
+from gpuherd.domain.instance.waiting import StartWait
 
 STOPPABLE = frozenset(
     {Status.STARTING, Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.MIGRATING}
@@ -31,6 +32,8 @@ class StartOrder:
     expected: timedelta = timedelta(minutes=4)
     # How far ahead the end of a lease that begins anew is announced.
     lease_warning: timedelta = timedelta(minutes=10)
+    # How long it may wait if others have its GPUs now.
+    capacity_wait_s: int = 0
 
 
 def start(instance: Instance, order: StartOrder, operation_id: str, now: datetime) -> Instance:
@@ -81,7 +84,8 @@ def _on_the_way_up(
         health_check=order.health_check or instance.health_check,
         health=None,
         webhook_url=order.webhook_url or instance.webhook_url,
-        deadline=now + order.max_wait,
+        start_wait=StartWait(order.capacity_wait_s) if order.capacity_wait_s else None,
+        deadline=now + timedelta(seconds=order.capacity_wait_s) + order.max_wait,
         estimated_ready_at=now + order.expected,
         asked_at=None,
         lease_term=started_term(instance.lease_term, now, order.lease_warning),

@@ -24,6 +24,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthTimeout,
     NameOrId,
     Timeout,
+    WaitForCapacity,
     WebhookUrl,
     health_check_of,
 )
@@ -47,6 +48,7 @@ def start(
     health_path: HealthPath = None,
     health_timeout: HealthTimeout = None,
     webhook_url: WebhookUrl = None,
+    wait_for_capacity: WaitForCapacity = None,
     timeout: Timeout = TIMEOUT_S,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -59,7 +61,9 @@ def start(
         output,
         "start",
         lambda herd: find(herd, name_or_id),
-        lambda herd, it: herd.instances.start(it, health_check=check, webhook_url=webhook_url),
+        lambda herd, it: herd.instances.start(
+            it, health_check=check, webhook_url=webhook_url, wait_for_capacity_s=wait_for_capacity
+        ),
         _waiter(cli, output, timeout, "start", name_or_id),
         wait=wait,
     )

@@ -102,6 +102,7 @@ async def _start(request: Request, id_or_name: str | None) -> Response:
             id_or_name or body.instance_name or "",
             health_check=body.check,
             webhook_url=body.webhook_url,
+            capacity_wait_s=body.capacity_wait_s,
             by_name=by_name,
             **_request_origin(request, raw),
         )
