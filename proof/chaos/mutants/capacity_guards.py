@@ -42,8 +42,8 @@ CAPACITY_LINE = (
     Safeguard(
         "before anybody waits, one call finds out for all",
         "usecases/capacity/line.py",
-        "        may_call = self._calls[key] <= self._granted[key]\n",
-        "        may_call = True\n",
+        "        if calls.under_way > calls.granted:\n",
+        "        if False:\n",
         (f"{STORIES}::test_those_who_would_wait_call_one_at_a_time_until_there_is_stock",),
     ),
     Safeguard(

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.errors import NoCapacity
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
 from tests.usecases.reconcile.test_wait_for_capacity import sell_out
@@ -217,15 +219,49 @@ async def test_a_refusal_is_remembered_for_everybody(herd: Herd, world: World) -
     assert third.rental is not None and third.rental.region != first.rental.region
 
 
-async def test_those_who_would_wait_call_one_at_a_time_until_there_is_stock(herd: Herd, world: World) -> None:
-    line, key = herd.capacity_line, object()
-    with line.calling(key) as first, line.calling(key) as second:  # type: ignore[arg-type]
-        assert (first, second) == (True, False)
-        await line.note_rental(key)  # type: ignore[arg-type]
-        with line.calling(key) as third, line.calling(key) as fourth:  # type: ignore[arg-type]
-            assert (third, fourth) == (True, False)
-    with line.calling(key) as again:  # type: ignore[arg-type]
-        assert again
+KEY = OfferKey("4090", "CN-HK-01", BillingMode.SPOT)
+NOW = timedelta(0)
+
+
+async def test_those_who_would_wait_call_one_at_a_time_until_there_is_stock(
+    herd: Herd, clock: FakeClock
+) -> None:
+    line = herd.capacity_line
+    with line.calling(KEY) as first, line.calling(KEY) as second:
+        assert (first, second) == (NOW, timedelta(seconds=1, milliseconds=20))
+        await line.note_rental(KEY)
+    # One call has brought something, so two may be made, and so on.
+    with line.calling(KEY) as first, line.calling(KEY) as second, line.calling(KEY) as third:
+        assert (first, second) == (NOW, NOW)
+        assert third > NOW
+        await line.note_refusal(KEY, "none left")
+    with line.calling(KEY) as first, line.calling(KEY) as second:
+        assert (first, second > NOW) == (NOW, True)
+        await line.note_rental(KEY)
+    await clock.sleep(61)
+    with line.calling(KEY) as first, line.calling(KEY) as second:
+        assert (first, second > NOW) == (NOW, True)
+
+
+async def test_the_more_are_turned_away_the_later_each_comes_again(herd: Herd) -> None:
+    line = herd.capacity_line
+    with line.calling(KEY):
+        pauses = []
+        for _ in range(1000):
+            with line.calling(KEY) as pause:
+                pauses.append(pause)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == timedelta(seconds=10)
+
+
+async def test_a_burst_that_would_wait_is_served_at_once_where_there_is_stock(
+    herd: Herd, world: World
+) -> None:
+    sell_out(world, units=100)
+    burst = [await herd.launch(f"b{n}", capacity_wait_s=WAIT_S) for n in range(60)]
+    await herd.run_for(MINUTE)
+    assert all([(await herd.instances.get(it.id)).cloud_id for it in burst])
+    assert "instance.waiting" not in herd.webhooks()
 
 
 async def test_nobody_tries_an_offer_while_the_first_in_line_does(herd: Herd, world: World) -> None:

@@ -5,9 +5,9 @@ Who rents while nobody waits and nothing rests is delayed neither by this nor by
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
@@ -39,7 +39,26 @@ SHARED_AGE_MAX_S = 1.0
 # The catalogue is asked so often while anybody waits: as old as prices may be.
 LOOK_INTERVAL = timedelta(seconds=30)
 
+# That calls for an offer bring something is believed for so long after the last one that did.
+GRANTS_REMEMBERED_S = 60.0
+# So long one who would wait leaves an offer to those who are calling for it.
+TURNED_AWAY_MIN = timedelta(seconds=1)
+TURNED_AWAY_MAX = timedelta(seconds=10)
+TURNED_AWAY_APART = timedelta(milliseconds=20)
+
 _Wanted = dict[tuple[Wish, bool], frozenset[OfferKey]]
+
+
+@dataclass
+class _Calls:
+    """The calls for one offer on behalf of those who would wait."""
+
+    under_way: int = 0
+    # How many have brought something since the last that did not.
+    granted: int = 0
+    granted_at_s: float = 0.0
+    # How many were told to come again since the last call has ended.
+    turned_away: int = 0
 
 
 class CapacityLine:
@@ -64,9 +83,7 @@ class CapacityLine:
         self._rests: dict[OfferKey, OfferRest] = {}
         self._read_at_s = 0.0
         self._looked_at: datetime | None = None
-        # Calls under way for those who would wait, and those of them that brought something.
-        self._calls: Counter[OfferKey] = Counter()
-        self._granted: Counter[OfferKey] = Counter()
+        self._calls: dict[OfferKey, _Calls] = {}
 
     @property
     def waiting(self) -> int:
@@ -96,31 +113,39 @@ class CapacityLine:
         """Let an offer rest that the cloud has just refused, for everybody."""
         rest = rest_after_refusal(key, message, self._rests.get(key), self._clock.now())
         self._rests[key] = rest
-        self._granted.pop(key, None)
+        if key in self._calls:
+            self._calls[key].granted = 0
         await self._memory.remember(rest)
 
     async def note_rental(self, key: OfferKey) -> None:
         """Let an offer that was rented rest no longer."""
-        if key in self._calls:
-            self._granted[key] += 1
+        if (calls := self._calls.get(key)) is not None:
+            calls.granted += 1
+            calls.granted_at_s = self._clock.monotonic()
         if self._rests.pop(key, None) is not None:
             await self._memory.forget(key)
 
     @contextmanager
-    def calling(self, key: OfferKey) -> Iterator[bool]:
-        """Say whether one who would wait may call for this offer now.
+    def calling(self, key: OfferKey) -> Iterator[timedelta]:
+        """Say how long one who would wait must leave this offer to others who are just calling for it.
 
-        One call at a time, and one more for each that has brought something since: where there is stock, a
+        One call at a time, and one more for each that has brought something lately: where there is stock, a
         thousand are soon served side by side; where there is none, one call finds out for all.
         """
-        may_call = self._calls[key] <= self._granted[key]
-        self._calls[key] += may_call
+        calls = self._calls.setdefault(key, _Calls())
+        if self._clock.monotonic() - calls.granted_at_s > GRANTS_REMEMBERED_S:
+            calls.granted = 0
+        if calls.under_way > calls.granted:
+            # The more there are, the more seldom each of them asks.
+            calls.turned_away += 1
+            yield min(TURNED_AWAY_MAX, TURNED_AWAY_MIN + calls.turned_away * TURNED_AWAY_APART)
+            return
+        calls.under_way += 1
         try:
-            yield may_call
+            yield timedelta(0)
         finally:
-            self._calls[key] -= may_call
-            if not self._calls[key]:
-                del self._calls[key], self._granted[key]
+            calls.under_way -= 1
+            calls.turned_away = 0
 
     async def held_for(
         self, it: Waiter, offers: Sequence[Offer], regions: Sequence[Region]

@@ -55,7 +55,6 @@ FIRST_LIST_RETRY = timedelta(seconds=2)
 ZERO = timedelta(0)
 # Who waits in line is woken when it is its turn; this is the resync for one that is not.
 LINE_RECHECK = timedelta(minutes=30)
-CALL_UNDER_WAY_RETRY = timedelta(seconds=1)
 
 
 async def _always() -> bool:
@@ -154,10 +153,10 @@ class RentMachine:
             return CannotRent(leased, error.code, error.message, error.details)
         if not leased.instance.wish.patience_s:
             return await self._try_best(leased, template, ranking)
-        with self.line.calling(key_of(ranking.accepted[0], leased.instance.wish)) as may_call:
-            if not may_call:
+        with self.line.calling(key_of(ranking.accepted[0], leased.instance.wish)) as pause:
+            if pause:
                 # Whether there is any stock is being found out.
-                return RentLater(leased, CALL_UNDER_WAY_RETRY, "")
+                return RentLater(leased, pause, "")
             return await self._try_best(leased, template, ranking)
 
     async def _try_best(self, leased: LeasedInstance, template: Template, ranking: Ranking) -> RentOutcome:
