@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -15,12 +15,15 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER
 from gpuherd.domain.errors import Conflict
 from gpuherd.domain.notifications.kind import READ_BY_PEOPLE, EndpointKind
 from gpuherd.domain.webhooks.delivery import Delivery, DeliveryState
-from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
+from gpuherd.domain.webhooks.endpoint import EndpointWithSecret, WebhookEndpoint
 from gpuherd.domain.webhooks.retry_schedule import DELAYS_S
 from gpuherd.entrypoints.plane import WebhookServices
+from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import DeliveryFilter, DeliveryResult
 from tests.adapters.webhooks.test_smtp import STRICT
 from tests.support.absent import Absent
+from tests.support.builders import a_delivery, a_running_instance
+from tests.support.fake_clock import FakeClock
 from tests.support.herd import TAKEN, Herd
 from tests.support.webhooks.mail_server import MailServer
 
@@ -222,3 +225,42 @@ async def test_a_mail_whose_answer_is_lost_comes_again_with_the_same_message_id(
     assert len(server.mails) == one.tries > 1
     assert {str(it.message["Message-ID"]) for it in server.mails} == {f"<{one.id}@example.com>"}
     assert {it.recipient for it in server.mails} == {"ops@example.com"}
+
+
+@dataclass
+class OneMessageASecond:
+    """A chat that takes one message a second, and says to all others when to come back."""
+
+    clock: FakeClock
+    taken: list[str] = field(default_factory=list)
+    refused: int = 0
+    sends_mail: bool = False
+    _free_at: datetime | None = None
+
+    async def notify(
+        self, endpoint: WebhookEndpoint, event_id: str, body: bytes, now: datetime
+    ) -> DeliveryResult:
+        if self._free_at is not None and now < self._free_at:
+            self.refused += 1
+            return failing("throttled", 429, wait_s=1.0)
+        self._free_at = now + timedelta(seconds=1)
+        self.taken.append(event_id)
+        return TAKEN
+
+
+async def test_a_burst_reaches_a_chat_that_throttles_whole_and_once(
+    herd: Herd, webhooks: WebhookServices
+) -> None:
+    made = await add(webhooks)
+    chat = herd.notifier.instead = OneMessageASecond(herd.clock)
+    body = json.dumps({"type": "instance.ready", "data": {"sequence": 1}}).encode()
+    for n in range(1, 41):
+        one = a_delivery(n, url=made.endpoint.delivery_url, endpoint_id=made.endpoint.id, body=body)
+        jobs = (herd.job_factory.delivery_job(one),)
+        await herd.instances.add(Change(a_running_instance(n), deliveries=(one,), jobs=jobs))
+    await herd.run_jobs_for(timedelta(seconds=90))
+    found = await deliveries(herd)
+    assert {it.state for it in found} == {DeliveryState.DELIVERED}
+    assert sorted(chat.taken) == sorted(it.id for it in found)
+    # It is not made to refuse any: that would use up tries, and look as if its host failed.
+    assert (chat.refused, {it.tries for it in found}) == (0, {1})

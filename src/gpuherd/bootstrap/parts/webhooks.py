@@ -9,6 +9,7 @@ from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.webhooks.deliver import DeliverWebhook
 from gpuherd.usecases.webhooks.endpoints import ManageEndpoints
 from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
+from gpuherd.usecases.webhooks.message_pace import MessagePace
 from gpuherd.usecases.webhooks.replay import ReplayWebhooks
 from gpuherd.usecases.webhooks.send_test import SendTestWebhook
 
@@ -22,6 +23,7 @@ def build_delivery(ports: Ports, shared: Shared, gate: HostGate) -> DeliverWebho
         endpoint_cache=shared.endpoint_cache,
         key_secrets=shared.key_secrets,
         gate=gate,
+        pace=MessagePace(ports.clock),
         book=ports.stores.book,
         job_factory=shared.job_factory,
         clock=ports.clock,

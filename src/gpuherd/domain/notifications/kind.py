@@ -19,6 +19,14 @@ class EndpointKind(StrEnum):
         """Tell whether the receiver is a program that can verify a signature."""
         return self is EndpointKind.WEBHOOK
 
+    @property
+    def messages_per_s(self) -> float:
+        """How many messages one address takes in the long run; 0 where nobody says."""
+        return _MESSAGES_PER_S.get(self, 0.0)
+
+
+# Slack says one a second, Discord five in two; ntfy lets bursts pass, and then fewer.
+_MESSAGES_PER_S = {EndpointKind.SLACK: 1.0, EndpointKind.DISCORD: 2.0, EndpointKind.NTFY: 1.0}
 
 # What a person wants to be told unasked: it can be used, it is lost, it ends, it costs. The rest is progress.
 READ_BY_PEOPLE = (

@@ -35,6 +35,7 @@ from gpuherd.resilience.host_gate import HostGate
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
+from gpuherd.usecases.webhooks.message_pace import MessagePace
 
 log = structlog.get_logger()
 
@@ -43,6 +44,7 @@ Secrets = tuple[Secret, ...]
 # When a receiver is back, so many of those that wait for it go at once; the others on their schedule.
 RECOVERY_WAKE_MAX = 200
 GONE = "gone"
+THROTTLED = "throttled"
 # The receiver will never take this very message; others it may.
 REJECTED = "rejected"
 # The host answers, whatever it says; what we did not even try says nothing about it.
@@ -73,6 +75,7 @@ class DeliverWebhook:
     endpoint_cache: EndpointCache
     key_secrets: KeyWebhookSecrets
     gate: HostGate
+    pace: MessagePace
     book: Jobs
     job_factory: JobFactory
     clock: Clock
@@ -98,7 +101,10 @@ class DeliverWebhook:
                     await self.book.wake_or_enqueue([self.job_factory.delivery_job(earlier)])
                 return Snooze(OUT_OF_ORDER_RETRY, "an earlier event of this instance goes first")
             case SendNow():
+                if wait_s := self.pace.take(endpoint):
+                    return Snooze(_span(wait_s), "the receiver takes so many messages a second")
                 if wait_s := await self.gate.acquire(host):
+                    self.pace.give_back(endpoint)
                     return Snooze(_span(wait_s), "the receiver's host is busy with others")
         begun = self.clock.now()
         result = await self._send(delivery, endpoint, secrets, host)
@@ -115,6 +121,8 @@ class DeliverWebhook:
         succeeded, seconds = None, 0.0
         try:
             result = await self._try(delivery, endpoint, secrets)
+            if result.category == THROTTLED:
+                self.pace.throttled(endpoint, result.retry_after_s or 0.0)
             succeeded, seconds = _HOST_ANSWERS_BY_CATEGORY.get(result.category, False), result.elapsed_s
         finally:
             self.gate.release(host, succeeded=succeeded, seconds=seconds)
