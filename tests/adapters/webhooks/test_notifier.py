@@ -94,6 +94,7 @@ async def test_whatever_a_name_holds_arrives_as_valid_json(
         (EndpointKind.SLACK, 404, "channel_not_found", "gone"),
         (EndpointKind.SLACK, 410, "channel_is_archived", "gone"),
         (EndpointKind.SLACK, 403, "team_disabled", "gone"),
+        (EndpointKind.SLACK, 403, "invalid_token", "gone"),
         (EndpointKind.SLACK, 404, "<html>not here</html>", "http_4xx"),
         (EndpointKind.SLACK, 400, "invalid_payload", "http_4xx"),
         (EndpointKind.SLACK, 403, "action_prohibited", "http_4xx"),

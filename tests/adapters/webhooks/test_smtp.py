@@ -159,6 +159,18 @@ async def test_a_refused_login_is_told_without_it(
     assert PASSWORD not in repr(result)
 
 
+@pytest.mark.parametrize("offers", [("STARTTLS",), ("STARTTLS", "AUTH XOAUTH2")])
+async def test_a_server_without_a_login_that_we_know_gets_no_mail(
+    offers: tuple[str, ...], certificate: tuple[Path, Path], mailer_of: MakeMailer
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+    async with MailServer(presenting(certificate), MailSecurity.STARTTLS, offers=offers) as server:
+        result = await send(mailer_of(server.server, trusting))
+    assert (result.category, result.status) == ("tls", None)
+    assert "no way to log in" in result.detail
+    assert server.logins == [] and server.mails == []
+
+
 async def test_nobody_at_the_port_is_a_refusal(mailer_of: MakeMailer) -> None:
     async with MailServer() as server:
         gone = server.server

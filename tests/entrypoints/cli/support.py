@@ -246,10 +246,10 @@ class Cli:
     clock: InstantClock = field(default_factory=InstantClock)
     key: str | None = KEY
 
-    def __call__(self, *argv: str) -> Result:
+    def __call__(self, *argv: str, typed: str | None = None) -> Result:
         cli_context = CliContext(lambda: address_of(self.api.url, self.key), self.clock, random.Random(7))
         return CliRunner().invoke(
-            shared_app(), list(argv), catch_exceptions=False, prog_name="gpuherd", obj=cli_context
+            shared_app(), list(argv), typed, catch_exceptions=False, prog_name="gpuherd", obj=cli_context
         )
 
 

@@ -19,7 +19,10 @@ GONE = "gone"
 
 # What Slack says of a webhook that nobody can use again: removed, its channel or its team no longer there.
 _SLACK_GONE = frozenset(
-    {"no_service", "no_service_id", "no_team", "team_disabled", "channel_not_found", "channel_is_archived"}
+    {
+        *("no_service", "no_service_id", "no_team", "team_disabled", "invalid_token"),
+        *("channel_not_found", "channel_is_archived"),
+    }
 )
 # Discord's codes for an unknown channel, an unknown webhook and a token that is not the webhook's.
 _DISCORD_GONE = frozenset({10003, 10015, 50027})

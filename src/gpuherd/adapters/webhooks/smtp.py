@@ -19,6 +19,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 
 from gpuherd.clock import Clock
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.notifications.mail import MailText
 from gpuherd.domain.notifications.smtp_server import MailSecurity, SmtpServer
 from gpuherd.ports.egress import FailureCategory
@@ -172,7 +173,7 @@ class _Exchange:
         if its.security is MailSecurity.STARTTLS:
             self._start_tls(smtp)
         if its.password is not None:
-            smtp.login(its.user, its.password.reveal())
+            _log_in(smtp, its.user, its.password)
         return smtp
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
@@ -212,6 +213,16 @@ class _Exchange:
                 smtp.quit()
         with suppress(OSError):
             smtp.close()
+
+
+def _log_in(smtp: smtplib.SMTP, user: str, password: Secret) -> None:
+    try:
+        smtp.login(user, password.reveal())
+    except (smtplib.SMTPResponseException, smtplib.SMTPServerDisconnected):
+        raise
+    except smtplib.SMTPException:
+        # It offers no login, or only such as we do not know.
+        raise smtplib.SMTPNotSupportedError from None
 
 
 def _refusal(code: int, who: str, what: str = "") -> _MailAnswer:

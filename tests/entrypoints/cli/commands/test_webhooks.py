@@ -55,6 +55,13 @@ def test_an_endpoint_for_people_has_a_kind_and_no_secret(cli: Cli, api: FakeApi)
     assert cli("webhooks", "add", "mailto:a@example.com", "--kind", "slack", "-q").stdout == "ep_1\n"
 
 
+def test_an_address_that_is_a_secret_need_not_be_in_the_list_of_processes(cli: Cli, api: FakeApi) -> None:
+    api.script(endpoint(kind="slack", secret=None))
+    cli("webhooks", "add", "-", "--kind", "slack", typed="https://hooks.slack.com/x\n")
+    (seen,) = api.seen
+    assert seen.body == {"url": "https://hooks.slack.com/x", "kind": "slack"}
+
+
 @pytest.mark.parametrize(
     ("argv", "method", "path"),
     [

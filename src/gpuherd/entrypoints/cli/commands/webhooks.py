@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -108,7 +109,13 @@ def list_endpoints(context: typer.Context, as_json: JsonOption = False, quiet: Q
 
 def add_endpoint(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(help="Where to send what happens; for mail mailto:you@example.com.")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="Where to send what happens; for mail mailto:you@example.com. - reads it from the standard "
+            "input, where no list of processes shows it."
+        ),
+    ],
     kind: Annotated[
         Literal["webhook", "slack", "discord", "ntfy", "email"] | None,
         typer.Option(case_sensitive=False, help="How it is written: signed JSON (webhook), or for people."),
@@ -122,10 +129,11 @@ def add_endpoint(
 ) -> None:
     """Add an endpoint. The secret of a webhook is shown now and never again; with -q only the secret is."""
     cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    address = sys.stdin.readline().strip() if url == "-" else url
     _print_secret(
         cli,
         output,
-        lambda herd: herd.webhooks.endpoints.add(url, events=events or None, label=label, kind=kind),
+        lambda herd: herd.webhooks.endpoints.add(address, events=events or None, label=label, kind=kind),
     )
 
 
