@@ -117,3 +117,36 @@ async def test_f19_steps_are_told_from_time_that_passes() -> None:
     assert steps.ahead_since(clock.now()) == timedelta(0)
     clock.jump_wall(-7200)
     assert steps.detect_step() == timedelta(hours=-2)
+
+
+def test_what_was_decided_after_a_clock_was_set_back_is_not_moved_for_a_step_before_that() -> None:
+    """The clock shows again what it showed before it was set ahead."""
+    clock = FakeClock()
+    steps = ClockStepDetector(clock)
+    clock.jump_wall(300.0)
+    assert steps.ahead_since(START) == timedelta(seconds=300)
+    clock.jump_wall(-1200.0)
+    steps.detect_step()
+    assert steps.ahead_since(clock.now()) == timedelta(0)
+    assert steps.ahead_since(START) == timedelta(0), "it is behind, so nothing is ahead"
+
+
+def test_a_clock_that_is_set_back_and_then_further_ahead_is_ahead_by_the_difference() -> None:
+    clock = FakeClock()
+    steps = ClockStepDetector(clock)
+    decided_at = clock.now()
+    for jump_s in (-600.0, 3600.0):
+        clock.jump_wall(jump_s)
+        steps.detect_step()
+    assert steps.ahead_since(decided_at) == timedelta(seconds=3000)
+    assert steps.ahead_since(clock.now()) == timedelta(0)
+
+
+def test_a_clock_that_is_set_back_and_right_again_is_not_ahead() -> None:
+    clock = FakeClock()
+    steps = ClockStepDetector(clock)
+    decided_at = clock.now()
+    for jump_s in (-600.0, 600.0):
+        clock.jump_wall(jump_s)
+        steps.detect_step()
+    assert steps.ahead_since(decided_at) == timedelta(0)

@@ -29,7 +29,8 @@ class ClockStepDetector:
         self._clock = clock
         self._timer = clock.boottime if counts_sleep else clock.monotonic
         self._wall, self._passed_s = clock.now(), self._timer()
-        self._ahead: list[tuple[datetime, timedelta]] = []
+        # Each step: what the clock showed just before it, and by how much it was set.
+        self._steps: list[tuple[datetime, timedelta]] = []
 
     def detect_step(self) -> timedelta:
         """Return by how much the wall clock was set since the last look."""
@@ -40,14 +41,26 @@ class ClockStepDetector:
         if abs(step) < STEP_MIN:
             return timedelta(0)
         log.warning("clock.step_detected", seconds=round(step.total_seconds(), 1))
-        if step > timedelta(0):
-            self._ahead = [*self._ahead[1 - STEPS_KEPT_MAX :], (expected, step)]
+        self._steps = [*self._steps[1 - STEPS_KEPT_MAX :], (expected, step)]
         return step
 
     def ahead_since(self, moment: datetime) -> timedelta:
-        """Return how much of the time since `moment` has passed on the wall clock only."""
+        """Return how much of the time since `moment` has passed on the wall clock only.
+
+        What the clock showed may have come twice, before it was set back and after: then the longer time
+        counts, so that nothing ends too early. A moment of the clock as it is now is never ahead: the clock
+        was set on past all that it showed before, or it is not ahead of that.
+        """
         self.detect_step()
-        return sum((step for before, step in self._ahead if moment <= before), timedelta(0))
+        net = most = timedelta(0)
+        for number in reversed(range(len(self._steps))):
+            before, step = self._steps[number]
+            net += step
+            # Since the step before this one the clock has shown what lies between the two.
+            since = None if number == 0 else self._steps[number - 1][0] + self._steps[number - 1][1]
+            if moment <= before and (since is None or since <= moment):
+                most = max(most, net)
+        return most
 
     def deadline_of(self, instance: Instance) -> datetime:
         """Return the deadline by the clock as it is now: what was promised is a span of time, not a date."""
