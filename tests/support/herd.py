@@ -335,6 +335,7 @@ class Herd:
                 await self.collector.tick()
             if self.clock.now() >= self._sweep_at:
                 self._sweep_at = self.clock.now() + SWEEP
+                await self.advance.watch_clock()
                 await self.sweep()
                 await self.watch_use()
                 await self.review_budgets()

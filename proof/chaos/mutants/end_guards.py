@@ -8,6 +8,7 @@ ENDING = "tests/domain/endings/test_ending.py"
 IDLENESS = "tests/domain/endings/test_idleness.py"
 ENDINGS = "tests/usecases/reconcile/test_endings.py"
 STORE = "tests/contracts/instances/test_endings_contract.py"
+ON_THE_WAY = "tests/usecases/reconcile/test_endings_on_the_way.py"
 WATCH = "tests/usecases/idleness/test_watch.py"
 _IDLENESS_FILE = "domain/endings/idleness.py"
 _ENDING_FILE = "domain/endings/ending.py"
@@ -145,6 +146,69 @@ ENDS = (
         "        return earliest if it.used_at is None else max(earliest, self.up_since + rule.window)\n",
         "        return earliest\n",
         (f"{WATCH}::test_after_a_restart_heartbeats_that_nobody_heard_count",),
+    ),
+    Safeguard(
+        "a clock that is set ahead is no silence",
+        "usecases/reconcile/advance.py",
+        "            used_at=self._moved(it.used_at),\n",
+        "            used_at=it.used_at,\n",
+        (f"{ON_THE_WAY}::test_a_clock_that_is_set_ahead_is_no_silence",),
+    ),
+    Safeguard(
+        "a clock that is set ahead deletes nothing that is stopped",
+        "usecases/reconcile/advance.py",
+        "            stopped_at=self._moved(it.stopped_at),\n",
+        "            stopped_at=it.stopped_at,\n",
+        (f"{ON_THE_WAY}::test_a_clock_that_is_set_ahead_deletes_nothing_that_is_stopped",),
+    ),
+    Safeguard(
+        "a step that a clock has gone back behind moves no end",
+        "usecases/clock_steps.py",
+        "            if moment <= before and (since is None or since <= moment):\n",
+        "            if moment <= before and step > timedelta(0):\n",
+        ("tests/faults/test_clock_steps.py",),
+    ),
+    Safeguard(
+        "silence counts from the present run",
+        "domain/instance/lifecycle/due.py",
+        "    return it.usable_at or it.ready_at\n",
+        "    return it.ready_at\n",
+        (f"{ON_THE_WAY}::test_silence_counts_from_when_its_present_run_is_usable",),
+    ),
+    Safeguard(
+        "what was thought lost was not silent",
+        "usecases/reconcile/apply_step.py",
+        "        if changed.usable and not it.usable:\n",
+        "        if False:\n",
+        (f"{ON_THE_WAY}::test_what_was_thought_lost_is_not_taken_for_silent_when_it_is_found",),
+    ),
+    Safeguard(
+        "an end does not wait for the answer of a create",
+        "domain/instance/lifecycle/next_step.py",
+        "    if over is not None:\n",
+        "    if over is not None and not (attempt is not None and attempt.is_open):\n",
+        (f"{ON_THE_WAY}::test_a_lease_that_ends_before_a_create_has_an_answer_is_written_down_at_once",),
+    ),
+    Safeguard(
+        "a stop that was only written down goes out after a kill",
+        "usecases/reconcile/advance.py",
+        "        return replace(it, asked_at=None)\n",
+        "        return it\n",
+        (f"{ON_THE_WAY}::test_a_stop_or_removal_that_was_only_written_down_goes_out_after_the_restart",),
+    ),
+    Safeguard(
+        "a lost stop is asked for once more only",
+        "usecases/reconcile/advance.py",
+        "                    self._asked_again.add(known.id)\n",
+        "                    pass\n",
+        (f"{ON_THE_WAY}::test_a_clock_that_was_set_back_does_not_make_a_stop_go_out_again_and_again",),
+    ),
+    Safeguard(
+        "idleness does not end a small herd two by two",
+        "usecases/idleness/brake.py",
+        "            if (is_braked and ended) or abs(now.timestamp() - at) < for_s\n",
+        "            if abs(now.timestamp() - at) < for_s\n",
+        (f"{WATCH}::test_zeros_for_a_small_herd_do_not_end_it_two_by_two",),
     ),
     Safeguard(
         "the brake on idleness",

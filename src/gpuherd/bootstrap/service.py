@@ -67,6 +67,7 @@ USE_INTERVAL_S = 5.0
 CAPACITY_INTERVAL_S = 5.0
 # So long another replica may not know that somebody waits, unless it has reason to ask.
 LINE_REFRESH_INTERVAL_S = 2.0
+CLOCK_STEP_INTERVAL_S = 5.0
 BALANCE_INTERVAL_S = 300.0
 VOLUMES_INTERVAL_S = 300.0
 # Nobody waits for what these do: at a start, machines and webhooks go first.
@@ -258,6 +259,7 @@ def _loops(
             link, stores.database, clock, membership.workers, membership.leadership.is_leader, stores.history
         ),
         Loop("history", HISTORY_RELOAD_INTERVAL_S, stores.history.reload, clock),
+        Loop("clock-steps", CLOCK_STEP_INTERVAL_S, parts.advance.watch_clock, clock),
         # A follower learns what the leader's lists have shown.
         Loop("observe", settings.fast_poll_interval_s, parts.observer.tick, clock),
         *_refresh_loops(stores, parts, clock),

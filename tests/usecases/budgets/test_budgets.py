@@ -270,3 +270,18 @@ class TestOnSqlite:
         assert 0.15 - 3 * PRICE * 240 / 3600 <= bill(world) <= 0.15
         live = await herd.instances.all_live()
         assert {it.instance.status for it in live} == {Status.EXITED}
+
+
+async def test_what_has_vanished_is_not_reconciled_again_and_again_for_a_budget(
+    herd: Herd, world: World
+) -> None:
+    await a_budget(herd, LITTLE)
+    it = await herd.settle(await launch(herd))
+    world.delete(it.cloud_id or "")
+    await herd.run_for(5 * MINUTE)
+    await herd.plane.budgets.change("nlp", {"amount": 1}, ADMIN)
+    await herd.run_for(MINUTE)
+    before = await herd.instances.get(it.id)
+    assert before.status is Status.FAILED
+    await herd.run_for(5 * MINUTE)
+    assert (await herd.instances.get(it.id)).version == before.version

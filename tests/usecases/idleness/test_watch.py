@@ -181,6 +181,25 @@ async def test_zeros_for_all_machines_end_no_more_than_the_brake_lets(herd: Herd
     assert world.calls[ApiEndpoint.STOP.value] <= 2
 
 
+async def test_zeros_for_a_small_herd_do_not_end_it_two_by_two(herd: Herd, world: World) -> None:
+    """Two may end. Once the others are held, those two count until somebody is in use again."""
+    herd_of_four = [await watched(herd, replace(HALF_HOUR, window_s=300), f"job-{n}") for n in range(4)]
+    # Two are looked at before the others.
+    for it in herd_of_four[2:]:
+        await herd.plane.note_use(it.id)
+    world.faults.add(Fault(FaultKind.WRONG_METRICS, style="zeros", count=100_000))
+    await herd.run_for(14 * MINUTE)
+    for it in herd_of_four[2:]:
+        await herd.plane.note_use(it.id)
+    await herd.run_for(timedelta(hours=3))
+    assert world.calls[ApiEndpoint.STOP.value] == 2
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
+    world.faults.armed.clear()
+    await herd.run_for(timedelta(minutes=30))
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is None
+    assert world.calls[ApiEndpoint.STOP.value] == 2
+
+
 async def test_few_that_are_idle_among_many_end(herd: Herd, world: World) -> None:
     fleet = [await watched(herd, name=f"job-{n}") for n in range(6)]
     for it in fleet[:2]:

@@ -157,6 +157,8 @@ class Instance:
     lease_term: LeaseTerm | None = None
     # When its user last said that it is in use.
     used_at: datetime | None = None
+    # Since when its present run is usable, where it may end because nobody uses it.
+    usable_at: datetime | None = None
     # What is known about its use otherwise, where it may end by idleness.
     use_watch: UseWatch | None = None
     # It was told that the cloud will drop the data of the stopped machine.

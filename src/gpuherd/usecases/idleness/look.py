@@ -23,6 +23,7 @@ from gpuherd.domain.endings.terms import ActivityCheck, Idleness
 from gpuherd.domain.errors import CloudError, RateLimited
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.lifecycle.due import usable_since
 from gpuherd.ports.use import ActivityProbe, UseMetrics
 
 
@@ -39,7 +40,8 @@ class LookAtUse:
     async def __call__(self, it: Instance) -> UseWatch | None:
         """Return what is known now; None: the budget of calls is used up, and the look is still due."""
         rule = it.terms.idle
-        assert rule is not None and it.ready_at is not None, "only what can be idle is looked at"
+        usable_from = usable_since(it)
+        assert rule is not None and usable_from is not None, "only what can be idle is looked at"
         watch = it.use_watch
         if rule.activity is not None:
             answer = await self._ask(it, rule.activity)
@@ -55,7 +57,7 @@ class LookAtUse:
                 if rule.activity is None or watch is None
                 else replace(watch, look_at=self.clock.now() + LOOK_AGAIN)
             )
-        return judge(rule, watch, use, self._not_before(it, rule, it.ready_at), self.clock.now())
+        return judge(rule, watch, use, self._not_before(it, rule, usable_from), self.clock.now())
 
     async def _ask(self, it: Instance, check: ActivityCheck) -> AppAnswer:
         port = next((port for port in it.ports if port.port == check.port), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
@@ -53,7 +54,7 @@ class WatchUse:
         watches = await self._look_at(due)
         looked = [(it, watch) for it, watch in zip(due, watches, strict=True) if watch is not None]
         over = [it for it, watch in looked if watch.is_over]
-        in_use = [it.id for it, watch in looked if not watch.is_over]
+        in_use = {it.id: at for it, watch in looked if not watch.is_over and (at := _used_at(it, watch))}
         is_held = await self.brake.holds(over, in_use)
         for it, watch in looked:
             await self._write(it, held(watch, self.clock.now()) if is_held and watch.is_over else watch)
@@ -84,3 +85,8 @@ class WatchUse:
         words = f"it is idle, and ends at {iso(watch.ends_at)} unless somebody says that it is in use"
         details = {"endsAt": iso(watch.ends_at), "then": it.terms.idle.then.value}
         return NewEvent(events.IDLE_WARNING, words, details)
+
+
+def _used_at(it: Instance, watch: UseWatch) -> datetime | None:
+    """Return when it was last used, as far as anybody has seen or said."""
+    return max(filter(None, (watch.busy_at, it.used_at)), default=None)

@@ -5,7 +5,7 @@ Observe, decide, act, record, until there is nothing to do but wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpuherd.clock import Clock
@@ -24,11 +24,11 @@ from gpuherd.domain.errors import (
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call, was_machine_proven_gone
 from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
 from gpuherd.domain.instance.lifecycle.next_step import next_step
-from gpuherd.domain.instance.lifecycle.steps import Observation, Settled, Wait
+from gpuherd.domain.instance.lifecycle.steps import Delete, Observation, Settled, Stop, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
@@ -74,6 +74,12 @@ class AdvanceInstance:
     up_since: datetime
     budgets: BudgetCache
     line: CapacityLine
+    # Whose stop or removal this process has asked for again.
+    _asked_again: set[str] = field(default_factory=set, init=False)
+
+    async def watch_clock(self) -> None:
+        """Notice each step of the clock by itself: two that are seen as one would move the ends wrongly."""
+        self.lease_clock_steps.detect_step()
 
     async def __call__(self, job: Job) -> Outcome:
         try:
@@ -104,17 +110,20 @@ class AdvanceInstance:
                 leased = await self._with_adjusted_lease(leased)
                 now = self.clock.now()
                 over = await self._budget_end(leased.instance, now)
+                known = self._without_lost_request(leased.instance)
                 step = next_step(
-                    self._with_adjusted_deadline(leased.instance),
+                    self._with_adjusted_deadline(known),
                     leased.open_attempt,
                     observation,
                     now,
-                    over or instance_ending(leased.instance, now, self.up_since),
+                    over or instance_ending(self._by_steady_clock(leased.instance), now, self._up_since()),
                 )
                 if isinstance(step, Wait):
                     return await self._wait(leased, job, RequeueAfter(step.delay))
                 if isinstance(step, Settled):
                     return await self._settle(leased, job)
+                if known is not leased.instance and isinstance(step, (Stop, Delete)):
+                    self._asked_again.add(known.id)
                 leased, requeue = await self.apply_step(step, leased)
             except (CloudUnavailable, KeyRefused) as error:
                 leased = await self.instance_leases.refresh(leased)
@@ -152,6 +161,17 @@ class AdvanceInstance:
         deadline = self.clock_steps.deadline_of(it)
         return it if deadline == it.deadline else replace(it, deadline=deadline)
 
+    def _without_lost_request(self, it: Instance) -> Instance:
+        """A stop or removal that an earlier process has written down may never have gone out: ask again."""
+        operation, asked_at = it.operation, it.asked_at
+        is_going = it.goal is not Goal.RUNNING or it.releasing
+        if not is_going or asked_at is None or asked_at > self.up_since or it.id in self._asked_again:
+            return it
+        # What was asked before the present operation was something else, and may still take effect.
+        if operation is not None and not it.releasing and asked_at < operation.requested_at:
+            return it
+        return replace(it, asked_at=None)
+
     async def _with_adjusted_lease(self, leased: LeasedInstance) -> LeasedInstance:
         """A wall clock that was set ahead ends no lease earlier, nor does the next process."""
         it = leased.instance
@@ -162,6 +182,26 @@ class AdvanceInstance:
         if moved is it.lease_term:
             return leased
         return await self.instance_leases.save(leased, Change(replace(it, lease_term=moved)))
+
+    def _by_steady_clock(self, it: Instance) -> Instance:
+        """Return it with its moments moved along with the clock: nobody was silent, or stopped, for an hour
+        that the wall clock has skipped."""
+        terms = it.terms
+        if terms.silence is None and terms.idle is None and terms.delete_stopped_s is None:
+            return it
+        return replace(
+            it,
+            ready_at=self._moved(it.ready_at),
+            usable_at=self._moved(it.usable_at),
+            used_at=self._moved(it.used_at),
+            stopped_at=self._moved(it.stopped_at),
+        )
+
+    def _moved(self, moment: datetime | None) -> datetime | None:
+        return None if moment is None else moment + self.lease_clock_steps.ahead_since(moment)
+
+    def _up_since(self) -> datetime:
+        return self.up_since + self.lease_clock_steps.ahead_since(self.up_since)
 
     async def _observe(self, leased: LeasedInstance) -> Observation:
         """Return what the cloud shows of the machine. That it is gone takes two: lists, and a question."""
@@ -199,7 +239,7 @@ class AdvanceInstance:
 
     def _until_due(self, it: Instance, delay: timedelta) -> timedelta:
         """Return how long to wait at most: an end must not be slept through."""
-        due = due_at(it)
+        due = due_at(self._by_steady_clock(it))
         return delay if due is None else min(delay, max(due - self.clock.now(), DUE_RECHECK))
 
     async def _record(self, leased: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:

@@ -176,7 +176,8 @@ class ApplyStep:
             NewEvent(events.STATUS_EVENTS[Status.RUNNING], "", {}, it.status.value, Status.RUNNING.value)
         ]
         if it.health_check is None:
-            running = replace(running, ready_at=it.ready_at or self.clock.now())
+            now = self.clock.now()
+            running = replace(running, ready_at=it.ready_at or now, usable_at=_usable_at(it, now))
             new_events.append(NewEvent(events.READY, "usable"))
         return await self._save(leased, running, *new_events)
 
@@ -198,6 +199,7 @@ class ApplyStep:
                     waiting_for=None,
                     health=health,
                     ready_at=it.ready_at or now,
+                    usable_at=_usable_at(it, now),
                 )
                 new_event = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
                 return await self._save(leased, ready, new_event)
@@ -214,6 +216,9 @@ class ApplyStep:
         stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
         reason = reason or _REASONS.get(status, "")
         changed = replace(it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at)
+        if changed.usable and not it.usable:
+            # While it was thought lost, or moved, nobody could use it.
+            changed = replace(changed, usable_at=_usable_at(it, self.clock.now()))
         new_event = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
         return await self._save(leased, changed, new_event)
 
@@ -334,6 +339,11 @@ def _as_result(outcome: CreateAttempted | RentLater) -> StepResult:
         return outcome.leased, None
     later = RequeueAfter(outcome.delay, outcome.reason, outcome.waiting, outcome.record)
     return outcome.leased, later
+
+
+def _usable_at(it: Instance, now: datetime) -> datetime | None:
+    """Return what to remember of the begin of a run: only an end for lack of use depends on it."""
+    return now if it.terms.silence is not None or it.terms.idle is not None else None
 
 
 _TIMEOUTS = frozenset({"INSTANCE_TIMEOUT", "OUTCOME_UNKNOWN", "STARTUP_TIMEOUT"})

@@ -236,6 +236,8 @@ def _terms_doc(it: Instance) -> Doc:
         doc["lease_term"] = it.lease_term.as_doc()
     if it.used_at is not None:
         doc["used_at"] = at(it.used_at)
+    if it.usable_at is not None:
+        doc["usable_at"] = at(it.usable_at)
     if it.use_watch is not None:
         doc["use_watch"] = it.use_watch.as_doc()
     if it.data_expiry_told:
@@ -249,6 +251,7 @@ def _terms_of(doc: Doc) -> Doc:
         "terms": NO_TERMS if terms is None else Terms.from_doc(terms),
         "lease_term": None if lease_term is None else LeaseTerm.from_doc(lease_term),
         "used_at": moment(doc.get("used_at")),
+        "usable_at": moment(doc.get("usable_at")),
         "use_watch": None if use_watch is None else UseWatch.from_doc(use_watch),
         "data_expiry_told": doc.get("data_expiry_told", False),
     }

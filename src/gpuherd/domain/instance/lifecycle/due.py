@@ -48,6 +48,11 @@ def use_look_at(it: Instance) -> datetime | None:
     return endings.use_look_at(it.terms, _situation(it))
 
 
+def usable_since(it: Instance) -> datetime | None:
+    """Return since when it can be used in its present run; of an older version only the first is known."""
+    return it.usable_at or it.ready_at
+
+
 def may_end(it: Instance) -> bool:
     """Tell whether there is something left to end: what is being removed ends by itself."""
     if it.goal is Goal.DELETED or it.releasing or it.status is Status.DELETED:
@@ -66,7 +71,7 @@ def _situation(it: Instance) -> Situation:
         is_stopping=it.goal is Goal.STOPPED and not exited and it.status is not Status.FAILED,
         stopped_since=it.stopped_at if exited else None,
         data_warned=it.data_expiry_told,
-        usable_since=it.ready_at if it.usable else None,
+        usable_since=usable_since(it) if it.usable else None,
         used_at=it.used_at,
         watch=it.use_watch,
     )

@@ -57,14 +57,15 @@ def next_step(
 
     `over` is what has to happen because some time is over, and changes the goal.
     """
+    if over is not None:
+        # As where a person asks for it, also while nobody knows what a create call has brought about.
+        return over
     if attempt is not None and attempt.is_open:
         return _resolve(instance, now)
     if instance.releasing:
         return _release(instance, observation, now)
     if instance.goal is Goal.DELETED:
         return _delete_machine(instance, observation, now)
-    if over is not None:
-        return over
     if instance.status in TERMINAL_STATUSES:
         return _recover_vanished(instance, observation, now)
     if instance.goal is Goal.STOPPED and instance.status is not Status.EXITED:
