@@ -31,6 +31,7 @@ READS = frozenset(
         *("ready_times_s", "refresh", "all_known", "witnesses", "any_unsettled", "last_list", "is_next"),
         *("stats", "unscheduled", "list_regions", "list_offers", "list_templates", "get_template"),
         *("check_registry_auth", "list_machines", "get_machine", "candidates", "entry", "records", "open"),
+        *("list_all", "spending", "judge", "to_end", "samples", "due_for_use_look", "with_end"),
         *("ordered_since", "live_instances", "waiting_before", "waiting_with", "is_gone"),
     }
 )

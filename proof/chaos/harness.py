@@ -9,18 +9,22 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from random import Random
 from typing import Any, TypeVar
 
+from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.cloud.identity import account_flag
 from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.observation import ListRecord
 from gpuherd.domain.cloud.offer import CreateCall
 from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.endings.idleness import Utilization
+from gpuherd.domain.instance.events import Event
 from gpuherd.domain.instance.instance import Goal, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
+from gpuherd.domain.instance.lifecycle.due import auto_ends_at, due_at
 from gpuherd.domain.orphans.orphan import OrphanVerdict
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from gpuherd.ports.instances import Change
@@ -31,6 +35,7 @@ from gpuherd.simulator.money.tariff import disk_usd_per_hour
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.timeline import Due
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
+from gpuherd.usecases.idleness.brake import AUTO_STOP_BRAKED
 from gpuherd.usecases.orphans.collect import COLLECTOR_BRAKED
 from gpuherd.usecases.orphans.order import OPERATOR
 from proof.chaos.checks.evidence import Evidence, ObservedCreate, ReceivedWebhook, SeenMachine, Window
@@ -38,10 +43,13 @@ from proof.chaos.cloud.account_swap import OUR_ACCOUNT
 from proof.chaos.cloud.recording_cloud import RecordingCloud
 from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, ReusingWorld
 from proof.chaos.crash_injection import CrashInjector, CrashPolicy, ProcessKilled
+from proof.chaos.ends.evidence import CloudCall, Promise, Version, WatchedTables, is_new_promise
+from proof.chaos.ends.plan import NO_ENDS, EndsPlan
+from proof.chaos.ends.use_metrics import RecordedMetrics, use_trace
 from proof.chaos.process import Pace, Process, ProcessEnvironment
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import PRODUCT
-from tests.support.memory.tables import Tables
+from tests.support.memory.tables import InstanceRow
 
 T = TypeVar("T")
 
@@ -52,6 +60,8 @@ CALM_LIMIT_S = 6 * 3600.0
 
 
 OPERATOR_S = 60.0
+# What ends within this is waited for.
+ENDS_SOON_S = 180.0
 DECOY_PRODUCT = "RTX 3090 24GB"
 
 
@@ -99,6 +109,7 @@ class Harness:
         *,
         downtime_s: float = 20.0,
         id_reuse: IdReuse = NEVER_REUSED,
+        ends: EndsPlan = NO_ENDS,
     ):
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
@@ -111,7 +122,7 @@ class Harness:
             id_rng=Random(f"ids {seed}"),
         )
         self.world.on_reuse = self._note_reuse
-        self.evidence = Evidence(self.world, Tables(), pace.settle_s, origin_s=self.world.now())
+        self.evidence = Evidence(self.world, WatchedTables(), pace.settle_s, origin_s=self.world.now())
         self.receiver = Receiver(self.clock, self.evidence)
         self.pace = pace
         self.seed = seed
@@ -124,6 +135,7 @@ class Harness:
         self._crash_policy = crash_policy
         self._downtime_s = downtime_s
         self._rng = Random(f"nemesis {seed}")
+        self._use_rng = Random(f"uses {seed}")
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
@@ -149,8 +161,47 @@ class Harness:
             on_list_kept=self._note_list_kept,
             on_look=self._note_look,
         )
+        # How the machine of each is used, by the name of its instance.
+        self.uses: dict[str, str] = {}
+        if pace.keeps_ends:
+            self._watch_ends(ends)
         # Work that users still wait for.
         self.busy_users = 0
+
+    def _watch_ends(self, plan: EndsPlan) -> None:
+        ends, tables = self.evidence.ends, self.evidence.tables
+        assert isinstance(tables, WatchedTables)
+        ends.plan, tables.on_commit = plan, self._note_commit
+        metrics = RecordedMetrics(
+            self.world, Random(f"metrics {self.seed}"), plan.hole_probability, self._note_samples
+        )
+        self._environment = replace(self._environment, on_call=self._note_call, use_metrics=metrics)
+
+    def _note_commit(self, table: str, row: object) -> None:
+        ends, at_s = self.evidence.ends, self.clock.elapsed_s
+        match row:
+            case InstanceRow(instance=it):
+                known = ends.versions[it.id]
+                before = known[-1].instance.lease_term if known else None
+                if it.lease_term is not None and is_new_promise(before, it.lease_term):
+                    left_s = (it.lease_term.ends_at - self.clock.now()).total_seconds()
+                    ends.promises[it.id].append(Promise(at_s, at_s + left_s, it.lease_term))
+                known.append(Version(at_s, it))
+            case Event():
+                ends.event_s[row.instance_id, row.sequence] = at_s
+            case Budget():
+                ends.budgets[row.id].append((at_s, row))
+
+    def _note_samples(self, cloud_id: str, found: tuple[Utilization, ...]) -> None:
+        self.evidence.ends.samples[cloud_id].append((self.clock.elapsed_s, found))
+
+    def _note_call(self, method: str, cloud_id: str, begin: float, error: BaseException | None) -> None:
+        if isinstance(error, (ProcessKilled, asyncio.CancelledError)):
+            return
+        end_s = self.clock.elapsed_s
+        begin_s = end_s - (self.clock.monotonic() - begin)
+        failed = "" if error is None else type(error).__name__
+        self.evidence.ends.calls.append(CloudCall(begin_s, end_s, method, cloud_id, failed))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the whole play, and leave nothing behind."""
@@ -201,6 +252,7 @@ class Harness:
             self.pace.delay_odds,
         )
         self.say(f"life {self.incarnations} begins")
+        self.evidence.ends.lives_s.append(self.clock.elapsed_s)
         self.process = Process(
             self._environment, crash_injector, self.pace, seed=self.seed * 1000 + self.incarnations
         )
@@ -366,9 +418,16 @@ class Harness:
 
     def _note_bound(self, cloud_id: str) -> None:
         self.evidence.bound_at_s.setdefault(cloud_id, self.clock.elapsed_s)
+        if not self.uses:
+            return
+        row = self.evidence.tables.instances.get(self.evidence.tables.bound.get(cloud_id, ""))
+        style = "busy" if row is None else self.uses.get(row.instance.name, "busy")
+        self.world.uses.traces[cloud_id] = use_trace(style, self.world.now(), self._use_rng)
 
     def _note_look(self) -> None:
         self.evidence.looks += 1
+        if self.pace.keeps_ends:
+            self._note_brake()
         if not self.calm:
             return
         # Twice in a row the same rest: the second look has shown that nothing came after the first.
@@ -376,6 +435,23 @@ class Harness:
         if state is not None and state == self._before:
             self._quiet.set()
         self._before = state
+
+    def _note_brake(self) -> None:
+        if AUTO_STOP_BRAKED in self.evidence.tables.flags:
+            ends = self.evidence.ends
+            self.evidence.coverage["idleness braked"] += 1
+            ends.braked_s = self.clock.elapsed_s if ends.braked_s is None else ends.braked_s
+
+    def _ends_soon(self) -> bool:
+        """Tell whether something is about to end by itself: that is no rest."""
+        if not self.pace.keeps_ends:
+            return False
+        horizon = self.clock.now() + timedelta(seconds=ENDS_SOON_S)
+        its = [row.instance for row in self.evidence.tables.instances.values()]
+        # Whose end for idleness is held back rests as it is.
+        is_held = AUTO_STOP_BRAKED in self.evidence.tables.flags
+        moments = [due_at(it) if is_held else _first(due_at(it), auto_ends_at(it)) for it in its]
+        return any(at is not None and at <= horizon for at in moments)
 
     def _rest_state(self) -> object:
         """Return what everything rests in, or None while something is still to come."""
@@ -387,7 +463,7 @@ class Harness:
             event.due in (Due.COMMIT, Due.RECLAIM) for event in world.timeline.events
         )
         surplus = any(it.is_open and it.verdict is OrphanVerdict.SURPLUS for it in tables.orphans.values())
-        if self.busy_users or pending or moving or coming or surplus or tables.queue:
+        if self.busy_users or pending or moving or coming or surplus or tables.queue or self._ends_soon():
             return None
         return [(row.instance.id, row.instance.version) for row in tables.instances.values()]
 
@@ -395,3 +471,7 @@ class Harness:
 async def _calling(call: Callable[[Process], Awaitable[T]], process: Process) -> T:
     # Only here, so that nothing was begun if the process dies before the call could begin.
     return await call(process)
+
+
+def _first(*moments: datetime | None) -> datetime | None:
+    return min(filter(None, moments), default=None)

@@ -29,7 +29,8 @@ from proof.chaos.crash_injection import (
     crash_with_probability,
 )
 from proof.chaos.harness import CALM_LIMIT_S, CRASHES_MAX, small_catalogue
-from proof.chaos.schedules import Schedule, UserOperation
+from proof.chaos.operation import UserOperation
+from proof.chaos.schedules import Schedule
 from proof.chaos.virtual_time import VirtualClock, VirtualLoop
 from tests.support.herd import Herd
 from tests.support.memory.tables import InstanceRow, Tables

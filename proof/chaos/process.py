@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -39,6 +39,8 @@ T = TypeVar("T")
 # Once at the start is what matters: within a life nothing loses a job.
 SWEEP_S = 120.0
 POLL_S = 60.0
+# As often as the service does.
+ENDS_SWEEP_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Pace:
     slots: int = 4
     # So many create calls without an answer before an instance is given up.
     unknown_outcomes_max: int = 3
+    # Whether ends, use and budgets are looked at as often as the service does.
+    keeps_ends: bool = False
 
 
 class RecordingLeases(MemoryInstanceLeases):
@@ -98,6 +102,9 @@ class ProcessEnvironment:
     on_saved: Callable[[Change], None]
     on_list_kept: Callable[[ListRecord], None]
     on_look: Callable[[], None]
+    # Only where ends are watched.
+    on_call: Callable[[str, str, float, BaseException | None], None] | None = None
+    use_metrics: Any = None
 
 
 class Process(Herd):
@@ -107,7 +114,7 @@ class Process(Herd):
         self.environment, self.crash_injector, self.pace = environment, crash_injector, pace
         self._memory = environment.tables
         self.breaker_cloud = CircuitBreakerCloud(
-            CrashablePort(environment.cloud, "cloud", crash_injector), environment.clock
+            CrashablePort(environment.cloud, "cloud", crash_injector), environment.clock, environment.on_call
         )
         # In the order of their birth: a set would have the order of their addresses, another at each run.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -147,6 +154,10 @@ class Process(Herd):
         self.queue = self._crashable(self._queue, "queue")
         flags = self._crashable(MemoryFlags(tables), "flags")
         account = self.environment.account
+        budgets = MemoryBudgets(tables, clock)
+        if self.pace.keeps_ends:
+            budgets = self._crashable(budgets, "budgets")
+            self.use_metrics = self._crashable(self.environment.use_metrics, "metrics")
         return memory_ports(
             installation=self._installation(flags),
             account=account,
@@ -163,8 +174,8 @@ class Process(Herd):
             costs=MemoryCosts(tables),
             metered_costs=MemoryCosts(tables),
             capacity=self._crashable(MemoryCapacityMemory(tables), "capacity"),
-            budgets=MemoryBudgets(tables, clock),
-            reviewed_budgets=MemoryBudgets(tables, clock),
+            budgets=budgets,
+            reviewed_budgets=budgets,
         )
 
     def _crashable(self, port: Any, name: str) -> Any:
@@ -178,7 +189,18 @@ class Process(Herd):
         self._memory.on_commit_wake = self._woken.set
         self.spawn(self._work())
         self.spawn(self._observe())
-        self.spawn(self._sweep_often())
+        if not self.pace.keeps_ends:
+            self.spawn(self._sweep_often())
+            return
+        looks = (
+            self.advance.watch_clock,
+            self.sweep,
+            self.watch_use,
+            self.review_budgets,
+            self.watch_capacity,
+        )
+        for look in looks:
+            self.spawn(self._repeat(look))
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something as part of this process: it ends when the process does."""
@@ -253,6 +275,11 @@ class Process(Herd):
             await self.review_budgets()
             await self.watch_capacity()
             await self.clock.sleep(SWEEP_S)
+
+    async def _repeat(self, look: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await look()
+            await self.clock.sleep(ENDS_SWEEP_S)
 
     def moves(self) -> bool:
         """Tell whether some instance is not settled."""

@@ -12,6 +12,7 @@ from proof.chaos.checks.checker import check
 from proof.chaos.checks.coverage import (
     REQUIRED_COVERAGE,
     REQUIRED_COVERAGE_ACCOUNTS,
+    REQUIRED_COVERAGE_ENDS,
     REQUIRED_COVERAGE_LATE,
     REQUIRED_COVERAGE_STRICT,
     note_coverage,
@@ -60,6 +61,8 @@ class Report:
             "late": (*REQUIRED_COVERAGE, *REQUIRED_COVERAGE_LATE),
             "strict": REQUIRED_COVERAGE_STRICT,
             "accounts": REQUIRED_COVERAGE_ACCOUNTS,
+            "ends": REQUIRED_COVERAGE_ENDS,
+            "ends_calm": (),
         }.get(self.profile, REQUIRED_COVERAGE)
         return [name for name in wanted if not self.coverage[name]]
 

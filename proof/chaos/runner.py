@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import structlog
 
+from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.budgets.budget import Budget
 from gpuherd.domain.cloud.tag import TAG_PREFIX
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health_check import HealthCheck
@@ -16,6 +19,7 @@ from gpuherd.domain.instance.instance import Instance, OnFailure
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
+from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
 from gpuherd.usecases.instances.launch import LaunchRequest
@@ -25,9 +29,11 @@ from proof.chaos.cloud.copied_machines import MachineCopy, draw_copies, place_co
 from proof.chaos.cloud.recording_cloud import RecordingCloud
 from proof.chaos.cloud.witness_instance import place_witness_instance
 from proof.chaos.crash_injection import crash_with_probability
+from proof.chaos.ends.users import extend_lease, send_beats
 from proof.chaos.harness import Harness, small_catalogue
+from proof.chaos.operation import UserOperation
 from proof.chaos.process import Process
-from proof.chaos.schedules import Schedule, UserOperation
+from proof.chaos.schedules import Schedule
 from tests.support.herd import Herd
 
 HOOK = "https://example.com/hook"
@@ -69,6 +75,7 @@ def run_schedule(schedule: Schedule) -> tuple[Evidence, Harness]:
         lambda _life: crash_with_probability(rng, odds),
         downtime_s=schedule.downtime_s,
         id_reuse=schedule.id_reuse,
+        ends=schedule.ends,
     )
     harness.run(_ScheduleRunner(schedule, harness).run_schedule())
     return harness.finish(), harness
@@ -94,6 +101,8 @@ class _ScheduleRunner:
             place_witness_instance(self.evidence, harness.clock.now(), n)
             for n in range(self.schedule.witness_instances)
         ]
+        for wanted in self.schedule.ends.budgets:
+            await harness.ask(partial(_add_budget, wanted))
         # The others are left alone by users.
         self.made += elders[:1]
         harness.can_crash = True
@@ -175,7 +184,8 @@ class _ScheduleRunner:
         self.evidence.outages.append(Window(since_s, self.harness.clock.elapsed_s, calls))
 
     async def _do(self, op: UserOperation) -> None:
-        self.harness.say(f"user: {op.kind} {op.target}")
+        harness = self.harness
+        harness.say(f"user: {op.kind} {op.target}")
         match op.kind:
             case "create":
                 await self._create(op)
@@ -185,6 +195,9 @@ class _ScheduleRunner:
             case "receiver_up" | "receiver_down" | "receiver_slow":
                 if not self.harness.calm:
                     self.harness.receiver.mode = op.kind.removeprefix("receiver_")
+            case "extend":
+                if self.made:
+                    await extend_lease(harness, self.made[op.target % len(self.made)], op)
             case "console_stop" | "console_start" | "console_delete" | "console_migrate":
                 self._at_the_console(op)
             case _:
@@ -210,11 +223,18 @@ class _ScheduleRunner:
             on_failure=OnFailure.KEEP if op.keep else OnFailure.DELETE,
             health_check=HealthCheck(target_port=8888) if op.health_check else None,
             claim=IdempotencyClaim("user", f"key-{n}", f"body-{n}"),
+            terms=op.terms,
+            labels=dict(op.labels),
         )
+        if self.schedule.pace.keeps_ends:
+            request = replace(request, caller=ADMIN)
+            self.harness.uses[request.name] = op.use
         self.requests.append(request)
-        await self._ask_for(request)
+        instance_id = await self._ask_for(request)
+        if instance_id is not None and op.beats_for_s:
+            await send_beats(self.harness, instance_id, op)
 
-    async def _ask_for(self, request: LaunchRequest) -> None:
+    async def _ask_for(self, request: LaunchRequest) -> str | None:
         async def launch(process: Process) -> Instance:
             return (await process.launch_instance(request)).instance
 
@@ -223,10 +243,12 @@ class _ScheduleRunner:
             instance = await self.harness.ask(launch)
         except GpuherdError as refused:
             self.harness.say(f"user: refused {refused.code}")
-            return
+            self.evidence.coverage["refused by a budget"] += refused.code == "BUDGET_EXHAUSTED"
+            return None
         self._accepted("create", instance.id, request.claim.key)
         if instance.id not in self.made:
             self.made.append(instance.id)
+        return instance.id
 
     async def _change(self, kind: str, instance_id: str) -> None:
         for _ in range(TRIES):
@@ -244,3 +266,7 @@ class _ScheduleRunner:
     def _accepted(self, kind: str, instance_id: str, key: str = "") -> None:
         self.harness.say(f"user: accepted {kind} {instance_id}")
         self.evidence.accepted.append(Accepted(kind, instance_id, self.harness.clock.elapsed_s, key))
+
+
+async def _add_budget(wanted: BudgetRequest, process: Process) -> Budget:
+    return await process.plane.budgets.add(wanted, ADMIN)

@@ -10,10 +10,11 @@ from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from proof.chaos.cloud.account_swap import DENYING_FAULTS, AccountSwap, draw_swap
 from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
+from proof.chaos.ends.plan import NO_ENDS, EndsPlan, draw_ends
 from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
+from proof.chaos.operation import OPERATIONS_MAX, UserOperation
 from proof.chaos.process import Pace
 
-OPERATIONS_MAX = 8
 # What somebody does at the cloud's own console, or the cloud by itself.
 EXTERNAL_CHANGES = ("console_stop", "console_start", "console_delete", "console_migrate")
 POLL_S = 30.0
@@ -28,22 +29,10 @@ LATE_WANTED_PROBABILITY = 0.1
 UNSEEN_PROBABILITY = 0.7
 # Long enough for another account to come, to be doubted, and to go.
 SWAP_PHASE_S = (200.0, 600.0)
+# Long enough for leases and budgets; what is idle takes longer, and gets it.
+ENDS_PHASE_S = (300.0, 1200.0)
+ENDS_IDLE_S = 30.0
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
-
-
-@dataclass(frozen=True)
-class UserOperation:
-    """One thing that a user does, so long after the storm began."""
-
-    at_s: float
-    kind: str
-    # Which of the instances that this user has made: the n-th, counted round.
-    target: int = 0
-    webhook: bool = False
-    health_check: bool = False
-    keep: bool = False
-    disk_gb: int = 60
-    hourly_usd_max: Decimal | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +49,8 @@ class Schedule:
     downtime_s: float
     id_reuse: IdReuse = NEVER_REUSED
     account_swap: AccountSwap | None = None
+    # What ends by itself: only where a profile is about that.
+    ends: EndsPlan = NO_ENDS
 
 
 @dataclass(frozen=True)
@@ -74,6 +65,8 @@ class Profile:
     # Another account is shown for a while.
     swaps_accounts: bool = False
     without: frozenset[str] = frozenset()
+    # Instances have leases, rules about their use, and budgets.
+    has_ends: bool = False
 
 
 PROFILES = {
@@ -84,6 +77,8 @@ PROFILES = {
         # As late as that, but a call of unknown outcome is never followed by another.
         Profile("strict", late_max=4.0, unknown_outcomes_max=1),
         Profile("calm", late_max=0.0, calm=True),
+        Profile("ends", late_max=0.8, has_ends=True),
+        Profile("ends_calm", late_max=0.0, calm=True, has_ends=True),
         Profile("accounts", late_max=0.8, swaps_accounts=True, without=DENYING_FAULTS),
     )
 }
@@ -93,6 +88,8 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
     """Return the schedule of a seed: always the same."""
     profile = PROFILES[profile_name]
     schedule = _draw_weather(seed, profile, Random(f"schedule {profile.name} {seed}"))
+    if profile.has_ends:
+        return _with_ends(schedule, Random(f"ends {seed}"), calm=profile.calm)
     if profile.swaps_accounts:
         schedule = _with_account_swap(schedule)
     # Only where a second call follows does anybody still want the machine of a call that was given up.
@@ -112,7 +109,7 @@ def _draw_weather(seed: int, profile: Profile, rng: Random) -> Schedule:
         idle_s=POLL_S if profile.late_max > 1 else Pace.idle_s,
         unknown_outcomes_max=profile.unknown_outcomes_max,
     )
-    fault_phase_s = rng.uniform(*(SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)))
+    fault_phase_s = rng.uniform(*_phase_of(profile))
     late_max_s = profile.late_max * pace.settle_s
     fault_plan = (
         FaultPlan(rng, 0.0, 0.0)
@@ -136,6 +133,19 @@ def _draw_weather(seed: int, profile: Profile, rng: Random) -> Schedule:
         fault_plan=fault_plan,
         downtime_s=rng.choice((0.0, 20.0, 20.0, 200.0)),
     )
+
+
+def _phase_of(profile: Profile) -> tuple[float, float]:
+    if profile.has_ends:
+        return ENDS_PHASE_S
+    return SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)
+
+
+def _with_ends(schedule: Schedule, rng: Random, *, calm: bool) -> Schedule:
+    """Let what users rent end by itself, and watch it as often as the service does."""
+    drawn = draw_ends(schedule.ops, rng, schedule.fault_plan, calm=calm)
+    pace = replace(schedule.pace, keeps_ends=True, idle_s=ENDS_IDLE_S, latency_s=rng.choice((0.0, 0.1, 0.5)))
+    return replace(schedule, ops=drawn.ops, fault_plan=drawn.fault_plan, ends=drawn.plan, pace=pace)
 
 
 def _with_account_swap(schedule: Schedule) -> Schedule:

@@ -11,7 +11,9 @@ from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.webhooks.delivery import DeliveryState
 from proof.chaos.checks.cost_checker import check_costs
+from proof.chaos.checks.ends_checker import check_ends_in_time
 from proof.chaos.checks.evidence import Evidence, Violation
+from proof.chaos.checks.idle_checker import check_idleness
 from proof.chaos.checks.money_checker import (
     check_account,
     check_foreign_machines,
@@ -23,6 +25,7 @@ from proof.chaos.checks.money_checker import (
     machine_lifetimes,
     owner_by_tag,
 )
+from proof.chaos.checks.spending_checker import check_spending
 from proof.chaos.cloud.recording_cloud import BREAKER_RECOVERY_S, BREAKER_THRESHOLD
 from proof.chaos.process import Pace
 
@@ -70,6 +73,9 @@ def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Vi
         *check_ledger(evidence, lifetimes),
         *check_price_caps(evidence),
         *check_costs(evidence),
+        *check_ends_in_time(evidence),
+        *check_idleness(evidence),
+        *check_spending(evidence, lifetimes),
     ]
 
 

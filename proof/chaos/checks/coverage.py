@@ -59,6 +59,24 @@ REQUIRED_COVERAGE_ACCOUNTS = (
 )
 
 
+REQUIRED_COVERAGE_ENDS = (
+    "lease ended",
+    "ended by silence",
+    "ended by idleness",
+    "idleness braked",
+    "stopped for too long",
+    "budget used up",
+    "ended by a budget",
+    "refused by a budget",
+    "extension near the end",
+    "extension refused after the end",
+    "lease ended before the machine was there",
+    "lease moved with the clock",
+    "crashed",
+    "outage",
+)
+
+
 def note_coverage(evidence: Evidence) -> Counter[str]:
     """Return how often each of the interesting things happened."""
     seen = evidence.coverage
@@ -96,7 +114,36 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     seen["vanished or failed, and said so"] += len(_events(evidence, events.FAILED))
     seen["span cut by a clock step"] += sum(it.span.ended_by == "clock" for it in tables.spans.values())
     _note_ledger(evidence, seen)
+    if evidence.ends.versions:
+        _note_ends(evidence, seen)
     return seen
+
+
+def _note_ends(evidence: Evidence, seen: Counter[str]) -> None:
+    causes = Counter(it.cause.code for it in evidence.tables.events.values() if it.cause is not None)
+    for code, name in _END_NAMES.items():
+        seen[name] += causes[code]
+    ends = evidence.ends
+    seen["budget used up"] += sum(history[-1][1].exhausted for history in ends.budgets.values())
+    seen["extension refused after the end"] += sum(it.refused == "LEASE_ENDED" for it in ends.answers)
+    words = [it.reason for it in evidence.tables.events.values() if it.type == events.LEASE_ENDED]
+    seen["lease ended before the machine was there"] += sum("before it could be used" in it for it in words)
+    terms = [it.instance.lease_term for its in ends.versions.values() for it in its]
+    moved = {
+        it.ends_at
+        for it in terms
+        if it is not None and abs((it.ends_at - it.set_at).total_seconds() - it.length_s) > 1
+    }
+    seen["lease moved with the clock"] += len(moved)
+
+
+_END_NAMES = {
+    events.CauseCode.LEASE_ENDED: "lease ended",
+    events.CauseCode.SILENCE_ENDED: "ended by silence",
+    events.CauseCode.IDLE_ENDED: "ended by idleness",
+    events.CauseCode.STOPPED_TOO_LONG: "stopped for too long",
+    events.CauseCode.BUDGET_EXHAUSTED: "ended by a budget",
+}
 
 
 def _note_ledger(evidence: Evidence, seen: Counter[str]) -> None:

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
+from proof.chaos.ends.evidence import EndsEvidence
 from tests.support.memory.tables import Tables
 
 
@@ -114,6 +115,7 @@ class Evidence:
     quiet: bool = False
     unhandled: list[BaseException] = field(default_factory=list)
     coverage: Counter[str] = field(default_factory=Counter)
+    ends: EndsEvidence = field(default_factory=EndsEvidence)
 
     def add_decoy(self, machine_id: str, name: str) -> None:
         """Note a machine that nobody of us may touch."""

@@ -77,8 +77,16 @@ class RecordingCloud(SimulatedCloud):
 class CircuitBreakerCloud:
     """Any cloud behind a circuit breaker, as the transport to Novita has one."""
 
-    def __init__(self, cloud: Any, clock: Clock):
+    def __init__(
+        self,
+        cloud: Any,
+        clock: Clock,
+        on_call: Callable[[str, str, float, BaseException | None], None] | None,
+    ):
         self._cloud = cloud
+        self._clock = clock
+        # Told of each call once it is over: its name, the machine, when it began, and what went wrong.
+        self._on_call = on_call
         self.breaker = CircuitBreaker(clock, threshold=BREAKER_THRESHOLD, recovery_s=BREAKER_RECOVERY_S)
         self.refused = 0
 
@@ -88,6 +96,19 @@ class CircuitBreakerCloud:
         may_probe = attribute != "create_machine"
 
         async def call(*args: Any) -> Any:
+            if self._on_call is None:
+                return await guarded(*args)
+            begin_s = self._clock.monotonic()
+            machine = args[0] if args and isinstance(args[0], str) else ""
+            try:
+                answer = await guarded(*args)
+            except BaseException as error:
+                self._on_call(attribute, machine, begin_s, error)
+                raise
+            self._on_call(attribute, machine, begin_s, None)
+            return answer
+
+        async def guarded(*args: Any) -> Any:
             try:
                 permit = self.breaker.acquire(probe_allowed=may_probe)
             except BreakerOpen as refused:

@@ -23,9 +23,10 @@ from gpuherd.usecases.reconcile.rent import RentMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.webhooks.deliver import DeliverWebhook
 from proof.chaos.fault_plan import FaultPlan
+from proof.chaos.operation import UserOperation
 from proof.chaos.process import Pace
 from proof.chaos.report import judge
-from proof.chaos.schedules import Schedule, UserOperation, draw_schedule
+from proof.chaos.schedules import Schedule, draw_schedule
 
 SEEDS = 150
 

@@ -18,9 +18,10 @@ from gpuherd.simulator.world.machine import StatusChange
 from proof.chaos.checks.checker import check
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.fault_plan import FaultPlan
+from proof.chaos.operation import UserOperation
 from proof.chaos.process import Pace
 from proof.chaos.runner import run_schedule, silence_logs
-from proof.chaos.schedules import Schedule, UserOperation
+from proof.chaos.schedules import Schedule
 
 
 @pytest.fixture

@@ -1,0 +1,170 @@
+"""What ends by itself, in storms: and each check notices when what it is about is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.budgets.budget import AtLimit
+from gpuherd.domain.endings import ending, idleness
+from gpuherd.domain.errors import Conflict
+from gpuherd.usecases.clock_steps import ClockStepDetector
+from gpuherd.usecases.idleness import look
+from gpuherd.usecases.idleness.brake import IdleBrake
+from gpuherd.usecases.instances import change_lease
+from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.reconcile.apply_step import ApplyStep
+from gpuherd.usecases.reconcile.step_result import RequeueAfter
+from proof.chaos.report import Report, run_seed, run_seeds
+from proof.chaos.schedules import Schedule, draw_schedule
+from tests.support.memory.jobs import jobs as memory_jobs
+
+Patch = pytest.MonkeyPatch
+
+SEEDS = 25
+CALM_SEEDS = 8
+MUTANT_SEEDS = 400
+
+
+def explain(report: Report) -> str:
+    return "\n".join(f"SEED={seed} --profile {report.profile}: {it}" for seed, it in report.violations)
+
+
+@pytest.mark.parametrize(("profile", "seeds"), [("ends", SEEDS), ("ends_calm", CALM_SEEDS)])
+def test_no_storm_makes_anything_end_too_early_or_too_late(profile: str, seeds: int) -> None:
+    report = run_seeds(range(seeds), profile)
+    assert not report.violations, explain(report)
+    assert report.coverage["lease ended"] + report.coverage["ended by a budget"] > 0
+
+
+def end_at_the_warning(patch: Patch) -> None:
+    real = ending._lease_end
+
+    def early(it: ending.Situation, now: Any) -> Any:
+        return real(it, now + timedelta(seconds=5))
+
+    patch.setattr(ending, "_lease_end", early)
+
+
+def sleep_through_the_end(patch: Patch) -> None:
+    patch.setattr(memory_jobs, "_is_due", lambda *_: False)
+
+
+def believe_the_wall_clock(patch: Patch) -> None:
+    patch.setattr(ClockStepDetector, "ahead_since", lambda *_: timedelta(0))
+
+
+def refuse_every_extension(patch: Patch) -> None:
+    def refuse(_: object) -> None:
+        raise Conflict("it has ended", code="LEASE_ENDED")
+
+    patch.setattr(change_lease, "_refuse_ended", refuse)
+
+
+def do_not_listen(patch: Patch) -> None:
+    real = ending.silent_at
+
+    def deaf(terms: Any, it: Any) -> Any:
+        at = real(terms, it)
+        return None if at is None else at - timedelta(seconds=30)
+
+    patch.setattr(ending, "silent_at", deaf)
+
+
+def believe_what_was_written_down(patch: Patch) -> None:
+    patch.setattr(AdvanceInstance, "_without_lost_request", lambda _self, it: it)
+
+
+def never_ask_for_a_stop(patch: Patch) -> None:
+    async def wait(_self: Any, leased: Any) -> Any:
+        return leased, RequeueAfter(timedelta(seconds=30))
+
+    patch.setattr(ApplyStep, "_stop", wait)
+
+
+def overlook_what_is_missing(patch: Patch) -> None:
+    """A look that finds any idle sample takes the whole time for idle."""
+    real = idleness.use_of
+
+    def use_of(samples: Any, rule: Any, gpu_num: int, now: Any) -> Any:
+        found = real(samples, rule, gpu_num, now)
+        return idleness.MachineUse(rule.window, found.busy_at) if found.quiet_for else found
+
+    patch.setattr(look, "use_of", use_of)
+
+
+def without_the_brake(patch: Patch) -> None:
+    async def holds(*_: object) -> bool:
+        return False
+
+    patch.setattr(IdleBrake, "holds", holds)
+
+
+def forget_those_that_ended(patch: Patch) -> None:
+    real = IdleBrake._found_lately
+
+    async def found_lately(self: IdleBrake, now: Any) -> Any:
+        return {key: it for key, it in (await real(self, now)).items() if not it[2]}
+
+    patch.setattr(IdleBrake, "_found_lately", found_lately)
+
+
+def never_used_up(patch: Patch) -> None:
+    patch.setattr("gpuherd.domain.budgets.review.is_used_up", lambda *_: False)
+
+
+def accept_everything(patch: Patch) -> None:
+    patch.setattr("tests.support.memory.budget_sums.judge", lambda *_: None)
+
+
+def end_nothing(patch: Patch) -> None:
+    patch.setattr("gpuherd.usecases.reconcile.advance.budget_end", lambda *_: None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("remove_safeguard", "rule"),
+    [
+        (end_at_the_warning, "I16 lease"),
+        (sleep_through_the_end, "I16 lease"),
+        (believe_the_wall_clock, "I16 lease"),
+        (refuse_every_extension, "I16 lease"),
+        (do_not_listen, "I16 silence"),
+        (believe_the_wall_clock, "I16 stopped"),
+        (believe_what_was_written_down, "I16 asked"),
+        (never_ask_for_a_stop, "I16 asked"),
+        (overlook_what_is_missing, "I19 idle"),
+        (without_the_brake, "I19 brake"),
+        (forget_those_that_ended, "I19 brake"),
+        (never_used_up, "I17 budget"),
+        (accept_everything, "I17 budget"),
+        (end_nothing, "I17 budget"),
+    ],
+    ids=lambda it: getattr(it, "__name__", it),
+)
+def test_a_missing_guard_of_the_ends_is_noticed(
+    monkeypatch: Patch, remove_safeguard: Callable[[Patch], None], rule: str
+) -> None:
+    remove_safeguard(monkeypatch)
+    about = [seed for seed in range(MUTANT_SEEDS) if is_about(draw_schedule(seed, "ends"), rule)]
+    found = (run_seed(seed, "ends")[0].violations for seed in about)
+    assert any(violation.rule == rule for violations in found for _, violation in violations)
+
+
+def is_about(schedule: Schedule, rule: str) -> bool:
+    """Tell whether a schedule has what a rule is about; others are only slower."""
+    terms = [it.terms for it in schedule.ops]
+    match rule:
+        case "I17 budget":
+            return any(it.at_limit in (AtLimit.STOP, AtLimit.DELETE) for it in schedule.ends.budgets)
+        case "I19 brake":
+            return schedule.ends.zeros is not None
+        case "I19 idle":
+            return any(it.idle is not None for it in terms)
+        case "I16 silence":
+            return any(it.silence is not None for it in terms)
+        case _:
+            return any(it.lease is not None for it in terms)
