@@ -20,11 +20,13 @@ import pytest
 from aiohttp import web
 
 from tests.support.processes.services import KEY, Novita, Server
+from tests.support.webhooks.mail_server import MailServer
 
 pytestmark = pytest.mark.processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECRET = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
+SENDER = "gpuherd@example.com"
 LIMIT_S = 90.0
 BODY = b'{"type":"instance.ready","data":{"name":"forged","status":"running","sequence":4}}'
 
@@ -46,14 +48,21 @@ RECEIVERS = [
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
+async def mail_server() -> AsyncIterator[MailServer]:
+    async with MailServer() as it:
+        yield it
+
+
+@pytest.fixture
+async def server(tmp_path: Path, mail_server: MailServer) -> AsyncIterator[Server]:
     novita = Novita(tmp_path)
     await novita.process.start()
     try:
         async with asyncio.timeout(LIMIT_S):
             while "simulated Novita" not in novita.process.log.read_text():
                 await asyncio.sleep(0.05)
-        it = Server(tmp_path, novita, WEBHOOK_SECRET=SECRET)
+        mail = {"GPUHERD_SMTP_URL": f"smtp+plain://127.0.0.1:{mail_server.port}", "GPUHERD_SMTP_FROM": SENDER}
+        it = Server(tmp_path, novita, WEBHOOK_SECRET=SECRET, **mail)
         await it.process.start()
         try:
             await it.ready()
@@ -233,6 +242,26 @@ async def test_it_adds_a_channel_that_hears_of_a_rental(words: tuple[str, ...], 
         assert "it did not arrive, so it is removed again: the receiver answered 404" in it.said
     _, listed = await server.call("GET", "/api/webhooks/endpoints")
     assert listed["total"] == 1
+
+
+@pytest.mark.parametrize("words", [NOTIFY])
+async def test_it_adds_a_mailbox_that_hears_of_a_rental(
+    words: tuple[str, ...], server: Server, mail_server: MailServer
+) -> None:
+    async with example((*words[:2], "email", "mailto:ops@example.org"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert "email at mailto:ops@example.org" in it.said and "the test arrived (250)" in it.said
+    wish = {"name": "jöb", "productName": "RTX 4090 24GB", "templateId": "101"}
+    await server.call("POST", "/api/instances", wish)
+    async with asyncio.timeout(LIMIT_S):
+        while len(mail_server.mails) < 2:
+            await asyncio.sleep(0.05)
+    test, ready = mail_server.mails
+    assert (ready.sender, ready.recipient) == (SENDER, "ops@example.org")
+    assert str(test.message["Subject"]) == "[gpuherd] gpuherd can reach you"
+    assert str(ready.message["Subject"]) == "[gpuherd] jöb is ready"
+    _, listed = await server.call("GET", "/api/webhooks/deliveries")
+    assert str(ready.message["Message-ID"]) == f"<{listed['deliveries'][0]['id']}@example.com>"
 
 
 @pytest.mark.parametrize("words", RECEIVERS)
