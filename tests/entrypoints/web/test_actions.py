@@ -13,7 +13,7 @@ from gpuherd.entrypoints.plane import Plane
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import InstanceQuery
 from gpuherd.ports.jobs import JobQuery
-from gpuherd.ports.webhooks import DeliveryQuery
+from gpuherd.ports.webhooks import DeliveryQuery, DeliveryResult
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
@@ -190,6 +190,18 @@ class TestTheRest:
             assert "https://hooks.slack.com/***" in text and "canary" not in text
             assert "whsec_" not in text and "Rotate" not in text
         assert '<td data-label="Kind">slack</td>' in page
+
+    async def test_an_endpoint_is_tested(self, admin: Browser, plane: Plane, herd: Herd) -> None:
+        for kind, url in (("slack", "https://hooks.slack.com/x"), ("webhook", "https://example.com/x")):
+            await admin.send("/endpoints", kind=kind, url=url)
+        chat, program = (f"/endpoints/{it.id}/test" for it in await plane.webhooks.endpoints.list_all())
+        for path in (chat, program):
+            assert "The test has arrived (200)." in (await admin.send(path)).text
+        assert (len(herd.notifier.told), len(herd.receiver.got)) == (1, 1)
+        herd.notifier.answer = DeliveryResult(False, 404, "gone", "Slack <b>answered</b>", None, 0.0)
+        page = (await admin.send(chat)).text
+        assert "The test has not arrived: Slack &lt;b&gt;answered&lt;/b&gt;." in page
+        assert (await admin.text("/audit")).count("webhook.test") >= 3
 
     async def test_a_key_is_shown_once_and_revoked(self, admin: Browser, plane: Plane) -> None:
         made = await admin.send(

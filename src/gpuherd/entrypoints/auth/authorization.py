@@ -152,6 +152,7 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/endpoints"): ADMIN,
     ("POST", "/endpoints"): ADMIN,
     ("POST", "/endpoints/{endpoint_id}/enable"): ADMIN,
+    ("POST", "/endpoints/{endpoint_id}/test"): ADMIN,
     ("POST", "/endpoints/{endpoint_id}/rotate"): ADMIN,
     ("POST", "/endpoints/{endpoint_id}/remove"): ADMIN,
     ("GET", "/orphans"): ADMIN,

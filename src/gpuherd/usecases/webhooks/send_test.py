@@ -26,7 +26,7 @@ from gpuherd.usecases.compact_json import compact
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 
-# The request waits for the receiver, up to 15 s: more at once are hardly tests.
+# The request waits for the receiver, up to 15 s, for mail 30 s: more at once are hardly tests.
 TESTS_MAX = 8
 TESTS_OF_A_KEY_MAX = 2
 RETRY_AFTER_S = 5.0

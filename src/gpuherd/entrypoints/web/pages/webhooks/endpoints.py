@@ -11,6 +11,7 @@ from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.instance.events import ENDPOINT_WEBHOOK_TYPES
 from gpuherd.domain.notifications.kind import EndpointKind
 from gpuherd.domain.webhooks.endpoint import EndpointWithSecret
+from gpuherd.entrypoints.audit import append_audit_record
 from gpuherd.entrypoints.auth.authorization import acting_caller
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.webhooks import EndpointBody
@@ -18,6 +19,7 @@ from gpuherd.entrypoints.web.forms import form_of
 from gpuherd.entrypoints.web.rendering import done, page
 from gpuherd.entrypoints.web.routes import Routes
 from gpuherd.entrypoints.web.views.wish_form import problems_by_field
+from gpuherd.ports.webhooks import WebhookTestResult
 
 
 async def show(request: Request) -> Response:
@@ -51,6 +53,13 @@ async def enable(request: Request) -> Response:
     return done("/endpoints", "enable")
 
 
+async def test(request: Request) -> Response:
+    """Send a test now, and say how it went."""
+    plane, endpoint_id = plane_of(request), request.path_params["endpoint_id"]
+    await append_audit_record(request, "webhook.test", endpoint_id)
+    return await _list(request, tried=await plane.webhooks.test.endpoint(endpoint_id, acting_caller(request)))
+
+
 async def rotate(request: Request) -> Response:
     """Give an endpoint a new secret, which is on this page and on no other."""
     manage = plane_of(request).webhooks.endpoints
@@ -70,6 +79,7 @@ async def _list(
     *,
     status: int = 200,
     made: EndpointWithSecret | None = None,
+    tried: WebhookTestResult | None = None,
     problems: Mapping[str, str] | None = None,
 ) -> Response:
     manage = plane_of(request).webhooks.endpoints
@@ -82,6 +92,7 @@ async def _list(
         types=sorted(ENDPOINT_WEBHOOK_TYPES),
         kinds=list(EndpointKind),
         made=made,
+        tried=tried,
         problems=problems or {},
         filled=form_of(request) if problems else None,
     )
@@ -91,6 +102,7 @@ ROUTES: Routes = {
     ("GET", "/endpoints"): show,
     ("POST", "/endpoints"): add,
     ("POST", "/endpoints/{endpoint_id}/enable"): enable,
+    ("POST", "/endpoints/{endpoint_id}/test"): test,
     ("POST", "/endpoints/{endpoint_id}/rotate"): rotate,
     ("POST", "/endpoints/{endpoint_id}/remove"): remove,
 }
