@@ -167,6 +167,8 @@ async def test_a_redirect_is_not_followed(kind: EndpointKind, client: SsrfSafeCl
     ("kind", "url"),
     [
         (EndpointKind.NTFY, "https://ntfy.example.com/"),
+        (EndpointKind.NTFY, "https://[ntfy.example.com/x"),
+        (EndpointKind.SLACK, "https://[slack.example.com/x"),
         (EndpointKind.EMAIL, "mailto:ops@[127.0.0.1]"),
         (EndpointKind.EMAIL, "mailto:ops@example.com\r\nBcc: x@example.com"),
     ],

@@ -36,6 +36,10 @@ def test_an_address_that_is_a_secret_is_shown_by_its_host_alone(
     assert "canary" not in shown
 
 
+def test_an_address_that_cannot_be_read_is_not_shown_at_all() -> None:
+    assert shown_target(EndpointKind.SLACK, "https://[canary") == "***"
+
+
 @pytest.mark.parametrize("kind", CHATS)
 @pytest.mark.parametrize(
     "url",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit, urlunsplit
 
+from gpuherd.domain.access.secret import HIDDEN
 from gpuherd.domain.net.egress_policy import BlockedTarget, EgressPolicy, check_url
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.domain.notifications.kind import EndpointKind
@@ -39,8 +40,12 @@ def shown_target(kind: EndpointKind, target: str) -> str:
         return redact_query(target)
     if kind is EndpointKind.EMAIL:
         return target
-    parts = urlsplit(target)
-    return f"{parts.scheme}://{parts.netloc}/***"
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        # A row that somebody changed must not hide the other endpoints.
+        return HIDDEN
+    return f"{parts.scheme}://{parts.netloc}/{HIDDEN}"
 
 
 def mail_address(target: str) -> str:
@@ -56,7 +61,10 @@ def mail_address(target: str) -> str:
 
 def split_ntfy_topic(url: str) -> tuple[str, str]:
     """Return the server, to which JSON is published, and the topic; `BlockedTarget` if there is none."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BlockedTarget("the URL cannot be read") from None
     path, _, topic = parts.path.rpartition("/")
     if not _NTFY_TOPIC.fullmatch(topic):
         raise BlockedTarget("it names no ntfy topic, as in https://ntfy.sh/my-topic")
