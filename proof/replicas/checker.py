@@ -7,20 +7,22 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM
 from gpuherd.domain.cloud.tag import Tag, parse_tag
 from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET
 from proof.chaos.kills.ledger_checker import Bill, check_ledger
-from proof.chaos.kills.plan import UserScript
+from proof.chaos.kills.plan import BY_LEASE, UserScript
 from proof.replicas.runner import Evidence, Row, our_installation
 from tests.support.webhooks.checker import webhook_violations
 
-KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover", "ledger")
+KINDS = ("orphan", "duplicate", "lost", "create", "unended", "webhook", "takeover", "ledger", "end")
 # PGQueuer gives up on a worker that has not said a word for so long, as we do on a lease.
 TERM_S = max(SHORT_LEASE_TERM, timedelta(seconds=10)).total_seconds()
 TERMS_MAX = 2
+# What has reached its end is asked to end within this, by whoever is there.
+END_WITHIN_S = 10.0
 OPEN = ("sent", "unknown")
 
 
@@ -134,8 +136,38 @@ def _ends(run: Evidence) -> Iterator[str]:
                 yield f"unended: {name} failed without a reason, and is {status} now"
             continue
         expected = "deleted" if script in GONE else "exited" if script is UserScript.STOP else "running"
+        if script in BY_LEASE:
+            yield from _lease_ends(run, instances[user.instance_id])
+            continue
         if status != expected:
             yield f"unended: {name} is {status} in the end, not {expected}"
+
+
+def _lease_ends(run: Evidence, instance: Row) -> Iterator[str]:
+    """Ended once, not early; and in time, though whoever was at it stood still for longer than its term."""
+    name, doc = instance["name"], instance["doc"]
+    doc = json.loads(doc) if isinstance(doc, str) else doc
+    ended = [
+        it["at"] / 1e6
+        for it in run.tables["event"]
+        if it["instance_id"] == instance["id"] and it["type"] == "instance.lease_ended"
+    ]
+    if len(ended) != 1:
+        yield f"end: {name} has {len(ended)} ends of its lease"
+        return
+    due_s = datetime.fromisoformat(doc["lease_term"]["ends_at"]).timestamp()
+    latest_s = due_s + END_WITHIN_S + TERMS_MAX * TERM_S
+    if not due_s - 0.1 <= ended[0] <= latest_s:
+        yield f"end: {name} ended {ended[0] - due_s:.1f} s after its lease did"
+    paid = [
+        charge
+        for machine in run.machines
+        if machine["name"].startswith(f"{name}--")
+        for charge in machine["charges"]
+        if charge["kind"] == "gpu"
+    ]
+    if len(paid) > 1 or any(it["to"] > ended[0] + END_WITHIN_S + TERMS_MAX * TERM_S for it in paid):
+        yield f"end: {name} was paid for in {len(paid)} spans, and for too long after its end"
 
 
 def _webhooks(run: Evidence) -> Iterator[str]:

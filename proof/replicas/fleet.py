@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof.chaos.kills.points import METER_POINTS
+from proof.chaos.kills.points import LEASE_POINTS, METER_POINTS
 from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, MANAGERS
 from proof.replicas.processes import ModuleProcess
 from tests.support.processes.services import Novita, Server
@@ -86,7 +86,8 @@ class Fleet:
         await asyncio.gather(*(it.start(freeze_at) for it in self.replicas))
         # Nobody knows beforehand who holds the watch.
         point = freeze_at.partition(":")[0]
-        armed = self.replicas if point in (BEFORE_WATCH_COMMIT, *METER_POINTS) else self.replicas[:1]
+        anybodys = (BEFORE_WATCH_COMMIT, *METER_POINTS, *LEASE_POINTS)
+        armed = self.replicas if point in anybodys else self.replicas[:1]
         for it in armed:
             (it.directory / ARMED).touch()
 

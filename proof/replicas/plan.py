@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from proof.chaos.kills.plan import METER_TIMES_MAX, UserScript
-from proof.chaos.kills.points import METER_POINTS
+from proof.chaos.kills.plan import BY_HAND, BY_LEASE, METER_TIMES_MAX, UserScript
+from proof.chaos.kills.points import LEASE_POINTS, METER_POINTS
 from proof.replicas.postgres_cluster import Mode
 
 # In order of how often they are drawn; the rest of what the cloud can do to us is another suite's affair.
@@ -50,6 +50,8 @@ class Nemesis(StrEnum):
     STOP = "stop"
     # Whoever looks at the cloud is killed while it writes down what that costs.
     METER = "meter"
+    # Whoever has a lease end is stopped past its own term in the middle of that.
+    LEASE = "lease"
     RESTART = "restart"
     # The database is killed, and a standby that lags behind takes its place.
     FAILOVER = "failover"
@@ -124,6 +126,7 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
         Nemesis.KILL: _kills,
         Nemesis.STOP: _stops,
         Nemesis.METER: _meter_kills,
+        Nemesis.LEASE: _lease_stops,
         Nemesis.RESTART: _restarts,
         Nemesis.FAILOVER: _failovers,
     }
@@ -136,9 +139,11 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
             UserScript.KEEP,
             UserScript.DELETE,
             UserScript.RESTART,
-            *rng.choices(list(UserScript), k=rng.randint(3, 5)),
+            *rng.choices(BY_HAND, k=rng.randint(3, 5)),
         ]
     )
+    if nemesis is Nemesis.LEASE:
+        scripts = [*BY_LEASE, *rng.choices(BY_LEASE, k=2), UserScript.KEEP, UserScript.DELETE]
     rng.shuffle(scripts)
     faults = _faults(rng, f"{nemesis}{seed}-")
     spared = rng.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
@@ -179,6 +184,12 @@ def _meter_kills(rng: random.Random, seed: int) -> tuple[Strike, ...]:
     first = Strike(0.0, StrikeTarget.ANY, rng.choice((0.0, 0.5, 4.0)), at=at)
     second = Strike(3.0 * rng.random(), StrikeTarget.WATCH, rng.choice((0.0, 0.5)))
     return (first, second) if rng.random() < 0.3 else (first,)
+
+
+def _lease_stops(rng: random.Random, seed: int) -> tuple[Strike, ...]:
+    """At each point of an end in turn; longer than any lease of a row lasts."""
+    at = f"{LEASE_POINTS[seed % len(LEASE_POINTS)]}:{rng.randint(1, 2)}"
+    return (Strike(0.0, StrikeTarget.ANY, rng.uniform(12.0, 20.0), at=at),)
 
 
 def _restarts(rng: random.Random, _: int) -> tuple[Strike, ...]:

@@ -29,6 +29,8 @@ END_LIMIT_S = 120.0
 QUIET_LIMIT_S = 60.0
 # A replica reaches its point within so long of the first request, or never.
 POINT_LIMIT_S = 15.0
+# A lease must be over first.
+LEASE_LIMIT_S = 45.0
 PAUSE_S = 0.1
 TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job", "orphan", "sighting")
 ALL_TABLES = sorted({*TABLES, *LEDGER_TABLES})
@@ -98,7 +100,7 @@ class ReplicaHarness:
                     if victim is not None:
                         self._down.add(victim)
                         downs.append(asyncio.create_task(self._kill(victim, strike)))
-                case Nemesis.STOP:
+                case Nemesis.STOP | Nemesis.LEASE:
                     await self._stop(strike)
                 case Nemesis.RESTART:
                     await self._restart_database(strike)
@@ -152,7 +154,8 @@ class ReplicaHarness:
 
     async def _frozen_replica(self) -> Replica | None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POINT_LIMIT_S):
+            limit_s = LEASE_LIMIT_S if self.plan.nemesis is Nemesis.LEASE else POINT_LIMIT_S
+            async with asyncio.timeout(limit_s):
                 while not (frozen := [it for it in self.fleet.replicas if it.process.is_frozen]):
                     await asyncio.sleep(0.05)
                 self.fleet.disarm()

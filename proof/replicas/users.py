@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 
 from proof.chaos.kills.checker import GONE
-from proof.chaos.kills.plan import UserScript
+from proof.chaos.kills.plan import BY_ITSELF, UserScript
+from proof.chaos.kills.runner import terms_of
 from proof.replicas.fleet import Fleet, Replica
 from proof.replicas.plan import Nemesis, Plan
 from tests.support.processes.services import KEY
@@ -90,7 +91,12 @@ class User:
             return
 
     async def _run_script(self, script: UserScript) -> None:
-        wish = {**WISH, "name": self.plan.name(self.n), "webhookUrl": self.hook}
+        wish = {
+            **WISH,
+            "name": self.plan.name(self.n),
+            "webhookUrl": self.hook,
+            **terms_of(script, self.plan.name(self.n)),
+        }
         made = await self._insist("POST", "/api/instances", "create", wish)
         self.lived.ids.add(str(made["id"]))
         # The same again elsewhere is the same instance.
@@ -101,6 +107,9 @@ class User:
             self.lived.ids.clear()
         self.lived.ids.add(again)
         path = f"/api/instances/{self.lived.instance_id}"
+        if script in BY_ITSELF:
+            await self._until(path, lambda it: it["status"] in ("exited", "deleted"))
+            return
         if script is not UserScript.DELETE_AT_ONCE:
             await self._until(path, lambda it: bool(it["usable"]))
         if script in (UserScript.STOP, UserScript.RESTART):

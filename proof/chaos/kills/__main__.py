@@ -19,7 +19,7 @@ from pathlib import Path
 from proof.chaos.kills.campaign import run_plans
 from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
 from proof.chaos.kills.plan import Plan, draw_plan
-from proof.chaos.kills.points import METER_POINTS, POINTS
+from proof.chaos.kills.points import END_POINTS, METER_POINTS, POINTS
 from proof.chaos.output import tell
 
 
@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof.chaos.kills", description=__doc__)
     parser.add_argument("--runs", type=int, default=50, help="how many (50)")
     parser.add_argument("--seed", type=int, help="the first seed; the same seed draws the same run")
-    parser.add_argument("--point", choices=["random", "meter", *POINTS], help="only this kind of death")
+    parser.add_argument(
+        "--point", choices=["random", "meter", "ends", *POINTS], help="only this kind of death"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side (2)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after so many seconds")
     parser.add_argument(
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def draw_plans(first: int, runs: int, point: str | None) -> list[Plan]:
     """Half of the deaths come at random moments, the other half at each point in turn."""
     every = [it for name in POINTS for it in ("", name)]
-    chosen = {None: every, "random": [""], "meter": METER_POINTS}
+    chosen = {None: every, "random": [""], "meter": METER_POINTS, "ends": END_POINTS}
     points = itertools.cycle(chosen.get(point, [point or ""]))
     return [draw_plan(seed, it) for seed, it in zip(range(first, first + runs), points, strict=False)]
 

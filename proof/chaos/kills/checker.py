@@ -10,8 +10,9 @@ from contextlib import closing
 from typing import Any
 
 from gpuherd.domain.cloud.tag import Tag, parse_tag
+from proof.chaos.kills.ends_checker import check_ends
 from proof.chaos.kills.ledger_checker import LEDGER_TABLES, Bill, check_ledger
-from proof.chaos.kills.plan import UserScript
+from proof.chaos.kills.plan import BY_ITSELF, UserScript
 from proof.chaos.kills.runner import Evidence
 from tests.support.processes.services import KEY
 from tests.support.webhooks.checker import webhook_violations
@@ -24,6 +25,9 @@ EXPECTED_WEBHOOKS = {
     UserScript.RESTART: ("instance.created", "instance.ready", "instance.exited"),
     UserScript.DELETE: ("instance.created", "instance.ready", "instance.deleted"),
     UserScript.DELETE_AT_ONCE: ("instance.created", "instance.deleted"),
+    UserScript.LEASE: ("instance.created", "instance.lease_ended"),
+    UserScript.LEASE_DELETE: ("instance.created", "instance.lease_ended", "instance.deleted"),
+    UserScript.BUDGET: ("instance.created",),
 }
 GONE = (UserScript.DELETE, UserScript.DELETE_AT_ONCE)
 TABLES = ("installation", "instance", "attempt", "delivery", "event", "job")
@@ -47,6 +51,7 @@ def check(run: Evidence) -> list[str]:
     found += _records(run, tables)
     found += _webhooks(run, tables)
     found += _secrets(run)
+    found += [f"end: {it}" for it in check_ends(run, tables)]
     found += [f"ledger: {it}" for it in check_ledger(tables, Bill(run.machines, run.now_s))]
     if run.exit_code != 0:
         found.append(f"unended: a polite end gave the exit code {run.exit_code}")
@@ -88,6 +93,8 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
     for n, script in enumerate(run.plan.scripts):
         status = statuses.get(run.instance_ids[n])
         expected = "deleted" if script in GONE else "exited" if script is UserScript.STOP else "running"
+        if script in BY_ITSELF and status in ("exited", "deleted"):
+            continue
         if status != expected:
             yield f"unended: {run.plan.name(n)} is {status} in the end, not {expected}"
 

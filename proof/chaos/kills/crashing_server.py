@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
@@ -18,17 +18,21 @@ import sqlalchemy as sa
 
 from gpuherd import __main__ as gpuherd
 from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.sql.budgets import store as budget_store
 from gpuherd.adapters.sql.costs import meters
 from gpuherd.adapters.sql.costs import write as cost_write
 from gpuherd.adapters.sql.engine import group_commit
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.transactions import FileTransactions, ServerTransactions
+from gpuherd.adapters.sql.events import append_account_events
 from gpuherd.adapters.sql.instances import store, write
 from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.domain.costs.meter.metering import Metering
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
+from gpuherd.domain.instance.events import END_CAUSES
 from gpuherd.domain.instance.lifecycle import next_step as lifecycle
+from gpuherd.ports.instances import Change
 from proof.chaos.kills.points import (
     BEFORE_METER,
     CRASH_AT_VARIABLE,
@@ -40,6 +44,7 @@ from proof.chaos.kills.points import (
 
 ATTEMPTS = {AttemptState.SENT: "intent", AttemptState.BOUND: "bind"}
 REPEAT = timedelta(seconds=3)
+ENDS = frozenset(END_CAUSES.values())
 DDL = ("CREATE", "ALTER", "DROP")
 
 
@@ -91,6 +96,7 @@ def wrap_commits(crash_point: CrashPoint) -> None:
     add_instance, update_instance = write.add_instance, write.update_instance
     write_attempt, run = write._write_attempt, group_commit._run
     write_spans = cost_write.write_spans
+    write_rest, append_events = write._write_rest, append_account_events
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
@@ -125,6 +131,16 @@ def wrap_commits(crash_point: CrashPoint) -> None:
             marks.append("meter")
         return charged
 
+    def rest(connection: sa.Connection, change: Change, now: datetime) -> None:
+        write_rest(connection, change, now)
+        if any(it.cause is not None and it.cause.code in ENDS for it in change.events):
+            marks.append("end")
+
+    def told(connection: sa.Connection, events: Any, *args: Any) -> None:
+        append_events(connection, events, *args)
+        if events:
+            marks.append("review")
+
     def run_one(connection: sa.Connection, work: group_commit.Work) -> Any:
         result = run(connection, work)
         marks.append("work")
@@ -140,6 +156,8 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         (store, "add_instance", add),
         (store, "update_instance", update),
         (write, "_write_attempt", attempt),
+        (write, "_write_rest", rest),
+        (budget_store, "append_account_events", told),
         (meters, "write_spans", spans),
         (group_commit, "_run", run_one),
     ):

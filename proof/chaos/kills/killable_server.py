@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from proof.chaos.kills.points import CRASH_AT_VARIABLE, Kill
+from proof.chaos.kills.points import CRASH_AT_VARIABLE, END_POINTS, Kill
 from tests.support.processes.fork_server import CAN_FORK, FORK_SERVER
 from tests.support.processes.services import BOOT_LIMIT_S, Novita, Process, Server, _die_with_parent
 
@@ -22,6 +22,8 @@ SOURCE_VARIABLE = "GPUHERD_SRC"
 MODULE = "proof.chaos.kills.crashing_server"
 # The service reaches its points within a few seconds of being ready, or not at all.
 POINT_LIMIT_S = 15.0
+# A lease or a budget must be over first.
+END_POINT_LIMIT_S = 30.0
 
 
 class KillableProcess(Process):
@@ -63,10 +65,13 @@ class KillableServer(Server):
             "GPUHERD_FAST_POLL_INTERVAL": "0.1",
             "INSTANCE_POLL_INTERVAL": "0.5",
             "REQUEST_TIMEOUT": "2",
+            "GPUHERD_BUDGET_LEAD": "4",
+            "GPUHERD_BUDGET_HORIZON": "5",
         }
         super().__init__(directory, novita, **{**fast, **env})
         self.process: KillableProcess = KillableProcess(self.process)
         self.boots_s: list[float] = []
+        self.ready_at_s: list[float] = []
 
     async def start(self) -> None:
         """Start in peace, and wait until requests are taken."""
@@ -74,6 +79,7 @@ class KillableServer(Server):
         begun = time.monotonic()
         await super().start()
         self.boots_s.append(time.monotonic() - begun)
+        self.ready_at_s.append(time.time())
 
     async def run_until_killed(self, kill: Kill) -> bool:
         """Start, and die as planned; tell whether it died at the point, if it was to."""
@@ -93,7 +99,9 @@ class KillableServer(Server):
     async def _wait_for_point(self, kill: Kill) -> None:
         if kill.point or kill.when_ready:
             await self._answering()
-        await asyncio.sleep(POINT_LIMIT_S if kill.point else kill.after_s)
+            self.ready_at_s.append(time.time())
+        limit_s = END_POINT_LIMIT_S if kill.point in END_POINTS else POINT_LIMIT_S
+        await asyncio.sleep(limit_s if kill.point else kill.after_s)
 
     async def _answering(self) -> None:
         async with asyncio.timeout(BOOT_LIMIT_S), aiohttp.ClientSession() as session:

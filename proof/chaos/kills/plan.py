@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from proof.chaos.kills.points import METER_POINTS, MID_BATCH, MID_MIGRATION, MIGRATION_STEPS, POINTS, Kill
+from proof.chaos.kills.points import (
+    LEASE_POINTS,
+    METER_POINTS,
+    MID_BATCH,
+    MID_MIGRATION,
+    MIGRATION_STEPS,
+    POINTS,
+    REVIEW_POINTS,
+    Kill,
+)
 
 CREATE_FAULTS = ("lost_reply_after_commit", "error_after_commit", "garbage", "lost_reply_before_commit")
 
@@ -24,6 +33,15 @@ class UserScript(StrEnum):
     DELETE = "delete"
     # Before anybody can know whether there is a machine.
     DELETE_AT_ONCE = "delete_at_once"
+    # Nobody asks for an end: a lease stops or deletes it, or a budget that is used up.
+    LEASE = "lease"
+    LEASE_DELETE = "lease_delete"
+    BUDGET = "budget"
+
+
+BY_HAND = tuple(UserScript)[:5]
+BY_LEASE = (UserScript.LEASE, UserScript.LEASE_DELETE)
+BY_ITSELF = (*BY_LEASE, UserScript.BUDGET)
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ def draw_plan(seed: int, point: str = "") -> Plan:
     kills = [first]
     if not point:
         kills += [_any_kill(rng) for _ in range(rng.randint(0, 2))]
-    scripts = [*_needed_for(point), *rng.choices(list(UserScript), k=2)]
+    scripts = [*_needed_for(point), *rng.choices(BY_HAND, k=2)]
     rng.shuffle(scripts)
     faults: tuple[dict[str, Any], ...] = ()
     if rng.random() < 0.4:
@@ -79,7 +97,12 @@ def _times(point: str, rng: random.Random) -> int:
     if point == MID_MIGRATION:
         return rng.randint(1, MIGRATION_STEPS)
     # The first list opens the spans of what is there; those after it open, doubt and close.
-    return rng.randint(1, METER_TIMES_MAX) if point in METER_POINTS else 1
+    if point in METER_POINTS:
+        return rng.randint(1, METER_TIMES_MAX)
+    if point in LEASE_POINTS:
+        # Three come to their end by themselves; a stop is asked for by a user, and by a lease.
+        return rng.randint(1, 3) if "_end_" in point else rng.randint(1, 2)
+    return 1
 
 
 def _needed_for(point: str) -> list[UserScript]:
@@ -87,6 +110,12 @@ def _needed_for(point: str) -> list[UserScript]:
     if point == MID_BATCH:
         # Many at once, so that some share a commit.
         return [UserScript.KEEP] * 6
+    if point in REVIEW_POINTS:
+        return [UserScript.BUDGET]
+    if "_end_" in point:
+        return [*BY_ITSELF]
+    if point.endswith("_stop"):
+        return [UserScript.RESTART, UserScript.LEASE]
     if "goal" in point or "_st" in point:
         return [UserScript.RESTART]
     if point in METER_POINTS:

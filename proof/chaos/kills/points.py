@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # In the writer's transaction, just before it is committed, and just after.
-COMMITS = ("accept", "goal", "intent", "bind", "meter")
+# `end` is the goal of what has come to its end, `review` what a budget tells.
+COMMITS = ("accept", "goal", "intent", "bind", "meter", "end", "review")
 # Around one call to the outside.
 CALLS = ("post", "delete", "stop", "start", "webhook")
 MID_BATCH = "mid_batch"
@@ -23,6 +24,10 @@ POINTS = (
     MID_METER,
 )
 METER_POINTS = (BEFORE_METER, MID_METER, "before_meter_commit", "after_meter_commit")
+# An end: written down, then asked for; by a lease, or by a budget whose review comes first.
+LEASE_POINTS = ("before_end_commit", "after_end_commit", "before_stop", "after_stop")
+REVIEW_POINTS = ("before_review_commit", "after_review_commit")
+END_POINTS = (*LEASE_POINTS, *REVIEW_POINTS)
 # How many statements change the schema on the way from nothing to now; any of them may be the last.
 MIGRATION_STEPS = 20
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proof.chaos.kills.plan import Plan
 
-KINDS = ("orphan", "duplicate", "lost", "integrity", "unended", "webhook", "secret", "ledger")
+KINDS = ("orphan", "duplicate", "lost", "integrity", "unended", "webhook", "secret", "ledger", "end")
 
 
 @dataclass

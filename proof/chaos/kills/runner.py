@@ -14,13 +14,16 @@ from typing import Any
 import aiohttp
 
 from proof.chaos.kills.killable_server import KillableServer
-from proof.chaos.kills.plan import Plan, UserScript
+from proof.chaos.kills.plan import BY_ITSELF, Plan, UserScript
 from tests.support.processes.services import Novita, Receiver, receiver
 
 # With a disk that is paid for.
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price", "rootfsSize": 200}
 # From the last start in peace.
 END_LIMIT_S = 60.0
+LEASE_S = 10
+# Used up after some seconds of the one machine in it.
+BUDGET: dict[str, Any] = {"amount": "0.0015", "period": "total", "atLimit": "stop", "warnPercent": []}
 QUIET_LIMIT_S = 30.0
 PAUSE_S = 0.05
 
@@ -43,6 +46,8 @@ class Evidence:
     said: bytes
     reached: list[bool]
     boots_s: list[float]
+    # When the service took requests, after each of its starts.
+    ready_at_s: list[float]
     exit_code: int
     problems: list[str] = field(default_factory=list)
 
@@ -83,6 +88,7 @@ async def execute_plan(plan: Plan, novita: Novita, directory: Path) -> Evidence:
         said=server.process.log.read_bytes(),
         reached=reached,
         boots_s=server.boots_s,
+        ready_at_s=server.ready_at_s,
         exit_code=exit_code,
         problems=problems,
     )
@@ -118,10 +124,16 @@ async def _run_script(server: KillableServer, plan: Plan, n: int, hook: str, ids
     """One user with one instance."""
     script, name = plan.scripts[n], plan.name(n)
     user = _User(server, asyncio.get_running_loop().time)
-    wish = {**WISH, "name": name, "webhookUrl": hook}
+    wish = {**WISH, "name": name, "webhookUrl": hook, **terms_of(script, name)}
+    if script is UserScript.BUDGET:
+        await user.insist("POST", "/api/budgets", {**BUDGET, "name": name, "scope": {"label": {"run": name}}})
     made = await user.insist("POST", "/api/instances", wish, **{"Idempotency-Key": name})
     ids[n] = instance_id = str(made["id"])
     path = f"/api/instances/{instance_id}"
+    if script in BY_ITSELF:
+        # One whose time is over before it was usable is deleted, whatever was agreed.
+        await user.until(path, lambda it: it["status"] in ("exited", "deleted"))
+        return
     if script is not UserScript.DELETE_AT_ONCE:
         await user.until(path, lambda it: bool(it["usable"]))
     if script in (UserScript.STOP, UserScript.RESTART):
@@ -133,6 +145,18 @@ async def _run_script(server: KillableServer, plan: Plan, n: int, hook: str, ids
     if script in (UserScript.DELETE, UserScript.DELETE_AT_ONCE):
         await user.insist("DELETE", path)
         await user.until(path, lambda it: it["status"] == "deleted")
+
+
+def terms_of(script: UserScript, name: str) -> Body:
+    """Return what is agreed about the end of an instance."""
+    match script:
+        case UserScript.LEASE | UserScript.LEASE_DELETE:
+            then = "stop" if script is UserScript.LEASE else "delete"
+            return {"lease": {"seconds": LEASE_S, "then": then}}
+        case UserScript.BUDGET:
+            return {"labels": {"run": name}}
+        case _:
+            return {}
 
 
 @dataclass

@@ -52,6 +52,14 @@ TOURS: dict[str, tuple[tuple[str, ...], tuple[UserScript, ...]]] = {
         ("before_delete", "after_delete"),
         (UserScript.DELETE, UserScript.DELETE_AT_ONCE, UserScript.DELETE),
     ),
+    "ending": (
+        ("before_end_commit", "after_end_commit"),
+        (UserScript.LEASE, UserScript.LEASE, UserScript.LEASE_DELETE, UserScript.LEASE_DELETE),
+    ),
+    "reviewing": (
+        ("before_review_commit", "after_review_commit"),
+        (UserScript.BUDGET, UserScript.BUDGET),
+    ),
     "metering": (
         ("before_meter", "mid_meter", "before_meter_commit", "after_meter_commit"),
         (UserScript.RESTART, UserScript.RESTART, UserScript.DELETE),

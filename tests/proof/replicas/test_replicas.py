@@ -22,7 +22,14 @@ pytestmark = [
 
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 # `python -m proof.replicas` makes as many as there is time for.
-RUNS = {Nemesis.KILL: 4, Nemesis.STOP: 4, Nemesis.METER: 4, Nemesis.RESTART: 3, Nemesis.FAILOVER: 3}
+RUNS = {
+    Nemesis.KILL: 4,
+    Nemesis.STOP: 4,
+    Nemesis.METER: 4,
+    Nemesis.LEASE: 4,
+    Nemesis.RESTART: 3,
+    Nemesis.FAILOVER: 3,
+}
 
 
 def test_the_same_seed_draws_the_same_run() -> None:
