@@ -122,6 +122,8 @@ async def open_stores(
     )
     membership = join_replicas(database, role, clock, ids)
     history = await _follow_history(database, flags, clock)
+    capacity = SqlCapacityMemory(database)
+    history.subscribe(capacity.drop_known)
     for forget in (hub.everything_changed, instances.forget, events.forget, membership.forget):
         history.subscribe(forget)
     if is_sole_process:
@@ -156,7 +158,7 @@ async def open_stores(
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
         costs=SqlCosts(database),
-        capacity=SqlCapacityMemory(database),
+        capacity=capacity,
         budgets=SqlBudgets(database, clock, hub.changed),
         reviewed_budgets=SqlBudgets(membership.fenced, clock, hub.changed),
         metered_costs=SqlCosts(membership.fenced),

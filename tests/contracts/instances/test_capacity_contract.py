@@ -54,6 +54,19 @@ async def test_who_has_got_something_leaves_the_line(store: Any) -> None:
     assert (await store.capacity.load())[0] in ([], ())
 
 
+async def test_a_change_of_one_in_line_is_seen_at_the_next_look(store: Any, other_store: Any) -> None:
+    old = await store.instances.add(Change(waiting("old", MINUTE)))
+    await store.instances.add(Change(waiting("young", 2 * MINUTE)))
+    await store.capacity.load()
+    await other_store.instances.update(Change(replace(old, reason="still waiting")))
+    line, _ = await store.capacity.load()
+    assert [(it.id, it.reason) for it in line] == [
+        ("inst_old", "still waiting"),
+        ("inst_young", line[1].reason),
+    ]
+    assert line[0].version == old.version + 1
+
+
 async def test_a_refusal_is_remembered_over_the_one_before_until_it_is_forgotten(store: Any) -> None:
     other = HK._replace(billing_mode=BillingMode.ON_DEMAND)
     await store.capacity.remember(OfferRest(HK, 1, START, "none left"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,13 +14,16 @@ from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.schema.tables import instance, offer_rest
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
-from gpuherd.domain.instance.capacity_line import OfferRest
+from gpuherd.domain.instance.capacity_line import OfferRest, is_in_line
 from gpuherd.domain.instance.instance import Instance
 
 # Asked every few seconds, so they are put together once.
 _LINE = PreparedStatement(
-    sa.select(instance).where(instance.c.waits_since.is_not(None)).order_by(instance.c.waits_since)
+    sa.select(instance.c.id, instance.c.version)
+    .where(instance.c.waits_since.is_not(None))
+    .order_by(instance.c.waits_since, instance.c.id)
 )
+ROWS_AT_ONCE = 500
 _RESTS = PreparedStatement(sa.select(offer_rest))
 _KEY = ("product_id", "region", "billing_mode")
 
@@ -30,14 +33,26 @@ class SqlCapacityMemory:
 
     def __init__(self, database: Database):
         self._database = database
+        # Who was in line at the last look: an unchanged one need not be read and understood again.
+        self._known: Mapping[str, Instance] = {}
+
+    def drop_known(self) -> None:
+        """Drop what is kept: versions may be given out a second time."""
+        self._known = {}
 
     async def load(self) -> tuple[Sequence[Instance], Sequence[OfferRest]]:
-        return await self._database.read(
-            lambda c: (
-                [instance_of(row) for row in _LINE.all(c, {})],
-                [_rest_of(row) for row in _RESTS.all(c, {})],
-            )
-        )
+        known = self._known
+
+        def work(connection: sa.Connection) -> tuple[dict[str, Instance], list[OfferRest]]:
+            keys = [(row.id, row.version) for row in _LINE.all(connection, {})]
+            changed = [it for it, version in keys if it not in known or known[it].version != version]
+            fresh = {it.id: it for it in _instances(connection, changed)}
+            # On PostgreSQL each statement sees its own moment: one may be gone by the second.
+            line = {it: found for it, _ in keys if (found := fresh.get(it) or known.get(it)) is not None}
+            return line, [_rest_of(row) for row in _RESTS.all(connection, {})]
+
+        self._known, rests = await self._database.read(work)
+        return [it for it in self._known.values() if is_in_line(it)], rests
 
     async def remember(self, rest: OfferRest) -> None:
         values = {"refusals": rest.refusals, "refused_at": rest.refused_at, "message": rest.message}
@@ -55,6 +70,12 @@ class SqlCapacityMemory:
     async def prune(self, before: datetime) -> int:
         old = sa.delete(offer_rest).where(offer_rest.c.refused_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
+
+
+def _instances(connection: sa.Connection, ids: Sequence[str]) -> Iterator[Instance]:
+    for first in range(0, len(ids), ROWS_AT_ONCE):
+        some = sa.select(instance).where(instance.c.id.in_(ids[first : first + ROWS_AT_ONCE]))
+        yield from map(instance_of, connection.execute(some))
 
 
 def _key_columns(key: OfferKey) -> dict[str, str]:
