@@ -76,6 +76,10 @@ def _metered_since(evidence: Evidence, spans: list[CostSpan]) -> float:
         nearest = min(ends, key=lambda it: abs(it - first.began.lo))
         return evidence.origin_s + ends[nearest]
     lists = [it for _, it in sorted(evidence.tables.lists.items()) if it.believable]
+    if first is not None and not any(it.finished_at <= first.began.hi for it in lists):
+        # A list that proves nothing has shown it all the same, and was the first that anybody saw of it.
+        nearest = min(evidence.list_ends_s, key=lambda it: abs(it - first.began.lo))
+        return evidence.origin_s + evidence.list_ends_s[nearest]
     return evidence.origin_s + evidence.list_ends_s[lists[0].finished_at] if lists else 0.0
 
 

@@ -1081,6 +1081,16 @@ SPANS = (
         (f"{METERS}::test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another",),
     ),
     Safeguard(
+        "what stood still before any list could be believed may run again since then",
+        "domain/costs/meter/meter.py",
+        "        return now if ended is None else min(ended.lo, now)\n",
+        "        return now\n",
+        (
+            "tests/domain/costs/meter/test_meter.py"
+            "::test_what_stood_still_before_any_list_could_be_believed_may_run_again_since_then",
+        ),
+    ),
+    Safeguard(
         "a machine that is found by its tag costs what its attempt agreed",
         "domain/costs/meter/of_instance.py",
         "        return AgreedTerms(made_by.sent_at, made_by.gpu_hourly_usd if is_same else None)\n",

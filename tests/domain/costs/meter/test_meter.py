@@ -416,3 +416,16 @@ def test_a_step_of_the_clock_is_cut_out(step):
     assert old.cost(end) + new.cost(end) == pytest.approx(
         cost_nano(span.rate.nano_usd, timedelta(seconds=199)), abs=2
     )
+
+
+def test_what_stood_still_before_any_list_could_be_believed_may_run_again_since_then():
+    """Chaos seed 5296: pages were missing, so no list was believable, and one showed it in a move."""
+    ledger = Ledger()
+    ledger.look(0, 1, Phase.RUNNING)
+    ledger.previous = None
+    ledger.look(10, 1, Phase.MIGRATING)
+    ledger.previous = None
+    ledger.look(60, 1, Phase.RUNNING)
+    *_, going_on = ledger.spans(CostKind.GPU)
+    assert going_on.began.lo <= at(11)
+    assert going_on.began.hi == at(61)

@@ -359,7 +359,8 @@ def _begin(meter: MachineMeter, it: MeterReading, kind: CostKind) -> datetime:
         # We took it for gone, and it was not: it may have been paid for all along.
         return min(ended.lo, now)
     if it.previous is None:
-        return now
+        # No list was believable yet, but one has shown that it stood still, and since when nobody can say.
+        return now if ended is None else min(ended.lo, now)
     return min(it.previous.started_at, now)
 
 
