@@ -60,8 +60,8 @@ CALM_LIMIT_S = 6 * 3600.0
 
 
 OPERATOR_S = 60.0
-# What ends within this is waited for.
-ENDS_SOON_S = 180.0
+# What ends within this is waited for: it is announced five minutes ahead.
+ENDS_SOON_S = 420.0
 DECOY_PRODUCT = "RTX 3090 24GB"
 
 
@@ -307,6 +307,7 @@ class Harness:
     async def until_quiet(self, *, can_crash: bool = False) -> None:
         """Let everything go well from now on, and wait until nothing is left to do."""
         self.calm, self.can_crash = True, can_crash
+        self._quiet.clear()
         self.world.faults.replace([])
         self.receiver.mode = "up"
         self.say("calm")

@@ -120,6 +120,9 @@ class _ScheduleRunner:
         calm = asyncio.ensure_future(harness.until_quiet())
         await asyncio.gather(*events)
         await calm
+        if self.schedule.pace.keeps_ends:
+            # Users may have spoken until now, and what they spoke for may have come to an end since.
+            await harness.until_quiet()
         supervisor.cancel()
 
     def _place_decoys(self) -> None:

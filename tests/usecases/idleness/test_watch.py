@@ -200,6 +200,24 @@ async def test_zeros_for_a_small_herd_do_not_end_it_two_by_two(herd: Herd, world
     assert world.calls[ApiEndpoint.STOP.value] == 2
 
 
+async def test_a_brake_is_not_released_by_metrics_that_are_away(herd: Herd, world: World) -> None:
+    for n in range(3):
+        await watched(herd, replace(HALF_HOUR, window_s=300), f"job-{n}")
+    zeros = Fault(FaultKind.WRONG_METRICS, style="zeros", count=100_000)
+    world.faults.add(zeros)
+    await herd.run_for(30 * MINUTE)
+    ended = world.calls[ApiEndpoint.STOP.value]
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
+    world.faults.armed.clear()
+    world.faults.add(Fault(FaultKind.WRONG_METRICS, style="empty", count=100_000))
+    await herd.run_for(30 * MINUTE)
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
+    world.faults.armed.clear()
+    world.faults.add(zeros)
+    await herd.run_for(30 * MINUTE)
+    assert world.calls[ApiEndpoint.STOP.value] == ended
+
+
 async def test_few_that_are_idle_among_many_end(herd: Herd, world: World) -> None:
     fleet = [await watched(herd, name=f"job-{n}") for n in range(6)]
     for it in fleet[:2]:

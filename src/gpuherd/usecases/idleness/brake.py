@@ -36,11 +36,20 @@ class IdleBrake:
     observations: Observations
     clock: Clock
 
-    async def holds(self, over: Sequence[Instance], in_use: Mapping[str, datetime]) -> bool:
-        """Tell whether none of those whose time is over may end. `in_use`: which were not idle, and when."""
+    async def holds(
+        self, over: Sequence[Instance], in_use: Mapping[str, datetime], looked: Sequence[str] = ()
+    ) -> bool:
+        """Tell whether none of those whose time is over may end.
+
+        `in_use`: which were not idle, and when; `looked`: all that were looked at. Where a look tells
+        nothing, one that is held goes on counting.
+        """
         now = self.clock.now()
         before = await self._found_lately(now)
         found = {key: it for key, it in before.items() if not _is_used_since(in_use.get(key), it[0])}
+        for key in looked:
+            if key in found and not found[key][2]:
+                found[key] = (now.timestamp(), *found[key][1:])
         together = {*found, *(it.id for it in over)}
         bound = await self.observations.bound_to([])
         reason = idle_brake(len(together), bound.instances) if together else None

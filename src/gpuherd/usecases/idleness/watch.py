@@ -55,7 +55,7 @@ class WatchUse:
         looked = [(it, watch) for it, watch in zip(due, watches, strict=True) if watch is not None]
         over = [it for it, watch in looked if watch.is_over]
         in_use = {it.id: at for it, watch in looked if not watch.is_over and (at := _used_at(it, watch))}
-        is_held = await self.brake.holds(over, in_use)
+        is_held = await self.brake.holds(over, in_use, [it.id for it, _ in looked])
         for it, watch in looked:
             await self._write(it, held(watch, self.clock.now()) if is_held and watch.is_over else watch)
         return len(looked)
