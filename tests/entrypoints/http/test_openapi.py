@@ -40,6 +40,7 @@ KEYWORDS = {
     *("description", "examples", "properties", "required", "additionalProperties", "propertyNames"),
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "items"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "patternProperties"),
+    *("if", "then", "else", "not"),
     "discriminator",  # of OpenAPI
 }
 # To write the document takes longer than most tests here, and it does not depend on whose it is.
@@ -123,6 +124,11 @@ class TestTheDocument:
         assert len(requests) >= 10
         found = {word for it in document["components"]["schemas"].values() for word in _keywords(it)}
         assert found - KEYWORDS == set()
+
+    async def test_generators_of_clients_find_a_plain_object_in_every_request(self, document: Json) -> None:
+        for name, schema in document["components"]["schemas"].items():
+            if name.endswith("Body") and "properties" in schema:
+                assert not {"oneOf", "anyOf", "allOf"} & schema.keys(), name
 
     async def test_every_operation_tells_what_it_answers(self, document: Json) -> None:
         for method, path, said in operations(document):

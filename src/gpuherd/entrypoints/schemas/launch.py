@@ -64,7 +64,10 @@ def _instead_of_one(value: Any) -> Any:
 def _either_name(schema: dict[str, Any]) -> None:
     """Say in the schema that one of the two fields is required."""
     schema["required"].remove("productName")
-    schema["oneOf"] = [{"required": ["productName"]}, {"required": ["productNames"]}]
+    # Not `oneOf`, which generators of clients take for another kind of body, and then have none for this.
+    schema["if"] = {"required": ["productNames"]}
+    schema["then"] = {"not": {"required": ["productName"]}}
+    schema["else"] = {"required": ["productName"]}
 
 
 def _different(values: list[str]) -> list[str]:
