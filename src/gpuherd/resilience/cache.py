@@ -44,9 +44,19 @@ class _Entry(Generic[V]):
 class Cache(Generic[K, V]):
     """An expired entry is a miss, but it is kept until evicted so that `get_stale` can serve it in need."""
 
-    def __init__(self, clock: Clock, ttl_s: float, max_entries: int, name: str) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ttl_s: float,
+        max_entries: int,
+        name: str,
+        *,
+        shorter_ttl_s: Callable[[V], float | None] = lambda _: None,
+    ) -> None:
+        """`shorter_ttl_s` says of which values less than `ttl_s` is believed."""
         if max_entries < 1:
             raise ValueError("max_entries must be at least 1")
+        self._shorter_ttl_s = shorter_ttl_s
         self._clock = clock
         self._ttl_s = ttl_s
         self._max_entries = max_entries
@@ -84,7 +94,7 @@ class Cache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         # What is on its way was asked for before this was known.
         self._drop_flights(key)
-        self._store(key, value, self._ttl_s)
+        self._store(key, value, self._ttl_of(value))
 
     def invalidate(self, key: K) -> None:
         """Forget it, and do not believe an answer that is already on its way."""
@@ -155,6 +165,10 @@ class Cache(Generic[K, V]):
             self._entries.popitem(last=False)
             self._evictions += 1
 
+    def _ttl_of(self, value: V) -> float:
+        shorter_s = self._shorter_ttl_s(value)
+        return self._ttl_s if shorter_s is None else min(shorter_s, self._ttl_s)
+
     def _drop_flights(self, key: K) -> None:
         for asked in [it for it in self._flights if it[0] == key]:
             del self._flights[asked]
@@ -169,4 +183,4 @@ class Cache(Generic[K, V]):
         del self._flights[asked]
         if not failed:
             value = flight.result()
-            self._store(asked[0], value, negative_ttl_s if value is None else self._ttl_s)
+            self._store(asked[0], value, negative_ttl_s if value is None else self._ttl_of(value))

@@ -15,13 +15,14 @@ import pytest
 from gpuherd.domain.errors import Conflict, NotFound
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.domain.instance.waiting import Waiting, WaitingFor
 from gpuherd.ports.instances import Instances
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.instances.find import FindInstance
-from gpuherd.usecases.instances.read import DETAILS_TTL_S, RECHECK_S, ReadInstance
+from gpuherd.usecases.instances.read import DETAILS_TTL_S, RECHECK_S, WAITING_TTL_S, ReadInstance
 from tests.support.builders import a_running_instance, an_instance
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
@@ -83,17 +84,29 @@ async def test_by_id_the_same_bytes_are_served_without_the_store(memory: Memory,
     assert (details["id"], details["stale"], details["source"]) == (memory.instance.id, False, "local")
 
 
-async def test_details_are_encoded_anew_after_20_s_and_states_read_anew_after_60_s(
+async def test_details_are_encoded_anew_after_30_s_and_states_read_anew_after_60_s(
     memory: Memory, clock: FakeClock
 ) -> None:
+    first = await memory.reader.details(memory.instance.id)
+    await clock.sleep(WAITING_TTL_S)
+    assert await memory.reader.details(memory.instance.id) is first
+    await clock.sleep(DETAILS_TTL_S - WAITING_TTL_S)
     await memory.details()
-    for _ in range(2):
-        await clock.sleep(DETAILS_TTL_S)
-        await memory.details()
     assert memory.reads == {"get": 1}
     await clock.sleep(DETAILS_TTL_S)
     await memory.details()
     assert memory.reads == {"get": 2}
+
+
+async def test_what_is_said_of_a_place_in_line_is_no_older_than_20_s(
+    memory: Memory, clock: FakeClock
+) -> None:
+    memory.commit(waiting_for=Waiting(WaitingFor.CAPACITY, "sold out", START))
+    first = await memory.reader.details(memory.instance.id)
+    await clock.sleep(WAITING_TTL_S - 1)
+    assert await memory.reader.details(memory.instance.id) is first
+    await clock.sleep(1)
+    assert await memory.reader.details(memory.instance.id) is not first
 
 
 async def test_by_name_the_store_is_always_asked(memory: Memory) -> None:

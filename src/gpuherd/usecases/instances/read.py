@@ -6,7 +6,7 @@ A reply by id is the very bytes that were encoded once and kept; a change of the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuherd.clock import Clock
 from gpuherd.contract.instance import Instance as Details
@@ -23,13 +23,22 @@ from gpuherd.usecases.events.change_hub import ChangeHub
 from gpuherd.usecases.explain.waiting import wait_until
 from gpuherd.usecases.instances.find import FindInstance, is_id, unknown, visible
 
+DETAILS_TTL_S = 30.0
 # So old may be what is said of a place in line, which changes with others and not with the instance.
-DETAILS_TTL_S = 20.0
+WAITING_TTL_S = 20.0
 STATES_TTL_S = 60.0
 ENTRIES_MAX = 10_000
 WAIT_MAX_S = 300
 # The hub tells of every change in this process; this finds those that another one made.
 RECHECK_S = 5.0
+
+
+class _Body(NamedTuple):
+    """Details as they are sent, and whose they are."""
+
+    owner: str
+    body: bytes
+    waits: bool
 
 
 class ReadInstance:
@@ -50,8 +59,13 @@ class ReadInstance:
         self._clock = clock
         self._is_stale = is_stale
         self._place_of = place_of
-        # With whose they are.
-        self._details: Cache[str, tuple[str, bytes]] = Cache(clock, DETAILS_TTL_S, ENTRIES_MAX, "details")
+        self._details: Cache[str, _Body] = Cache(
+            clock,
+            DETAILS_TTL_S,
+            ENTRIES_MAX,
+            "details",
+            shorter_ttl_s=lambda it: WAITING_TTL_S if it.waits else None,
+        )
         self._states: Cache[str, Instance] = Cache(clock, STATES_TTL_S, ENTRIES_MAX, "states")
         hub.add_listener(self._forget, self._forget_all)
 
@@ -63,8 +77,7 @@ class ReadInstance:
         """Return the details if they can be had without waiting for anything, and by this caller."""
         if self._is_stale() or (found := self._details.peek(instance_id)) is None:
             return None
-        owner, body = found
-        return body if caller.may_see(owner) else None
+        return found.body if caller.may_see(found.owner) else None
 
     async def details(self, id_or_name: str, caller: Caller = SYSTEM_CALLER) -> bytes:
         """Return the details as JSON; they say of themselves whether they may be out of date."""
@@ -72,10 +85,10 @@ class ReadInstance:
             return await self._encode(await self._find.named(id_or_name, caller), stale=self._is_stale())
         if self._is_stale():
             return await self._encode(visible(await self._state(id_or_name), caller), stale=True)
-        owner, body = await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
-        if not caller.may_see(owner):
+        found = await self._details.get_or_load(id_or_name, lambda: self._fresh_details(id_or_name))
+        if not caller.may_see(found.owner):
             raise unknown(id_or_name)
-        return body
+        return found.body
 
     async def wait_for(
         self, id_or_name: str, what: WaitFor, timeout_s: float, caller: Caller = SYSTEM_CALLER
@@ -94,9 +107,9 @@ class ReadInstance:
                     return await self._encode(instance, stale=self._is_stale()), True
                 await changes.wait(min(left_s, RECHECK_S))
 
-    async def _fresh_details(self, instance_id: str) -> tuple[str, bytes]:
-        instance = await self._state(instance_id)
-        return instance.owner, await self._encode(instance, stale=False)
+    async def _fresh_details(self, instance_id: str) -> _Body:
+        it = await self._state(instance_id)
+        return _Body(it.owner, await self._encode(it, stale=False), waits=it.waiting_for is not None)
 
     async def _state(self, instance_id: str) -> Instance:
         return await self._states.get_or_load(instance_id, lambda: self._instances.get(instance_id))
