@@ -153,8 +153,9 @@ async def test_the_caches_of_instances_forget_the_least_used_when_they_are_full(
     instance = await herd.launch()
     details, states = herd.reader.caches
     await herd.reader.details(instance.id)
+    body = details.get(instance.id)
     for n in range(ENTRIES_MAX):
-        details.put(str(n), b"")
+        details.put(str(n), body)
         states.put(str(n), instance)
     assert (details.stats.size, details.stats.evictions) == (ENTRIES_MAX, 1)
     assert (states.stats.size, states.stats.evictions) == (ENTRIES_MAX, 1)
