@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
 
 from gpuherd.adapters.egress.client import SsrfSafeClient, strict_tls
 from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.ports.egress import EgressReply
+from tests.support.net.loopback_server import LoopbackServer
 
 # For doors that nobody goes through with TLS: to read all certificates takes longer than most of the tests.
 TLS = strict_tls()
@@ -18,48 +17,25 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-class Receiver:
+class Receiver(LoopbackServer):
     """Listens on loopback, counts connections, keeps the requests, and answers each with the same bytes."""
 
     def __init__(self, answer: bytes | Answer = OK, host: str = "127.0.0.1", port: int = 0):
-        self.connections = 0
         self.requests: list[bytes] = []
-        self.port = port
+        self.host, self.port = host, port
         self._answer = answer
-        self._host = host
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self.port}/"
+        return f"http://{self.host}:{self.port}/"
 
-    async def __aenter__(self) -> Receiver:
-        self._server = await asyncio.start_server(self._serve, self._host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            self.requests.append(await _read_request(reader))
-            if isinstance(self._answer, bytes):
-                writer.write(self._answer)
-                await writer.drain()
-            else:
-                await self._answer(writer)
-        writer.close()
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.requests.append(await _read_request(reader))
+        if isinstance(self._answer, bytes):
+            writer.write(self._answer)
+            await writer.drain()
+        else:
+            await self._answer(writer)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from gpuherd.adapters.egress.client import strict_tls
 from gpuherd.ports.egress import EgressFailure, FailureCategory
 from tests.adapters.egress.conftest import ClientMaker
 from tests.adapters.egress.doubles import OK, StubResolver, get
+from tests.support.net.self_signed import self_signed
 
 NAME = "hook.example.com"
 
@@ -24,16 +23,7 @@ NAME = "hook.example.com"
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return a self-signed certificate for NAME, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("the openssl command is needed to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", f"/CN={NAME}"]
-    command += ["-addext", f"subjectAltName=DNS:{NAME}"]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
+    return self_signed(tmp_path_factory.mktemp("tls"), NAME, f"DNS:{NAME}")
 
 
 @asynccontextmanager

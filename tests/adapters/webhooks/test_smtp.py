@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +19,7 @@ from gpuherd.ports.webhooks import DeliveryResult
 from tests.domain.notifications.hostile_words import HOSTILE_WORDS
 from tests.domain.notifications.test_notice import event
 from tests.support.fake_clock import FakeClock
+from tests.support.net.self_signed import self_signed
 from tests.support.webhooks.mail_server import PASSWORD, USER, MailServer
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -47,16 +46,7 @@ async def mailer_of() -> AsyncIterator[MakeMailer]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("the openssl command is needed to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=mail"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
+    return self_signed(tmp_path_factory.mktemp("tls"), "mail", "IP:127.0.0.1")
 
 
 def presenting(certificate: tuple[Path, Path]) -> ssl.SSLContext:

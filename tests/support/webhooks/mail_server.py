@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from contextlib import suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from types import TracebackType
 
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.notifications.smtp_server import MailSecurity, SmtpServer
+from tests.support.net.loopback_server import LoopbackServer
 
 USER, PASSWORD = "herd", "canary-of-the-mail-server"
 
@@ -38,7 +37,7 @@ class TakenMail:
 
 
 @dataclass
-class MailServer:
+class MailServer(LoopbackServer):
     """Speaks enough of RFC 5321; `replies` has other answers to a verb than the usual ones.
 
     The verb of the end of a mail is `.`, the one of the greeting `HI`. None closes the connection; an answer
@@ -52,8 +51,6 @@ class MailServer:
     mails: list[TakenMail] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
-    connections: int = 0
-    port: int = 0
 
     @property
     def server(self) -> SmtpServer:
@@ -61,32 +58,10 @@ class MailServer:
         login = (USER, Secret(PASSWORD)) if self.security is not MailSecurity.PLAIN else ("", None)
         return SmtpServer("127.0.0.1", self.port, self.security, *login)
 
-    async def __aenter__(self) -> MailServer:
-        self._tasks: set[asyncio.Task[None]] = set()
-        tls = self.tls if self.security is MailSecurity.TLS else None
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
+    def listening_tls(self) -> ssl.SSLContext | None:
+        return self.tls if self.security is MailSecurity.TLS else None
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
-            await self._converse(reader, writer)
-        writer.close()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sender = recipient = ""
         verb, answer = "HI", b"220 mail.example.com ESMTP"
         while True:

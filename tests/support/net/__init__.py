@@ -1,0 +1,1 @@
+"""The other side of the network, on loopback."""
