@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.net.self_signed import self_signed
+
 
 @pytest.fixture(scope="session")
 def unknown_certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate signed by nobody we know, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command += [
-        "-keyout",
-        str(key),
-        "-out",
-        str(certificate),
-        "-nodes",
-        "-subj",
-        "/CN=127.0.0.1",
-        "-days",
-        "2",
-    ]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed")
-    return certificate, key
+    return self_signed(tmp_path_factory.mktemp("tls"), "localhost", "IP:127.0.0.1")
 
 
 @pytest.fixture
