@@ -845,9 +845,16 @@ OWNERSHIP = (
     Safeguard(
         "a machine of another name and the same age is ours, renamed",
         "domain/instance/lifecycle/conditions.py",
-        "    return machine.created_at > made_by\n",
-        "    return True\n",
+        " and machine.created_at > made_by\n",
+        "\n",
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
+    ),
+    Safeguard(
+        "whose name and environment agree is of that call, whatever the clocks say",
+        "domain/instance/lifecycle/conditions.py",
+        "    if machine.env_tag == str(parse_tag(machine.name)):\n        return True\n",
+        "",
+        (f"{REUSED}::test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown",),
     ),
     Safeguard(
         "which machine of an id is the later is told by the cloud's own clock",
@@ -859,8 +866,8 @@ OWNERSHIP = (
     Safeguard(
         "a delete is repeated on our own machine only",
         "usecases/reconcile/apply_step.py",
-        "        if not await self.own_machine.before_removal(leased):\n",
-        "        if False:\n",
+        "        if (whose := await self.own_machine.before_removal(leased)) is not Ownership.OURS:\n",
+        "        if (whose := Ownership.OURS) is not Ownership.OURS:\n",
         (f"{REUSED}::test_a_delete_is_not_repeated_on_the_next_machine_of_the_id",),
     ),
     Safeguard(
@@ -873,9 +880,16 @@ OWNERSHIP = (
     Safeguard(
         "a stop under an id that may be another's is preceded by a question",
         "usecases/reconcile/apply_step.py",
-        "        if not await self.own_machine.before_stop(leased):\n",
-        "        if False:\n",
+        "        if (whose := await self.own_machine.before_stop(leased)) is not Ownership.OURS:\n",
+        "        if (whose := Ownership.OURS) is not Ownership.OURS:\n",
         (f"{REUSED}::test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen",),
+    ),
+    Safeguard(
+        "nothing is stopped or removed under an id that the cloud has just denied",
+        "usecases/reconcile/own_machine.py",
+        "            return Ownership.DENIED\n",
+        "            return Ownership.OURS\n",
+        (f"{REUSED}::test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its_id",),
     ),
     Safeguard(
         "a vanished instance does not come back with another machine of its id",

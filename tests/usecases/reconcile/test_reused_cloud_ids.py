@@ -276,6 +276,78 @@ async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
 
 
 @pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its_id(
+    herd: Herd, world: World, order: str
+) -> None:
+    """As above, and the first question about the id is answered with a "not found" that is wrong."""
+    before = await herd.settle(await herd.launch("first"))
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
+    world.delete("again")
+    await herd.run_for(timedelta(minutes=3))
+    world.tick()
+    world.machines.pop("again")
+    assert rent_tagged(herd, 7) == "again"
+    world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
+    await getattr(herd.change_goal, order)(before.id)
+    await herd.run_for(timedelta(minutes=5))
+    assert world.machines["again"].status(world.now()) == "running"
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_a_machine_of_ours_that_was_wrongly_denied_is_stopped_or_removed_seconds_later(
+    herd: Herd, world: World, order: str
+) -> None:
+    before = await herd.settle(await herd.launch("first"))
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
+    await herd.run_for(timedelta(minutes=3))
+    world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
+    await getattr(herd.change_goal, order)(before.id)
+    await herd.run_for(timedelta(seconds=8))
+    assert world.calls[order] == 1
+
+
+async def test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_given_up(
+    herd: Herd, world: World
+) -> None:
+    before = await bound_and_never_listed(herd)
+    world.delete("again")
+    world.faults.replace([])
+    await herd.clock.sleep(30)
+    await herd.change_goal.delete(before.id)
+    await herd.run_for(timedelta(minutes=5))
+    assert (await herd.instances.get(before.id)).status is Status.DELETED
+
+
+async def test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown(
+    herd: Herd, world: World, clock: FakeClock
+) -> None:
+    """By a clock that is ahead of the cloud's it seems to be older; name and environment tell whose it is."""
+    clock.jump_wall(3600)
+    before = await bound_and_never_listed(herd)
+    world.delete("again")
+    await clock.sleep(180)
+    world.tick()
+    world.machines.pop("again")
+    after = await herd.launch("second")
+    await herd.run_for(timedelta(minutes=1))
+    world.faults.replace([])
+    await herd.run_for(timedelta(minutes=5))
+    lost, kept = await herd.instances.get(before.id), await herd.instances.get(after.id)
+    assert (lost.status, lost.cloud_id) == (Status.FAILED, None)
+    assert (kept.status, kept.cloud_id) == (Status.RUNNING, "again")
+    assert await herd.flags.get(CREATES_BLOCKED) is None
+
+
+async def bound_and_never_listed(herd: Herd) -> Instance:
+    await herd.observer.look()
+    herd.world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.LIST,)))
+    it = await herd.launch("first")
+    await herd.run_jobs_for(timedelta(seconds=1))
+    assert (await herd.instances.get(it.id)).cloud_id == "again"
+    return it
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
 async def test_what_a_list_has_just_shown_is_stopped_or_removed_without_a_question(
     herd: Herd, world: World, order: str
 ) -> None:

@@ -39,7 +39,7 @@ from gpuherd.usecases.cloud.installation_alarm import InstallationAlarm
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.reconcile.end_instance import EndInstance
-from gpuherd.usecases.reconcile.own_machine import VerifyOwnMachine
+from gpuherd.usecases.reconcile.own_machine import Ownership, VerifyOwnMachine, listed_machine
 from gpuherd.usecases.reconcile.record_reclaim import RecordReclaim
 from gpuherd.usecases.reconcile.rent import CannotRent, CreateAttempted, RentLater, RentMachine
 from gpuherd.usecases.reconcile.request_machine import RequestMachine
@@ -53,6 +53,8 @@ log = structlog.get_logger()
 # A health check has a job of its own; so often we see to it that it is there.
 HEALTH_JOB_CHECK = timedelta(seconds=30)
 HELD_RELEASE_RECHECK = timedelta(seconds=30)
+# So soon a machine that is to be stopped or removed, and that the cloud has denied, is asked for again.
+DENIED_RECHECK = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,17 +272,22 @@ class ApplyStep:
         if not wanted and (reason := await self.alarm.reason()):
             # The other database may have made this machine, and its user may be content with it.
             return leased, RequeueAfter(HELD_RELEASE_RECHECK, f"the machine is not given back: {reason}")
-        if not await self.own_machine.before_removal(leased):
-            return await self._leave_alone(leased)
+        if (whose := await self.own_machine.before_removal(leased)) is not Ownership.OURS:
+            return await self._leave_alone(leased, whose)
         return await self.request(leased, self.cloud.delete_machine)
 
     async def _stop(self, leased: LeasedInstance) -> StepResult:
-        if not await self.own_machine.before_stop(leased):
-            return await self._leave_alone(leased)
+        if (whose := await self.own_machine.before_stop(leased)) is not Ownership.OURS:
+            return await self._leave_alone(leased, whose)
         return await self.request(leased, self.cloud.stop_machine)
 
-    async def _leave_alone(self, leased: LeasedInstance) -> StepResult:
+    async def _leave_alone(self, leased: LeasedInstance, whose: Ownership) -> StepResult:
         """What has the id now is not ours to stop or remove; that ours is gone is for the lists to prove."""
+        is_first = leased.instance.asked_at is None
+        if whose is Ownership.DENIED and is_first and listed_machine(leased) is not None:
+            # It may be there all the same, and costs money. Of what was never listed, though, only the lists
+            # since the first request tell that it is gone.
+            return leased, RequeueAfter(DENIED_RECHECK)
         leased = await self._save(leased, replace(leased.instance, asked_at=self.clock.now()))
         return leased, RequeueAfter(RECHECK_SOON)
 

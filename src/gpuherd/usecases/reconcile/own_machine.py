@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from gpuherd.clock import Clock
+from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.errors import MachineGone
 from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call
 from gpuherd.ports.cloud import Cloud
@@ -16,6 +18,16 @@ from gpuherd.ports.observations import Observations
 LISTED_LATELY = timedelta(seconds=60)
 
 
+class Ownership(StrEnum):
+    """Whose a machine is that has the id of an instance's own."""
+
+    OURS = "ours"
+    # Of another call: the cloud has given the id to it.
+    ANOTHERS = "anothers"
+    # The cloud says that nothing has the id. One such answer proves neither that, nor that it is still ours.
+    DENIED = "denied"
+
+
 @dataclass(frozen=True)
 class VerifyOwnMachine:
     """The cloud takes an id and not a tag. While it shows nothing, the id may become another machine's."""
@@ -24,37 +36,35 @@ class VerifyOwnMachine:
     observations: Observations
     clock: Clock
 
-    async def before_stop(self, leased: LeasedInstance) -> bool:
-        """Tell whether a stop would not hit the machine of another call."""
-        return await self._was_listed_lately(leased) or await self._is_shown_or_gone(leased)
+    async def before_stop(self, leased: LeasedInstance) -> Ownership:
+        """Tell whether a stop would hit the instance's own machine."""
+        return Ownership.OURS if await self._was_listed_lately(leased) else await self._ask(leased)
 
-    async def before_removal(self, leased: LeasedInstance) -> bool:
-        """Tell whether a removal would not hit another one; a repeated one only if ours is still there."""
-        if leased.instance.asked_at is None:
-            return await self.before_stop(leased)
-        try:
-            return await self._is_shown(leased)
-        except MachineGone:
-            return False
+    async def before_removal(self, leased: LeasedInstance) -> Ownership:
+        """Tell whether a removal would hit the instance's own machine; a repeated one is always asked for."""
+        is_repeated = leased.instance.asked_at is not None
+        return await self._ask(leased) if is_repeated else await self.before_stop(leased)
 
     async def _was_listed_lately(self, leased: LeasedInstance) -> bool:
-        it, bound = leased.instance, leased.bound_attempt
-        shown = next((each for each in leased.observations if each.machine.cloud_id == it.cloud_id), None)
+        shown, bound = listed_machine(leased), leased.bound_attempt
         if shown is None or shown.missing_since is not None:
             return False
-        if bound is not None and is_machine_of_other_call(shown.machine, it, bound):
+        if bound is not None and is_machine_of_other_call(shown.machine, leased.instance, bound):
             return False
         last = await self.observations.last_believable_list()
         return last is not None and abs(self.clock.now() - last.started_at) <= LISTED_LATELY
 
-    async def _is_shown_or_gone(self, leased: LeasedInstance) -> bool:
+    async def _ask(self, leased: LeasedInstance) -> Ownership:
         try:
-            return await self._is_shown(leased)
+            machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
         except MachineGone:
-            # One "not found" proves nothing, and to ask for what is gone does no harm.
-            return True
-
-    async def _is_shown(self, leased: LeasedInstance) -> bool:
-        machine = await self.cloud.get_machine(leased.instance.cloud_id or "")
+            return Ownership.DENIED
         bound = leased.bound_attempt
-        return bound is None or not is_machine_of_other_call(machine, leased.instance, bound)
+        is_anothers = bound is not None and is_machine_of_other_call(machine, leased.instance, bound)
+        return Ownership.ANOTHERS if is_anothers else Ownership.OURS
+
+
+def listed_machine(leased: LeasedInstance) -> ObservedMachine | None:
+    """Return what the lists have last shown under the id of the instance's machine."""
+    cloud_id = leased.instance.cloud_id
+    return next((it for it in leased.observations if it.machine.cloud_id == cloud_id), None)

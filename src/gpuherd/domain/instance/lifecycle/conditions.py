@@ -76,18 +76,21 @@ def was_machine_proven_gone(it: Instance) -> bool:
 def is_machine_of_other_call(machine: Machine, it: Instance, bound: Attempt) -> bool:
     """Tell whether the cloud has given the id of an instance's machine to one of another call of ours.
 
-    Its tag is of this installation and not of the call that made the instance's own, and it was made later
-    than that, by the cloud's clock. One that somebody has only renamed keeps its age. Where the cloud has not
+    Its tag is of this installation and not of the call that made the instance's own. Where its environment
+    says the same as its name, that is all: people rename machines, but not what is inside. Else it must have
+    been made later, by the cloud's clock: one that was only renamed keeps its age. Where the cloud has not
     told when the first was made, it was made before it was bound, by our clock: as the tag has to be another,
     too, clocks get no allowance.
     """
     ours, shown = parse_tag(f"--{bound.tag}"), owner_tag(machine)
     if ours is None or shown is None or bound.tag in (str(shown), machine.env_tag):
         return False
-    made_by = it.machine_made_at or bound.closed_at
-    if shown.installation != ours.installation or made_by is None or machine.created_at is None:
+    if shown.installation != ours.installation:
         return False
-    return machine.created_at > made_by
+    if machine.env_tag == str(parse_tag(machine.name)):
+        return True
+    made_by = it.machine_made_at or bound.closed_at
+    return made_by is not None and machine.created_at is not None and machine.created_at > made_by
 
 
 def is_overdue(instance: Instance, now: datetime, patience: timedelta) -> bool:
