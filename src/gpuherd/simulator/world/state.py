@@ -67,6 +67,8 @@ class WorldState(ABC):
         self.uses = UseTraces()
         self.weather = CALM
         self.weather_rng = Random(WEATHER_SEED)
+        # Apart, so that prices and stock are the same whoever rents what.
+        self.reclaim_rng = Random(WEATHER_SEED + 1)
         # Where the walk of the spot prices began.
         self.first_prices: dict[str, int] = {}
         # What was paid in, in USD; without it the account is never empty.

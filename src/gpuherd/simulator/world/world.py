@@ -245,11 +245,11 @@ class World(WorldState):
 
     def _reclaim_by_weather(self, machine: SimulatedMachine, running_at: float) -> float | None:
         """Announce an eviction if the weather says so; return when it will be over."""
-        after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.weather_rng)
+        after_s = reclaim_after_s(self.weather, self.times.spot_guaranteed, self.reclaim_rng)
         runs = math.isfinite(running_at) and machine.failure is None
         if after_s is None or machine.request.billing_mode != "spot" or not runs:
             return None
-        notice = notice_s(self.weather, self.times.spot_notice, self.weather_rng)
+        notice = notice_s(self.weather, self.times.spot_notice, self.reclaim_rng)
         return lifecycle.announce_reclaim(
             machine, running_at + after_s, notice, self.times, show_time_at_notice=False
         )
