@@ -101,6 +101,9 @@ class Receiver:
 class Harness:
     """Builds everything from one seed, and keeps the evidence."""
 
+    crashes_max = CRASHES_MAX
+    process_type = Process
+
     def __init__(
         self,
         seed: int,
@@ -114,13 +117,7 @@ class Harness:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         # One for the world and one for the service, so that a change of ours does not change the weather.
-        self.world = ReusingWorld(
-            self.clock,
-            Random(f"world {seed}"),
-            small_catalogue(),
-            reuse=id_reuse,
-            id_rng=Random(f"ids {seed}"),
-        )
+        self.world = self._make_world(seed, id_reuse)
         self.world.on_reuse = self._note_reuse
         self.evidence = Evidence(self.world, WatchedTables(), pace.settle_s, origin_s=self.world.now())
         self.receiver = Receiver(self.clock, self.evidence)
@@ -167,6 +164,11 @@ class Harness:
             self._watch_ends(ends)
         # Work that users still wait for.
         self.busy_users = 0
+
+    def _make_world(self, seed: int, id_reuse: IdReuse) -> ReusingWorld:
+        """Return the cloud; a play of another length has another one."""
+        rng, id_rng = Random(f"world {seed}"), Random(f"ids {seed}")
+        return ReusingWorld(self.clock, rng, small_catalogue(), reuse=id_reuse, id_rng=id_rng)
 
     def _watch_ends(self, plan: EndsPlan) -> None:
         ends, tables = self.evidence.ends, self.evidence.tables
@@ -244,7 +246,7 @@ class Harness:
         crash_policy = self._crash_policy(self.incarnations)
         crash_injector = CrashInjector(
             lambda passed, label: (
-                self.can_crash and self.incarnations <= CRASHES_MAX and crash_policy(passed, label)
+                self.can_crash and self.incarnations <= self.crashes_max and crash_policy(passed, label)
             ),
             self.clock,
             self.say,
@@ -253,7 +255,7 @@ class Harness:
         )
         self.say(f"life {self.incarnations} begins")
         self.evidence.ends.lives_s.append(self.clock.elapsed_s)
-        self.process = Process(
+        self.process = self.process_type(
             self._environment, crash_injector, self.pace, seed=self.seed * 1000 + self.incarnations
         )
         self.process.start()

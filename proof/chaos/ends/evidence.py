@@ -87,6 +87,8 @@ class WatchedTables(Tables):
     def __init__(self) -> None:
         super().__init__()
         self.on_commit: Callable[[str, object], None] | None = None
+        # How often something that is watched was written.
+        self.changes = 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -98,6 +100,7 @@ class WatchedTables(Tables):
         watched = {id(self.instances): "instance", id(self.budgets): "budget", id(self.events): "event"}
         for table, key, _ in done:
             if (name := watched.get(id(table))) is not None and key in table:
+                self.changes += 1
                 self.on_commit(name, table[key])
 
 
