@@ -1,0 +1,211 @@
+"""The figures of one seed: ours with its targets, and every other strategy beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.month.baselines import POLICIES, play_baseline
+from bench.month.floors import Floors, floors, unservable_s
+from bench.month.market import Market, play_market
+from bench.month.measure import Cause, Figures, measure
+from bench.month.ours import LedgerSums, compare_ledger, ends_late_s, played_by_us
+from bench.month.play import play_month
+from bench.month.users import HOUR_S, Habit, draw_rentals
+from bench.month.weather import PULL_S, WeatherPlan, draw_weather, month_catalogue
+from bench.report import Line, percentile
+from gpuherd.simulator.world.lifecycle import Times
+from gpuherd.simulator.world.world import PULL_JITTER
+
+# The whole way to a machine that runs, at its longest.
+BOOT_MAX_S = sum((Times().pending, Times().to_create, Times().creating, PULL_S * (1 + PULL_JITTER)))
+IDLE = frozenset({Habit.INTERACTIVE})
+TIMED = frozenset(Habit) - IDLE
+
+
+@dataclass(frozen=True)
+class Month:
+    """One seed, played by everybody."""
+
+    plan: WeatherPlan
+    rentals: int
+    market: Market
+    ours: Figures
+    others: Sequence[Figures]
+    ledger: LedgerSums
+    floors: Floors
+    late_s: Sequence[float]
+    idle_late_s: Sequence[float]
+    crashes: int
+    looks: int
+    # What nobody caught.
+    unhandled: tuple[str, ...] = ()
+
+    @property
+    def price_ratio(self) -> float:
+        return float((self.ours.paid_usd - self.ours.waste_usd) / self.floors.b_usd)
+
+    @property
+    def waste_share(self) -> float:
+        return float(self.ours.waste_usd / self.ours.paid_usd)
+
+    @property
+    def is_inside(self) -> bool:
+        """Tell whether the sum of the ledger is off by no more than it states."""
+        return abs(self.ledger.ledger_usd - self.ledger.billed_usd) <= self.ledger.stated_usd
+
+    def lines(self) -> list[Line]:
+        """Return ours beside the targets."""
+        return [*self._money(), *self._service(), *self._ends()]
+
+    def _money(self) -> list[Line]:
+        ours, ledger = self.ours, self.ledger
+        paid = float(ours.paid_usd)
+        off = len(ledger.beyond) - ledger.beyond_by_price
+        return [
+            Line("paid", f"${paid:,.2f}", "", None, "", None),
+            Line("ledger error", f"{ledger.error:.4%}", "", None, "≤ 0.1 %", ledger.error <= 0.001),
+            Line(
+                "ledger within its uncertainty",
+                f"off by ${float(abs(ledger.ledger_usd - ledger.billed_usd)):.4f}, "
+                f"states ± ${float(ledger.stated_usd):.4f}",
+                "",
+                None,
+                "always",
+                self.is_inside,
+            ),
+            Line(
+                "each machine within its uncertainty",
+                f"{off} are not; {ledger.beyond_by_price} whose price moved while they were rented",
+                "",
+                None,
+                "always",
+                not ledger.beyond,
+            ),
+            Line("floor A", f"${float(self.floors.a_usd):,.2f}", "", None, "", None),
+            Line(
+                "floor B", f"${float(self.floors.b_usd):,.2f}, {self.floors.boots} boots", "", None, "", None
+            ),
+            Line(
+                "(paid - waste) / floor B",
+                f"{self.price_ratio:.4f}",
+                "",
+                None,
+                "≤ 1.02",
+                self.price_ratio <= 1.02,
+            ),
+            Line(
+                "waste",
+                f"{self.waste_share:.3%} (${float(ours.waste_usd):.3f}: {self._waste()})",
+                "",
+                None,
+                "≤ 0.1 % of paid",
+                self.waste_share <= 0.001,
+            ),
+            Line("failed boots", f"${float(ours.usd[Cause.FAILED_BOOTS]):.3f}", "", None, "", None),
+        ]
+
+    def _waste(self) -> str:
+        causes = (Cause.UNBOUND, Cause.AFTER_END, Cause.OVERLAP)
+        return ", ".join(f"{it} {float(self.ours.usd[it]):.3f}" for it in causes)
+
+    def _service(self) -> list[Line]:
+        ours = self.ours
+        asked = _share(ours.replaced_served_s, ours.replaced_wanted_s)
+        everybody = _share(ours.served_s, ours.wanted_s)
+        gaps = ours.gaps_s or [0.0]
+        boot_s = BOOT_MAX_S + 60
+        return [
+            Line(
+                "wanted seconds served, where replacement is asked for",
+                f"{asked:.3%}",
+                "",
+                None,
+                "≥ 99.5 %",
+                asked >= 0.995,
+                self._missed(),
+            ),
+            Line(
+                "wanted seconds served, all rentals",
+                f"{everybody:.3%}",
+                "",
+                None,
+                "≥ 99.5 %",
+                everybody >= 0.995,
+                "half of the rentals do not ask for replacement: what the cloud takes back is over for them",
+            ),
+            Line(
+                "gap after a reclaim, p50 / p99",
+                f"{percentile(gaps, 50):.0f} s / {percentile(gaps, 99):.0f} s ({len(ours.gaps_s)} reclaims)",
+                "",
+                None,
+                f"0 s / < {boot_s:.0f} s (boot + 60 s)",
+                percentile(gaps, 50) == 0 and percentile(gaps, 99) < boot_s,
+            ),
+            Line(
+                "rentals usable / over / refused",
+                f"{ours.started} / {ours.done} / {sum(ours.refused.values())} of {self.rentals}",
+                "",
+                None,
+                "",
+                None,
+            ),
+        ]
+
+    def _missed(self) -> str:
+        """Say why seconds of those who asked for replacement were not served."""
+        missed = [(it, spans) for it, spans in self.ours.missed if it.replaces]
+        lost_s = sum(b - a for _, spans in missed for a, b in spans)
+        nothing_s = sum(unservable_s(it, spans, self.market) for it, spans in missed)
+        return f"{lost_s / HOUR_S:.1f} h not served; in {nothing_s / HOUR_S:.1f} h of them no offer fitted"
+
+    def _ends(self) -> list[Line]:
+        late, idle = self.late_s or [0.0], self.idle_late_s or [0.0]
+        worst = percentile(late, 99)
+        return [
+            Line(
+                "end (user, lease, silence) → stop call, p50 / p99",
+                f"{percentile(late, 50):.1f} s / {worst:.1f} s ({len(self.late_s)} ends)",
+                "",
+                None,
+                "p99 < 15 s",
+                worst < 15,
+            ),
+            Line(
+                "idle for long enough → stop call, p50 / p99",
+                f"{percentile(idle, 50):.0f} s / {percentile(idle, 99):.0f} s ({len(self.idle_late_s)} ends)",
+                "",
+                None,
+                "",
+                None,
+            ),
+        ]
+
+
+def play_everything(seed: int, rentals: int, days: float, *, baselines: bool = True) -> Month:
+    """Play a month of one seed with every strategy."""
+    plan = draw_weather(seed, days)
+    users = draw_rentals(seed, rentals, days, month_catalogue())
+    market = play_market(plan)
+    harness = play_month(plan, users)
+    played = played_by_us(harness)
+    ours = measure(played)
+    others = [measure(play_baseline(it, plan, users)) for it in POLICIES] if baselines else []
+    return Month(
+        plan=plan,
+        rentals=rentals,
+        market=market,
+        ours=ours,
+        others=others,
+        ledger=compare_ledger(harness),
+        floors=floors(ours.served, market, plan),
+        late_s=ends_late_s(harness, played, TIMED),
+        idle_late_s=ends_late_s(harness, played, IDLE),
+        crashes=harness.evidence.crashes,
+        looks=harness.evidence.looks,
+        unhandled=tuple(map(repr, harness.evidence.unhandled)),
+    )
+
+
+def _share(part_s: float, whole_s: float) -> float:
+    return part_s / whole_s if whole_s else 1.0
