@@ -1107,8 +1107,8 @@ SPANS = (
     Safeguard(
         "a machine that is found by its tag costs what its attempt agreed",
         "domain/costs/meter/of_instance.py",
-        "        return AgreedTerms(made_by.sent_at, made_by.gpu_hourly_usd if is_same else None)\n",
-        "        return AgreedTerms(made_by.sent_at, None)\n",
+        "        price = made_by.gpu_hourly_usd if is_same else None\n",
+        "        price = None\n",
         (f"{METERS}::test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed",),
     ),
     Safeguard(
@@ -1162,6 +1162,13 @@ SPANS = (
         "    if kept is None or kept[0] != it.version or kept[1] != it.cost:\n",
         "    if kept is None or kept[0] != it.version:\n",
         ("tests/usecases/instances/test_list_page.py",),
+    ),
+    Safeguard(
+        "when a call went out is told by the time since, however often the clock was set",
+        "domain/costs/meter/metering.py",
+        "    if then is not None and reading is not None and then.boot_id == reading.boot_id:\n",
+        "    if False:\n",
+        (f"{METERS}::test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twice_unnoticed",),
     ),
     Safeguard(
         "a machine of ours is metered from its call",

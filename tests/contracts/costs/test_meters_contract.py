@@ -46,7 +46,9 @@ def at(minutes: int) -> ListTimes:
     return ListTimes(START + minutes * MINUTE, START + minutes * MINUTE)
 
 
-async def see(store, minutes, *seen, known=(), previous=None, tariff=PRICES, seam=None, also=()) -> None:
+async def see(
+    store, minutes, *seen, known=(), previous=None, tariff=PRICES, seam=None, also=(), reading=None
+) -> None:
     """Write down a list with what it costs."""
     metering = Metering(
         before={it.machine.cloud_id: it for it in known},
@@ -55,6 +57,7 @@ async def see(store, minutes, *seen, known=(), previous=None, tariff=PRICES, sea
         tariff=tariff,
         seam=seam,
         also=also,
+        reading=reading,
     )
     await store.observations.record(a_list(minutes * MINUTE), seen, [], metering)
 
@@ -109,6 +112,22 @@ async def test_an_instance_that_gets_its_machine_later_gets_its_spans_too(store)
     assert len(await store.costs.spans_of(instance_id(1))) == 2
     (found,) = await store.costs.open_spans()
     assert (found.subject.instance_id, found.subject.owner) == (instance_id(1), adopted.owner)
+
+
+async def test_a_call_is_placed_by_the_time_since_although_the_clock_was_set_twice_unnoticed(store):
+    """Set ahead by ten minutes before the call, and back after it, between two lists that both miss it."""
+    sent = ClockReading(START + 11 * MINUTE, MINUTE, "boot")
+    for n in (1, 2):
+        call = an_attempt(n, sent_at=sent.at, sent_reading=sent, product_id="p")
+        await store.instances.add(Change(an_instance(n), attempt=call))
+    reading = ClockReading(START + 20 * MINUTE, 20 * MINUTE, "boot")
+    await see(store, 20, a_sighting(a_tagged_machine(1, **PRICED)), reading=reading)
+    (span,) = await spans_of_all(store)
+    assert span.began == (START + MINUTE, START + 20 * MINUTE)
+    # Of another boot nothing can be told by the time since.
+    reading = replace(reading, at=START + 21 * MINUTE, boot_id="another")
+    await see(store, 21, a_sighting(a_tagged_machine(2, **PRICED)), reading=reading)
+    assert {it.began.lo for it in await spans_of_all(store)} == {START + MINUTE, sent.at}
 
 
 async def test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another(store):

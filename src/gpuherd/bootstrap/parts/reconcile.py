@@ -64,6 +64,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
             boot_id=values.boot_id,
         ),
         nonce=partial(_nonce, ports),
+        read_clocks=shared.observer.metering.read_clocks,
         has_listed=shared.observer.has_listed,
         may_have_lost_create=LostCreates(
             ports.stores.history, ports.stores.observations, clock, values.settling

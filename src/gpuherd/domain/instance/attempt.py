@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 
 
@@ -49,6 +50,9 @@ class Attempt:
     error: str = ""
     # None where the wish left no choice.
     billing_mode: BillingMode | None = None
+    # What the clocks showed when it went out: the wall clock may be set twice before anybody notices. None of
+    # calls that an older version made.
+    sent_reading: ClockReading | None = None
 
     @property
     def is_open(self) -> bool:

@@ -131,6 +131,7 @@ class PrepareMetering:
             seams=state.seams,
             also=also,
             first_look=first_look,
+            reading=reading,
         )
 
     def note_recorded(

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.errors import (
@@ -115,6 +116,7 @@ class RentMachine:
     bind_found: BindFoundMachine
     # Drawn for each create call, so that no other database can make the same tag.
     nonce: Callable[[], str]
+    read_clocks: Callable[[], ClockReading]
     # Whether the cloud was seen since this process began; before that we may not know what we own.
     has_listed: Callable[[], Awaitable[bool]] = _always
     # Whether the database may have lost a create call of this instance that cannot be seen yet.
@@ -217,7 +219,7 @@ class RentMachine:
         """
         instance = leased.instance
         n = max((it.n for it in leased.attempts), default=0) + 1
-        price = gpu_hourly_usd(offer, instance.wish)
+        price, reading = gpu_hourly_usd(offer, instance.wish), self.read_clocks()
         assert price is not None, "an offer without a price is never accepted"
         attempt = Attempt(
             instance_id=instance.id,
@@ -229,10 +231,11 @@ class RentMachine:
             region=offer.region,
             cluster_id=offer.cluster_id,
             gpu_hourly_usd=price,
-            sent_at=self.clock.now(),
+            sent_at=reading.at,
             boot_id=self.boot_id,
             image_url=template.image,
             billing_mode=mode_of(offer, instance.wish),
+            sent_reading=reading,
         )
         reason = f"renting {offer.product_name} in {offer.region}"
         # A wait for capacity goes on until something is rented; nobody else may try the offer meanwhile.

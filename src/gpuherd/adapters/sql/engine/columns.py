@@ -5,6 +5,7 @@ Times as microseconds, small parts of JSON documents, and inserts that bear a ro
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.machine import PortMapping
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,6 +80,17 @@ def at(moment: datetime | None) -> int | None:
 
 def moment(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+def reading_doc(it: ClockReading | None) -> str | None:
+    return None if it is None else dumps([to_micros(it.at), it.uptime // MICROSECOND, it.boot_id])
+
+
+def reading_of(doc: str | None) -> ClockReading | None:
+    if doc is None:
+        return None
+    micros, uptime_us, boot_id = json.loads(doc)
+    return ClockReading(from_micros(micros), uptime_us * MICROSECOND, boot_id)
 
 
 def ports_doc(ports: tuple[PortMapping, ...]) -> list[Doc]:

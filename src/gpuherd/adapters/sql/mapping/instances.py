@@ -17,6 +17,8 @@ from gpuherd.adapters.sql.engine.columns import (
     moment,
     ports_doc,
     ports_of,
+    reading_doc,
+    reading_of,
     to_micros,
 )
 from gpuherd.adapters.sql.mapping import earlier_rows
@@ -335,6 +337,7 @@ def attempt_row(it: Attempt) -> Doc:
         "doc": dumps(doc),
         # A column, for the reason that an event's cause has one.
         "billing_mode": None if it.billing_mode is None else it.billing_mode.value,
+        "sent_reading": reading_doc(it.sent_reading),
     }
 
 
@@ -348,6 +351,7 @@ def attempt_of(row: Row[Any]) -> Attempt:
         sent_at=row.sent_at,
         cloud_id=row.cloud_id,
         billing_mode=_mode_of(row.billing_mode),
+        sent_reading=reading_of(row.sent_reading),
         **{
             **doc,
             "gpu_hourly_usd": Decimal(doc["gpu_hourly_usd"]),

@@ -235,6 +235,7 @@ attempt = sa.Table(
     sa.Column("cloud_id", sa.Text),
     sa.Column("doc", sa.Text, nullable=False),
     sa.Column("billing_mode", sa.Text),
+    sa.Column("sent_reading", sa.Text),
     # The database itself forbids two create calls of unknown outcome for one instance.
     sa.Index("one_open_attempt", "instance_id", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     sa.Index("attempt_by_cloud_id", "cloud_id"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpuherd.domain.clock_reading import ClockSeam, earliest
+from gpuherd.domain.clock_reading import ClockReading, ClockSeam, earliest
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine
 from gpuherd.domain.costs.meter.meter import (
@@ -46,6 +46,8 @@ class Metering:
     also: tuple[ObservedMachine, ...] = ()
     # Of these we have only begun to look.
     first_look: frozenset[str] = frozenset()
+    # What the clocks showed when the list was finished.
+    reading: ClockReading | None = None
 
     @property
     def all_seams(self) -> tuple[ClockSeam, ...]:
@@ -100,7 +102,7 @@ def read_meters(
         is_first_look = cloud_id in metering.first_look
         agreed = terms.get(cloud_id)
         if agreed is not None:
-            agreed = replace(agreed, sent_at=earliest(agreed.sent_at, metering.all_seams, now))
+            agreed = replace(agreed, sent_at=_sent_at(agreed, metering, now))
         reading = MeterReading(
             before=None if is_first_look else metering.before.get(cloud_id),
             after=after,
@@ -120,6 +122,14 @@ def read_meters(
             meter = replace(meter, last_ended=last)
         spans += read_meter(meter, reading)
     return spans
+
+
+def _sent_at(agreed: AgreedTerms, metering: Metering, now: datetime) -> datetime:
+    """Return when a call went out, by the clock as it is now, at the earliest."""
+    then, reading = agreed.sent_reading, metering.reading
+    if then is not None and reading is not None and then.boot_id == reading.boot_id:
+        return then.at + then.step_to(reading)
+    return earliest(agreed.sent_at, metering.all_seams, now)
 
 
 def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> datetime | None:

@@ -41,7 +41,8 @@ class MachineRecord:
         if made_by is None:
             return None
         is_same = machine.product_id in ("", made_by.product_id)
-        return AgreedTerms(made_by.sent_at, made_by.gpu_hourly_usd if is_same else None)
+        price = made_by.gpu_hourly_usd if is_same else None
+        return AgreedTerms(made_by.sent_at, price, made_by.sent_reading)
 
 
 def record_of(

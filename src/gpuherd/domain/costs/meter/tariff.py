@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
+from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.offer import BillingMode
@@ -25,6 +26,8 @@ class AgreedTerms:
 
     sent_at: datetime
     gpu_hourly_usd: Decimal | None
+    # What the clocks showed then, where that is on record.
+    sent_reading: ClockReading | None = None
 
 
 @dataclass(frozen=True)
