@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
-from fractions import Fraction
 
 from bench.month.measure import Played, Want, lost_s
 from bench.month.play import MonthHarness, UserLog
 from bench.month.users import IDLE_S, SILENCE_S, Habit
 from bench.month.weather import MonthWorld
-from gpuherd.domain.costs.amount import NANO, doubt_nano
+from gpuherd.domain.costs.amount import NANO
+from gpuherd.domain.costs.span import CostKind, CostSpan
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.money.tariff import gpu_usd_per_hour
 from gpuherd.simulator.world.machine import SimulatedMachine
-from gpuherd.simulator.world.machine_charges import machine_charges
+from proof.chaos.checks.ledger_sums import LedgerSums, ledger_sums
 from proof.chaos.checks.money_checker import owner_by_tag
 
 NAME = "gpuherd"
-
-
-@dataclass(frozen=True)
-class LedgerSums:
-    """The ledger beside the bill, in dollars, and which machines are off by more than the ledger says."""
-
-    ledger_usd: Fraction
-    billed_usd: Fraction
-    stated_usd: Fraction
-    beyond: tuple[str, ...]
-    # How many of those were rented at another price than we knew of.
-    beyond_by_price: int
-
-    @property
-    def error(self) -> float:
-        return float(abs(self.ledger_usd - self.billed_usd) / self.billed_usd) if self.billed_usd else 0.0
 
 
 def played_by_us(harness: MonthHarness) -> Played:
@@ -112,40 +95,21 @@ def ends_late_s(harness: MonthHarness, played: Played, habits: frozenset[Habit])
 
 def compare_ledger(harness: MonthHarness) -> LedgerSums:
     """Sum up the ledger and the bill, and look at each machine by itself."""
-    evidence, tables = harness.evidence, harness.evidence.tables
-    now, now_s = harness.clock.now(), evidence.world.now()
-    seen_at = max(it.started_at for it in tables.lists.values())
-    ledger: dict[tuple[str, str], int] = defaultdict(int)
-    stated: dict[tuple[str, str], int] = defaultdict(int)
-    for row in (*harness.archive.spans, *tables.spans.values()):
-        key = row.span.cloud_id, row.span.kind.value
-        ledger[key] += row.span.cost(now)
-        stated[key] += row.span.uncertainty()
-        if row.span.ended is None:
-            stated[key] += doubt_nano(row.span.rate.nano_usd, now - seen_at)
-    billed: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
-    for machine in evidence.world.machines.values():
-        for charge in machine_charges(machine, now_s):
-            billed[charge.owner_id, charge.kind] += charge.usd * NANO
-    off = [it for it in sorted({*ledger, *billed}) if abs(ledger[it] - billed[it]) > stated[it]]
-    beyond = [
-        f"{kind} of {cloud_id}: the ledger says {ledger[cloud_id, kind] / NANO:.6f} "
-        f"± {stated[cloud_id, kind] / NANO:.6f}, the bill {float(billed[cloud_id, kind]) / NANO:.6f}"
-        for cloud_id, kind in off
-    ]
-    off_machines = [evidence.world.machines[cloud_id] for cloud_id, _ in off]
-    other_price = {it.id for it in off_machines if _is_other_price(harness, it)}
-    return LedgerSums(
-        Fraction(sum(ledger.values()), NANO),
-        sum(billed.values(), Fraction(0)) / NANO,
-        Fraction(sum(stated.values()), NANO),
-        tuple(beyond),
-        sum(cloud_id in other_price and kind == GPU for cloud_id, kind in off),
-    )
+    seen_at = max(it.started_at for it in harness.tables.lists.values())
+    return ledger_sums(_spans(harness), harness.world, harness.clock.now(), seen_at)
+
+
+def rented_at_other_price(harness: MonthHarness, sums: LedgerSums) -> int:
+    """Return how many machines are off because their price moved between our look at it and the create."""
+    machines = harness.world.machines
+    return sum(kind == GPU and _is_other_price(harness, machines[key]) for key, kind in sums.beyond)
 
 
 def _is_other_price(harness: MonthHarness, machine: SimulatedMachine) -> bool:
-    """Tell whether the price moved between our last look at it and the create."""
-    rows = (*harness.archive.spans, *harness.tables.spans.values())
-    known = {it.span.rate.nano_usd for it in rows if it.span.cloud_id == machine.id and it.span.kind == GPU}
+    mine = [it for it in _spans(harness) if it.cloud_id == machine.id and it.kind is CostKind.GPU]
+    known = {it.rate.nano_usd for it in mine}
     return bool(known) and known != {int(gpu_usd_per_hour(machine.price, 1) * NANO)}
+
+
+def _spans(harness: MonthHarness) -> list[CostSpan]:
+    return [row.span for row in (*harness.archive.spans, *harness.tables.spans.values())]

@@ -125,7 +125,7 @@ def _seeds(months: Sequence[Month]) -> list[str]:
         (
             str(it.plan.seed),
             f"${float(it.ours.paid_usd):,.2f}",
-            f"{it.ledger.error:.4%}{'' if it.is_inside else ' OUTSIDE'}",
+            f"{float(it.ledger.relative_error):.4%}{'' if it.is_inside else ' OUTSIDE'}",
             f"{it.price_ratio:.4f}",
             f"{it.waste_share:.3%}",
             f"{it.ours.replaced_served_s / it.ours.replaced_wanted_s:.3%}",

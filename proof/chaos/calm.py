@@ -11,18 +11,17 @@ import argparse
 import asyncio
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from gpuherd.domain.costs.amount import NANO, doubt_nano
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.world.machine_charges import machine_charges
 from gpuherd.usecases.instances.launch import LaunchRequest
+from proof.chaos.checks.ledger_sums import LedgerSums, ledger_sums
 from proof.chaos.crash_injection import never_crash
 from proof.chaos.harness import Harness
 from proof.chaos.output import tell
@@ -42,16 +41,12 @@ POLL_S = 30.0
 # Old lists go, as they do in the service: nobody asks for them again.
 LISTS_KEPT = 50
 
-Key = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class CalmResult:
     """Both sums, in dollars, and what was wrong beyond what the ledger states."""
 
-    ledger_usd: Fraction
-    billed_usd: Fraction
-    stated_usd: Fraction
+    sums: LedgerSums
     machines: int
     machine_hours: float
     looks: int
@@ -59,7 +54,7 @@ class CalmResult:
 
     @property
     def relative_error(self) -> Fraction:
-        return abs(self.ledger_usd - self.billed_usd) / self.billed_usd
+        return self.sums.relative_error
 
     @property
     def holds(self) -> bool:
@@ -68,8 +63,8 @@ class CalmResult:
     def __str__(self) -> str:
         return (
             f"{self.machines} machines, {self.machine_hours:,.0f} machine hours, {self.looks:,} lists: "
-            f"the ledger says ${float(self.ledger_usd):.6f} ± {float(self.stated_usd):.6f}, "
-            f"the bill ${float(self.billed_usd):.6f}: {float(self.relative_error):.5%} apart"
+            f"the ledger says ${float(self.sums.ledger_usd):.6f} ± {float(self.sums.stated_usd):.6f}, "
+            f"the bill ${float(self.sums.billed_usd):.6f}: {float(self.relative_error):.5%} apart"
         )
 
 
@@ -148,36 +143,18 @@ class _Users:
 
 def _compare(harness: Harness) -> CalmResult:
     evidence = harness.finish()
-    now, now_s = harness.clock.now(), evidence.world.now()
-    last_seen = max(it.started_at for it in evidence.tables.lists.values())
-    ledger: dict[Key, int] = defaultdict(int)
-    stated: dict[Key, int] = defaultdict(int)
-    for row in evidence.tables.spans.values():
-        key = row.span.cloud_id, row.span.kind.value
-        ledger[key] += row.span.cost(now)
-        stated[key] += row.span.uncertainty()
-        if row.span.ended is None:
-            stated[key] += doubt_nano(row.span.rate.nano_usd, now - last_seen)
-    billed: dict[Key, Fraction] = defaultdict(Fraction)
-    gpu_s = 0.0
-    for machine in evidence.world.machines.values():
-        for it in machine_charges(machine, now_s):
-            billed[it.owner_id, it.kind] += it.usd * NANO
-            gpu_s += it.span.end - it.span.begin if it.kind == GPU else 0.0
-    beyond = [
-        f"{kind} of {cloud_id}: the ledger says {ledger[cloud_id, kind] / NANO:.9f} "
-        f"± {stated[cloud_id, kind] / NANO:.9f}, the bill {float(billed[cloud_id, kind]) / NANO:.9f}"
-        for cloud_id, kind in sorted({*ledger, *billed})
-        if abs(ledger[cloud_id, kind] - billed[cloud_id, kind]) > stated[cloud_id, kind]
-    ]
+    world, tables = evidence.world, evidence.tables
+    seen_at = max(it.started_at for it in tables.lists.values())
+    spans = [row.span for row in tables.spans.values()]
+    sums = ledger_sums(spans, world, harness.clock.now(), seen_at)
+    charges = [it for machine in world.machines.values() for it in machine_charges(machine, world.now())]
+    gpu_s = sum(it.span.end - it.span.begin for it in charges if it.kind == GPU)
     return CalmResult(
-        ledger_usd=Fraction(sum(ledger.values()), NANO),
-        billed_usd=sum(billed.values(), Fraction(0)) / NANO,
-        stated_usd=Fraction(sum(stated.values()), NANO),
-        machines=len(evidence.world.machines),
+        sums=sums,
+        machines=len(world.machines),
         machine_hours=gpu_s / HOUR_S,
         looks=evidence.looks,
-        violations=(*beyond, *map(repr, evidence.unhandled)),
+        violations=(*sums.beyond.values(), *map(repr, evidence.unhandled)),
     )
 
 
