@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types imports unit bench chaos sbom audit lock clean
+.PHONY: help setup demo test check format lint types imports unit bench month chaos sbom audit lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,10 @@ format: setup ## rewrite the code in the project's format
 
 bench: setup ## measure speed and size beside bare baselines (about 10 minutes) into bench/results.md
 	@$(BIN)/python -m bench
+
+SEED ?= 7
+month: setup ## play 1,000 rentals in 30 virtual days beside six other strategies (some minutes) into bench/month.md
+	@$(BIN)/python -m bench.month --seed $(SEED)
 
 SEEDS ?= 2000
 RUNS ?= 50

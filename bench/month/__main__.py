@@ -37,6 +37,8 @@ def main() -> None:
     # Millions of small things that live for a month: nothing to be found among them meanwhile.
     gc.set_threshold(100_000, 20, 100)
     commit, months = _commit(), list[Month]()
+    is_whole = (options.rentals, options.days) == (RENTALS, DAYS)
+    path = options.write or (PAGE if is_whole else None)
     first_cpu_s = 0.0
     for seed in range(options.seed, options.seed + options.seeds):
         began_s = time.process_time()
@@ -44,10 +46,10 @@ def main() -> None:
         took_s = time.process_time() - began_s
         first_cpu_s = first_cpu_s or took_s
         print(f"seed {seed}, {took_s:.0f} s of CPU time\n{terminal(months[-1])}\n", flush=True)
-    is_whole = (options.rentals, options.days) == (RENTALS, DAYS)
-    if path := options.write or (PAGE if is_whole else None):
-        path.write_text(page(months, commit, datetime.now(UTC), first_cpu_s))
-        print(f"written to {path}")
+        # After each of them: whoever has no time for all has the first.
+        if path is not None:
+            path.write_text(page(months, commit, datetime.now(UTC), first_cpu_s))
+            print(f"written to {path}")
 
 
 if __name__ == "__main__":

@@ -26,18 +26,21 @@ class Archive:
         tables = self._tables
         for number in sorted(tables.lists)[:-LISTS_KEPT]:
             tables.lists.pop(number)
-        bound = set(tables.bound.values())
+        # A machine that lists may still show keeps its instance.
+        shown = {tables.bound[cloud_id] for cloud_id in tables.observations if cloud_id in tables.bound}
         old = {
             key
             for key, row in tables.instances.items()
             if row.instance.status in TERMINAL_STATUSES
-            and key not in bound
+            and key not in shown
             and now_s - self._ends.versions[key][-1].at_s > KEPT_S
         }
         if not old:
             return
         for key in old:
             tables.instances.pop(key)
+        for cloud_id in [cloud_id for cloud_id, key in tables.bound.items() if key in old]:
+            tables.bound.pop(cloud_id)
         for of_call in [it for it in tables.attempts if it[0] in old]:
             tables.tags.pop(tables.attempts.pop(of_call).tag, None)
         for of_event in [it for it in tables.events if it[0] in old]:

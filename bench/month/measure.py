@@ -75,6 +75,7 @@ class Figures:
     replaced_wanted_s: float = 0.0
     replaced_served_s: float = 0.0
     gaps_s: list[float] = field(default_factory=list)
+    # Machines that the cloud took back or had announced to, while they were wanted.
     reclaims: int = 0
     started: int = 0
     done: int = 0
@@ -168,12 +169,20 @@ def _measure_want(want: Want, played: Played, figures: Figures) -> None:
         figures.replaced_wanted_s += wanted_s
         figures.replaced_served_s += served_s
     for machine in want.machines:
-        at_s = lost_s(machine, world)
+        at_s = _taken_back_s(machine, usable[machine.id], world)
         if at_s is None or at_s >= end_s:
             continue
         figures.reclaims += 1
         if want.rental.replaces:
             figures.gaps_s.append(_gap(at_s, spans, end_s))
+
+
+def _taken_back_s(machine: SimulatedMachine, usable: Spans, world: MonthWorld) -> float | None:
+    """Return when a machine stopped serving that the cloud takes back: by then, or given back before."""
+    if machine.reclaim is None or not usable:
+        return None
+    end_s = usable[-1][1]
+    return end_s if world.elapsed(machine.reclaim.notice_at) <= end_s else None
 
 
 def _gap(at_s: float, spans: Spans, end_s: float) -> float:

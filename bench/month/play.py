@@ -56,10 +56,10 @@ class MonthHarness(Harness):
     crashes_max = 10**6
     process_type = MonthProcess
 
-    def __init__(self, plan: WeatherPlan, rentals: Sequence[Rental]):
+    def __init__(self, plan: WeatherPlan, rentals: Sequence[Rental], pace: Pace):
         self.plan = plan
         self.logs = {it.name: UserLog(it) for it in rentals}
-        super().__init__(plan.seed, PACE, lambda life: plan.kill_policy(life, lambda: self.clock.elapsed_s))
+        super().__init__(plan.seed, pace, lambda life: plan.kill_policy(life, lambda: self.clock.elapsed_s))
         assert isinstance(self.evidence.tables, WatchedTables)
         self.tables = self.evidence.tables
         self.archive = Archive(self.tables, self.evidence.ends)
@@ -96,9 +96,9 @@ class MonthHarness(Harness):
         return next((rows[it].instance for it in reversed(self.logs[name].instance_ids) if it in rows), None)
 
 
-def play_month(plan: WeatherPlan, rentals: Sequence[Rental]) -> MonthHarness:
+def play_month(plan: WeatherPlan, rentals: Sequence[Rental], pace: Pace = PACE) -> MonthHarness:
     """Play a month to its end."""
-    harness = MonthHarness(plan, rentals)
+    harness = MonthHarness(plan, rentals, pace)
     harness.run(_Month(harness).play())
     harness.finish()
     return harness
