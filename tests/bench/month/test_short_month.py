@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from bench.month.figures import Month, play_everything
 from bench.month.measure import Cause
+from bench.month.play import PACE
 from bench.month.report import beaten, page, terminal
 from bench.report import percentile
 from proof.chaos.runner import silence_logs
 
 SEED, DAYS, RENTALS = 7, 1.0, 100
+# Fewer lists than the service reads: here it is not about seconds.
+SHORT_PACE = replace(PACE, look_s=8.0, idle_s=60.0)
 
 
 @pytest.fixture(scope="module")
 def month() -> Month:
     silence_logs()
-    return play_everything(SEED, RENTALS, DAYS)
+    return play_everything(SEED, RENTALS, DAYS, SHORT_PACE)
 
 
 def test_the_weather_was_bad_and_most_rentals_were_served(month: Month) -> None:
@@ -30,15 +34,18 @@ def test_the_weather_was_bad_and_most_rentals_were_served(month: Month) -> None:
 
 def test_the_ledger_is_the_bill_within_what_it_states(month: Month) -> None:
     # Where the price moves between our look at it and the create, nobody tells us.
-    assert len(month.ledger.beyond) == month.ledger.beyond_by_price
-    assert month.ledger.beyond_by_price <= 1
-    assert month.ledger.error < 0.001
+    assert len(month.ledger.beyond) == month.other_prices
+    assert month.other_prices <= 1
+    # At each step of the clock all that runs loses sight of as much as lies between two lists.
+    assert month.ledger.relative_error < 0.005
+    assert month.is_inside
 
 
 def test_hardly_a_dollar_is_wasted_and_none_on_what_nobody_knows_of(month: Month) -> None:
     assert month.ours.paid_usd == month.ledger.billed_usd
     assert month.ours.usd[Cause.UNBOUND] == 0
-    assert month.waste_share < 0.005
+    # One day has the steps of the clock of a whole month, and no idleness can be seen between them.
+    assert month.waste_share < 0.05
     assert 0.9 < month.price_ratio < 1.03
 
 
