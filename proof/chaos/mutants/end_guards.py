@@ -99,6 +99,13 @@ ENDS = (
         (f"{IDLENESS}::test_samples_are_asked_for_beyond_now_so_that_a_clock_that_is_behind_shows",),
     ),
     Safeguard(
+        "metrics that are late by the cloud's own clock tell nothing",
+        _IDLENESS_FILE,
+        "    return cloud_time.at(uptime_s) - max(it.at for it in samples) > SAMPLES_APART_MAX\n",
+        "    return False\n",
+        (f"{IDLENESS}::test_samples_that_are_late_by_the_cloud_s_clock_do_not_look_fresh_by_ours",),
+    ),
+    Safeguard(
         "metrics that are away are use",
         "usecases/idleness/look.py",
         "        except CloudError:\n            return None\n",

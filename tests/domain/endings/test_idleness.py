@@ -14,14 +14,17 @@ from gpuherd.domain.endings.idleness import (
     SAMPLES_MAX,
     UNKNOWN_USE,
     AppAnswer,
+    CloudTime,
     MachineUse,
     UseWatch,
     Utilization,
     after_answer,
+    are_late,
     asked_span,
     first_end,
     idle_brake,
     judge,
+    latest_cloud_time,
     must_read_samples,
     next_look,
     sample_interval,
@@ -82,6 +85,29 @@ def test_samples_that_do_not_fit_our_clock_say_nothing(off: timedelta) -> None:
     assert use_of(quiet(newest=NOON + off), RULE, 1, NOON) == UNKNOWN_USE
     assert use_of(quiet(newest=NOON - off), RULE, 1, NOON) == UNKNOWN_USE
     assert use_of([], RULE, 1, NOON) == UNKNOWN_USE
+
+
+def test_samples_that_are_late_by_the_cloud_s_clock_do_not_look_fresh_by_ours() -> None:
+    """Our clock was set back by ten minutes after the metrics of another machine had come."""
+    before = NOON + 9 * MINUTE
+    seen = latest_cloud_time(None, quiet(newest=before), before + 10 * MINUTE, uptime_s=100.0)
+    late = quiet(newest=NOON - MINUTE)
+    assert use_of(late, RULE, 1, NOON) != UNKNOWN_USE
+    assert are_late(late, seen, 160.0)
+    # An older sample does not set the cloud's clock back, and a later one sets it ahead.
+    assert latest_cloud_time(seen, late, NOON + 10 * MINUTE, 160.0) == seen
+    fresh = quiet(newest=NOON + 10 * MINUTE)
+    assert latest_cloud_time(seen, fresh, NOON + 10 * MINUTE, 160.0) == CloudTime(fresh[0].at, 160.0)
+    assert not are_late(fresh, seen, 160.0)
+
+
+def test_nonsense_does_not_make_all_samples_late_for_ever() -> None:
+    until = NOON + 10 * MINUTE
+    assert latest_cloud_time(None, quiet(newest=until + MINUTE, minutes=0), until, 0.0) is None
+    ahead = latest_cloud_time(None, quiet(newest=until), until, 0.0)
+    usual = quiet(newest=NOON + 59 * MINUTE)
+    assert latest_cloud_time(ahead, usual, NOON + 70 * MINUTE, 3600.0) == ahead
+    assert latest_cloud_time(ahead, usual, NOON + 70 * MINUTE, 3601.0) == CloudTime(usual[0].at, 3601.0)
 
 
 def test_samples_are_asked_for_beyond_now_so_that_a_clock_that_is_behind_shows() -> None:

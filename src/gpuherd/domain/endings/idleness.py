@@ -20,6 +20,8 @@ from gpuherd.domain.fast_replace import replace
 READY_GRACE = timedelta(minutes=15)
 # The newest sample must not be older, nor newer, than this: else the metrics or our clock are wrong.
 SAMPLES_APART_MAX = timedelta(minutes=5)
+# So long it is remembered what the cloud's clock had reached.
+CLOUD_TIME_KEPT_S = 3600.0
 SAMPLE_EVERY_S = 60
 # So many are asked for at once; of a longer time there is one in several minutes.
 SAMPLES_MAX = 1440
@@ -124,6 +126,44 @@ def asked_span(rule: Idleness, now: datetime) -> tuple[datetime, datetime]:
     that the machine is in use.
     """
     return now - rule.window - SAMPLES_APART_MAX - 2 * sample_interval(rule), now + 2 * SAMPLES_APART_MAX
+
+
+@dataclass(frozen=True)
+class CloudTime:
+    """A time that the cloud's clock had reached when the host had been up for so long.
+
+    It is by the newest sample of any machine. Where our own clock was set back, samples that are late look as
+    if they were fresh; by this they do not.
+    """
+
+    reached: datetime
+    uptime_s: float
+
+    def at(self, uptime_s: float) -> datetime:
+        """Return what it has reached by now."""
+        return self.reached + timedelta(seconds=uptime_s - self.uptime_s)
+
+
+def latest_cloud_time(
+    known: CloudTime | None, samples: Sequence[Utilization], asked_until: datetime, uptime_s: float
+) -> CloudTime | None:
+    """Return the latest that is known once these samples were read.
+
+    Those from after what was asked for are nonsense. What nothing has confirmed for an hour is forgotten.
+    """
+    if known is not None and uptime_s - known.uptime_s > CLOUD_TIME_KEPT_S:
+        known = None
+    newest = max((it.at for it in samples if it.at <= asked_until), default=None)
+    if newest is None or (known is not None and known.at(uptime_s) > newest):
+        return known
+    return CloudTime(newest, uptime_s)
+
+
+def are_late(samples: Sequence[Utilization], cloud_time: CloudTime | None, uptime_s: float) -> bool:
+    """Tell whether the newest of these samples is too old by the cloud's own clock."""
+    if cloud_time is None or not samples:
+        return False
+    return cloud_time.at(uptime_s) - max(it.at for it in samples) > SAMPLES_APART_MAX
 
 
 def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: datetime) -> MachineUse:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpuherd.clock import Clock
 from gpuherd.domain.endings.idleness import (
     LOOK_AGAIN,
+    UNKNOWN_USE,
     AppAnswer,
+    CloudTime,
     MachineUse,
     UseWatch,
     after_answer,
+    are_late,
     asked_span,
     first_end,
     judge,
+    latest_cloud_time,
     must_read_samples,
     sample_interval,
     use_of,
@@ -27,7 +31,7 @@ from gpuherd.domain.instance.lifecycle.due import usable_since
 from gpuherd.ports.use import ActivityProbe, UseMetrics
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class LookAtUse:
     """Asks, and writes nothing down."""
 
@@ -36,6 +40,8 @@ class LookAtUse:
     clock: Clock
     # Since when anybody could have told us that an instance is in use.
     up_since: datetime
+    # By what the metrics of all machines have shown.
+    _cloud_time: CloudTime | None = field(default=None, init=False)
 
     async def __call__(self, it: Instance) -> UseWatch | None:
         """Return what is known now; None: the budget of calls is used up, and the look is still due."""
@@ -71,6 +77,10 @@ class LookAtUse:
             raise
         except CloudError:
             return None
+        uptime_s = self.clock.boottime()
+        self._cloud_time = latest_cloud_time(self._cloud_time, samples, end, uptime_s)
+        if are_late(samples, self._cloud_time, uptime_s):
+            return UNKNOWN_USE
         return use_of(samples, rule, it.wish.gpu_num, self.clock.now())
 
     def _not_before(self, it: Instance, rule: Idleness, usable_since: datetime) -> datetime:

@@ -1,0 +1,44 @@
+"""A look at the use of one instance, with the cloud's clock in mind."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gpuherd.domain.cloud.machine import PortMapping
+from gpuherd.domain.endings.idleness import AppAnswer, Utilization
+from gpuherd.domain.endings.terms import Idleness, Terms
+from gpuherd.usecases.idleness.look import LookAtUse
+from tests.support.builders import a_running_instance
+from tests.support.fake_clock import START, FakeClock
+
+MINUTE = timedelta(minutes=1)
+
+
+class SilentApplication:
+    async def ask(self, port: PortMapping, path: str) -> AppAnswer:
+        return AppAnswer()
+
+
+class IdleMetrics:
+    """Every machine has done nothing for an hour before the newest sample."""
+
+    def __init__(self) -> None:
+        self.newest = START
+
+    async def samples(
+        self, cloud_id: str, begin: datetime, end: datetime, interval: timedelta
+    ) -> tuple[Utilization, ...]:
+        return tuple(Utilization(self.newest - n * MINUTE, (0.0,), 1.0) for n in range(60))
+
+
+async def test_metrics_that_are_late_do_not_look_fresh_by_a_clock_that_was_set_back() -> None:
+    clock, metrics = FakeClock(), IdleMetrics()
+    look = LookAtUse(metrics=metrics, activity=SilentApplication(), clock=clock, up_since=START)
+    its = {"terms": Terms(idle=Idleness(1800)), "usable_at": START - timedelta(hours=3)}
+    one, other = a_running_instance(1, **its), a_running_instance(2, **its)
+    watch = await look(one)
+    assert watch is not None and watch.ends_at is not None
+    clock.jump_wall(-600)
+    metrics.newest = START - 9 * MINUTE
+    watch = await look(other)
+    assert watch is not None and watch.ends_at is None
