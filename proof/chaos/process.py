@@ -36,7 +36,8 @@ from tests.support.memory.tables import QueueRow, Tables
 
 T = TypeVar("T")
 
-# Once at the start is what matters: within a life nothing loses a job.
+# Once at the start is what matters: within a life nothing loses a job. Unless the clock is set: whoever waits
+# by it would wait for that much longer, and only a sweep wakes them.
 SWEEP_S = 120.0
 POLL_S = 60.0
 # As often as the service does.
@@ -59,6 +60,8 @@ class Pace:
     unknown_outcomes_max: int = 3
     # Whether ends, use and budgets are looked at as often as the service does.
     keeps_ends: bool = False
+    # How often what has no job is looked for, and whether the clock was set.
+    sweep_s: float = SWEEP_S
 
 
 class RecordingLeases(MemoryInstanceLeases):
@@ -274,7 +277,7 @@ class Process(Herd):
             await self.sweep()
             await self.review_budgets()
             await self.watch_capacity()
-            await self.clock.sleep(SWEEP_S)
+            await self.clock.sleep(self.pace.sweep_s)
 
     async def _repeat(self, look: Callable[[], Awaitable[object]]) -> None:
         while True:

@@ -13,7 +13,7 @@ from proof.chaos.cloud.reused_ids import NEVER_REUSED, IdReuse, draw_id_reuse
 from proof.chaos.ends.plan import NO_ENDS, EndsPlan, draw_ends
 from proof.chaos.fault_plan import FaultPlan, draw_fault_plan
 from proof.chaos.operation import OPERATIONS_MAX, UserOperation
-from proof.chaos.process import Pace
+from proof.chaos.process import ENDS_SWEEP_S, Pace
 
 # What somebody does at the cloud's own console, or the cloud by itself.
 EXTERNAL_CHANGES = ("console_stop", "console_start", "console_delete", "console_migrate")
@@ -117,6 +117,8 @@ def _draw_weather(seed: int, profile: Profile, rng: Random) -> Schedule:
         else draw_fault_plan(rng, fault_phase_s, late_max_s, without=profile.without)
     )
     fault_plan = replace(fault_plan, fault_phase_s=fault_phase_s)
+    if fault_plan.jumps:
+        pace = replace(pace, sweep_s=ENDS_SWEEP_S)
     ops = draw_ops(rng, fault_phase_s * 0.8)
     if profile.calm:
         ops = tuple(it for it in ops if it.kind not in EXTERNAL_CHANGES)
