@@ -6,7 +6,9 @@ from datetime import timedelta
 from decimal import Decimal
 
 import httpx
+import pytest
 
+from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.costs.period import DAY, day_start
 from gpuherd.domain.endings.idleness import AppAnswer
 from gpuherd.simulator.faults.fault import Fault, FaultKind
@@ -114,6 +116,28 @@ async def test_deliveries_of_a_reclaim(
     await herd.run_for(MINUTE)
     herd.world.reclaim(machine.id, 300)
     await herd.run_for(10 * MINUTE)
+    recording.compare()
+
+
+async def test_deliveries_of_a_replacement(
+    http: httpx.AsyncClient,
+    herd: Herd,
+    receivers: Receivers,
+    recording: Recording,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await _rent(http, onReclaim="replace", maxReplacements=1)
+    await herd.run_for(3 * MINUTE)
+    (machine,) = herd.world.alive()
+    with monkeypatch.context() as patched:
+        # The limits of its key have become smaller meanwhile.
+        patched.setitem(vars(herd.advance.succession), "limits_of", lambda _: Limits(max_gpus=0))
+        herd.world.reclaim(machine.id, 1)
+        await herd.run_for(MINUTE)
+    await herd.run_for(5 * MINUTE)
+    (machine,) = herd.world.alive()
+    herd.world.reclaim(machine.id, 1)
+    await herd.run_for(2 * MINUTE)
     recording.compare()
 
 

@@ -123,7 +123,7 @@ def test_every_wrong_body_is_found_out() -> None:
     }
     assert wrong(good, schema) == []
     bodies: list[Json] = [
-        {"type": "replace"},
+        {"type": "exchange"},
         {"endedAt": "soon"},
         {"phases": [{}]},
         {"requestedAt": None},

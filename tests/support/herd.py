@@ -307,7 +307,10 @@ class Herd:
         """Accept a wish as the API would."""
         request = {
             key: wish.pop(key)
-            for key in ("region", "regions", "webhook_url", "on_failure", "health_check", "terms")
+            for key in (
+                *("region", "regions", "webhook_url", "on_failure", "health_check", "terms"),
+                *("labels", "caller", "on_reclaim", "max_replacements", "handover_s"),
+            )
             if key in wish
         }
         wanted = replace(self.wish, **wish)

@@ -14,6 +14,7 @@ from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.observation import SettlingPolicy
 from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE
 from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.domain.succession.chain import MAX_REPLACEMENTS
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
@@ -132,6 +133,8 @@ class Values:
     instance_max_wait: timedelta
     disk: DiskTariff = NOVITA_DISK
     reclaim_notice: timedelta = RECLAIM_NOTICE
+    # Of one lineage in a day, where its user agreed to nothing else.
+    max_replacements: int = MAX_REPLACEMENTS
     # What holds for an instance whose user agreed to nothing about its end; zero is no end.
     default_lease: timedelta = timedelta(0)
     delete_stopped_after: timedelta = timedelta(0)

@@ -234,6 +234,7 @@ def _values(settings: Settings, keys: WebhookKeys, ids: Ids) -> Values:
         poll_interval=timedelta(seconds=settings.instance_poll_interval_s),
         instance_max_wait=settings.instance_max_wait,
         reclaim_notice=timedelta(seconds=settings.reclaim_notice_s),
+        max_replacements=settings.max_replacements,
         disk=DiskTariff(settings.disk_price_usd, settings.free_disk_gb),
         default_lease=timedelta(seconds=settings.default_lease_s),
         delete_stopped_after=timedelta(seconds=settings.delete_stopped_after_s),

@@ -96,6 +96,10 @@ class Wish(TypedDict, total=False):
     lease: Lease | None
     auto_stop: AutoStop | None
     delete_after_stopped_seconds: int | None
+    # What happens when the cloud takes a spot machine back.
+    on_reclaim: Literal["none", "replace"] | None
+    max_replacements: int | None
+    handover_seconds: int | None
 
 
 def create_body(

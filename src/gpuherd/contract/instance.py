@@ -24,6 +24,7 @@ BillingMode = Annotated[str, OneOf(("spot", "onDemand"))]
 # Of a wish; what is rented is one of the others.
 BillingChoice = Annotated[str, OneOf(("spot", "onDemand", "auto"))]
 EndAction = Annotated[str, OneOf(("stop", "delete"))]
+OnReclaim = Annotated[str, OneOf(("none", "replace"))]
 Optimize = Annotated[str, OneOf(("region", "price"))]
 OnFailure = Annotated[str, OneOf(("delete", "keep"))]
 HealthStatus = Annotated[str, OneOf(("pending", "in_progress", "passed", "failed"))]
@@ -185,7 +186,14 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     lease: Lease | None
     auto_stop: AutoStop | None
     delete_after_stopped_seconds: int | None
-    operation_id: str | None  # the start, restart, stop or delete that was accepted last
+    on_reclaim: OnReclaim  # what happens when the cloud takes a spot machine back
+    max_replacements: int  # of the lineage in 24 hours
+    handover_seconds: int  # how long both stay up once the new one can be used
+    lineage: str  # the id of the first of those that take over from one another; its own where it is alone
+    link: int  # which of them it is, from 1
+    replaces: str | None  # the instance that it takes over from
+    replaced_by: str | None  # the instance that takes over from it
+    operation_id: str | None  # the start, restart, stop, delete or replacement that was accepted last
     created_at: datetime
     started_at: datetime | None
     ready_at: datetime | None

@@ -9,7 +9,7 @@ from gpuherd.contract.codec.model import Model
 from gpuherd.contract.codec.values import OneOf
 from gpuherd.contract.instance import Failure, Goal, Status
 
-OperationKind = Annotated[str, OneOf(("start", "restart", "stop", "delete"))]
+OperationKind = Annotated[str, OneOf(("start", "restart", "stop", "delete", "replace"))]
 OperationState = Annotated[str, OneOf(("running", "succeeded", "failed", "superseded"))]
 PhaseName = Annotated[
     str,

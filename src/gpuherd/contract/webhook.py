@@ -21,6 +21,8 @@ INSTANCE_EVENT_TYPES = (
     "instance.health_checking",
     *("instance.ready", "instance.failed", "instance.timeout", "instance.stopping", "instance.exited"),
     *("instance.deleted", "instance.reclaim_notice", "instance.reclaim_withdrawn"),
+    *("instance.replacing", "instance.replaced"),
+    *("instance.replacement_refused", "instance.replacement_gave_up"),
     *("instance.lease_ending", "instance.lease_ended", "instance.silence_ended"),
     *("instance.idle_warning", "instance.idle_ended"),
     *("instance.data_expiring", ORPHAN_DETECTED),

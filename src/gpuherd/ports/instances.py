@@ -57,8 +57,19 @@ class Change:
     limits: Limits | None = None
     # Nothing is written (`BudgetExhausted`) if a budget that the instance is in has too little left for this.
     judged_by: BudgetRules | None = None
+    # An instance that takes over from this one, made with this change or not at all. `StaleWrite` if its link
+    # has one already. Its limits and budgets are judged with this one as it will be.
+    heir: Change | None = None
+    # What shall become true of others of its lineage, with this change or not at all.
+    also: tuple[Change, ...] = ()
     # For the histogram of the times in each status; None where none ends, or nobody knows since when it was.
     ended_status: EndedStatus | None = None
+
+    @property
+    def instance_ids(self) -> tuple[str, ...]:
+        """All instances that this changes or makes."""
+        heir = () if self.heir is None else (self.heir.instance.id,)
+        return (self.instance.id, *(it.instance.id for it in self.also), *heir)
 
     @property
     def binds_machine(self) -> bool:
@@ -168,6 +179,10 @@ class Instances(Protocol):
 
     async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
         """Return all (of an owner) that have this name and are not deleted, newest first."""
+        ...
+
+    async def of_lineage(self, lineage: str) -> tuple[Instance, ...]:
+        """Return all instances of a lineage that are remembered, the first of them first."""
         ...
 
     async def page(self, query: InstanceQuery) -> InstancePage:

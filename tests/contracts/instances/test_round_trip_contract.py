@@ -35,7 +35,8 @@ def same(found: object, meant: object) -> bool:
 def mine(meant: Instance, n: int) -> Instance:
     """Return an instance with ids of its own. What it has cost is the meter's to write, not a turn's."""
     cloud_id = f"m-{n}" if meant.cloud_id else None
-    return replace(meant, id=instance_id(n), cloud_id=cloud_id, cost=SettledCost())
+    chain = None if meant.chain is None else replace(meant.chain, lineage=f"inst_{n}")
+    return replace(meant, id=instance_id(n), cloud_id=cloud_id, chain=chain, cost=SettledCost())
 
 
 class TestRoundTrip:

@@ -146,6 +146,7 @@ def test_the_webhooks_are_those_of_the_contract() -> None:
         "created starting running health_checking ready failed timeout stopping exited deleted "
         "reclaim_notice reclaim_withdrawn waiting granted lease_ending lease_ended silence_ended "
         "idle_warning idle_ended data_expiring "
+        "replacing replaced replacement_refused replacement_gave_up "
         "orphan_detected"
     )
     assert {f"instance.{word}" for word in words.split()} == WEBHOOK_TYPES

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.adapters.sql.mapping.instances import wish_doc, wish_of
+from gpuherd.adapters.sql.mapping.wishes import wish_doc, wish_of
 from gpuherd.client.wish import Wish as ClientWish
 from gpuherd.contract.codec.model import fields_of
 from gpuherd.contract.codec.values import camel

@@ -53,6 +53,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             budgets=shared.budget_cache,
             budget_rules=values.budget_rules,
             line=shared.capacity_line,
+            max_replacements=values.max_replacements,
         ),
         plan=PlanLaunch(
             instances=instances,
@@ -88,6 +89,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             breaker_state=ports.breaker_state,
             budgets=shared.budget_cache,
             budget_rules=values.budget_rules,
+            end_lineage=shared.end_lineage,
         ),
         change_lease=ChangeLease(
             instances=instances,

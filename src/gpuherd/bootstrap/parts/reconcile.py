@@ -23,6 +23,7 @@ from gpuherd.usecases.reconcile.request_machine import RequestMachine
 from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.restart_machine import RestartMachine
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
+from gpuherd.usecases.succession.follow import FollowSuccession
 
 
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
@@ -40,6 +41,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         lease_warning=values.lease_warning,
         line=shared.capacity_line,
         wake_heads=shared.watch_capacity.wake_heads,
+        max_wait=values.instance_max_wait,
     )
     clock_steps = ClockStepDetector(clock)
     rent = RentMachine(
@@ -86,7 +88,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
         reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice),
-        end=EndInstance(instance_leases, event_recorder, clock, ports.ids),
+        end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
         clock=clock,
         clock_steps=clock_steps,
     )
@@ -104,6 +106,21 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         up_since=clock.now(),
         budgets=shared.budget_cache,
         line=shared.capacity_line,
+        succession=FollowSuccession(
+            instances=ports.stores.instances,
+            instance_leases=instance_leases,
+            observations=ports.stores.observations,
+            jobs=ports.stores.book,
+            job_factory=shared.job_factory,
+            event_recorder=event_recorder,
+            catalogue=shared.catalogue,
+            make_heir=shared.make_heir,
+            end_lineage=shared.end_lineage,
+            clock=clock,
+            ids=ports.ids,
+            notice=values.reclaim_notice,
+            limits_of=shared.keys.key_cache.limits_of,
+        ),
     )
 
 

@@ -18,6 +18,8 @@ from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.events.record import EventRecorder
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.succession.end_lineage import EndLineage
+from gpuherd.usecases.succession.make_heir import MakeHeir
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
 from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 
@@ -41,6 +43,8 @@ class Shared:
     alarm: InstallationAlarm
     capacity_line: CapacityLine
     watch_capacity: WatchCapacity
+    make_heir: MakeHeir
+    end_lineage: EndLineage
 
 
 def build_shared(ports: Ports, values: Values) -> Shared:
@@ -64,7 +68,20 @@ def build_shared(ports: Ports, values: Values) -> Shared:
     capacity_line = CapacityLine(
         stores.capacity, catalogue, browsed_catalogue, clock, is_shared=ports.replica_flags is not None
     )
+    event_recorder = EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current)
+    budget_cache = BudgetCache(stores.budgets)
     return Shared(
+        make_heir=MakeHeir(
+            instances=stores.instances,
+            event_recorder=event_recorder,
+            job_factory=job_factory,
+            clock=clock,
+            ids=ports.ids,
+            max_wait=values.instance_max_wait,
+            budgets=budget_cache,
+            budget_rules=values.budget_rules,
+        ),
+        end_lineage=EndLineage(stores.instances, event_recorder, clock, ports.ids, stores.book, job_factory),
         capacity_line=capacity_line,
         watch_capacity=WatchCapacity(capacity_line, stores.capacity, stores.book, job_factory, clock),
         account=account,
@@ -72,9 +89,9 @@ def build_shared(ports: Ports, values: Values) -> Shared:
         job_factory=job_factory,
         endpoint_cache=endpoint_cache,
         keys=keys,
-        budget_cache=BudgetCache(stores.budgets),
+        budget_cache=budget_cache,
         key_secrets=build_key_secrets(ports, values, keys.key_cache),
-        event_recorder=EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current),
+        event_recorder=event_recorder,
         catalogue=catalogue,
         browsed_catalogue=browsed_catalogue,
         observer=build_observer(ports, values, job_factory, account, vanishing, catalogue),

@@ -30,6 +30,10 @@ START_REFUSED = "instance.start_refused"
 RESTART_FAILED = "instance.restart_failed"
 RECLAIM_NOTICE = "instance.reclaim_notice"
 RECLAIM_WITHDRAWN = "instance.reclaim_withdrawn"
+REPLACING = "instance.replacing"
+REPLACED = "instance.replaced"
+REPLACEMENT_REFUSED = "instance.replacement_refused"
+REPLACEMENT_GAVE_UP = "instance.replacement_gave_up"
 LEASE_ENDING = "instance.lease_ending"
 LEASE_ENDED = "instance.lease_ended"
 SILENCE_ENDED = "instance.silence_ended"
@@ -90,6 +94,10 @@ WEBHOOK_TYPES = frozenset(
         DELETED,
         RECLAIM_NOTICE,
         RECLAIM_WITHDRAWN,
+        REPLACING,
+        REPLACED,
+        REPLACEMENT_REFUSED,
+        REPLACEMENT_GAVE_UP,
         LEASE_ENDING,
         LEASE_ENDED,
         SILENCE_ENDED,
@@ -113,6 +121,7 @@ class CauseCode(StrEnum):
     RESTART_REQUESTED = "restart_requested"
     STOP_REQUESTED = "stop_requested"
     DELETE_REQUESTED = "delete_requested"
+    REPLACE_REQUESTED = "replace_requested"
     WAITING_FOR_CLOUD = "waiting_for_cloud"
     WAITING_FOR_CAPACITY = "waiting_for_capacity"
     WAITING_FOR_CREATES = "waiting_for_creates"
@@ -121,6 +130,7 @@ class CauseCode(StrEnum):
     IDLE_ENDED = "idle_ended"
     STOPPED_TOO_LONG = "stopped_too_long"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    SUCCESSION = "succession"
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,7 @@ REQUEST_CAUSES = {
     OperationKind.RESTART: CauseCode.RESTART_REQUESTED,
     OperationKind.STOP: CauseCode.STOP_REQUESTED,
     OperationKind.DELETE: CauseCode.DELETE_REQUESTED,
+    OperationKind.REPLACE: CauseCode.REPLACE_REQUESTED,
 }
 WAIT_CAUSES = {
     WaitingFor.CLOUD: CauseCode.WAITING_FOR_CLOUD,

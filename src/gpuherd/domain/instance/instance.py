@@ -20,6 +20,7 @@ from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.instance.waiting import StartWait, Waiting
+from gpuherd.domain.succession.chain import NO_REPLACEMENT, Chain, ReplacePolicy
 
 
 class Goal(StrEnum):
@@ -152,6 +153,10 @@ class Instance:
     stopped_at: datetime | None = None
     # The cloud has announced that it will take the spot machine back. It stays when that has happened.
     reclaim: ReclaimNotice | None = None
+    # Whether it is replaced when the cloud takes its machine back.
+    replacement: ReplacePolicy = NO_REPLACEMENT
+    # Its place among the instances that take over from one another; None of one that is alone.
+    chain: Chain | None = None
     # Until when it may cost money, as agreed, and how far that is.
     terms: Terms = NO_TERMS
     lease_term: LeaseTerm | None = None
@@ -206,6 +211,11 @@ class Instance:
         """When its machine will be taken back, while there is one to lose."""
         is_over = self.status in TERMINAL_STATUSES or self.status is Status.EXITED
         return None if self.reclaim is None or is_over else self.reclaim.loss_expected_at
+
+    @property
+    def lineage(self) -> str:
+        """The id of the first of the instances that take over from one another; its own where it is alone."""
+        return self.id if self.chain is None else self.chain.lineage
 
     @property
     def last_cloud_id(self) -> str | None:

@@ -1,4 +1,4 @@
-"""An operation: one accepted start, restart, stop or delete, with its phases and times."""
+"""An operation: one accepted start, restart, stop, delete or replacement, with its phases and times."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class OperationKind(StrEnum):
     RESTART = "restart"
     STOP = "stop"
     DELETE = "delete"
+    # Ends with the handover.
+    REPLACE = "replace"
 
 
 # These end when the instance can be used.
@@ -104,13 +106,19 @@ _REACHED_BY_STATUS: dict[str, tuple[OperationPhase, ...]] = {
     "deleting": (OperationPhase.DELETING,),
     "deleted": (OperationPhase.DELETED,),
 }
-_END_OF = {OperationKind.STOP: "exited", OperationKind.DELETE: "deleted"}
+# A replacement ends with the handover, or when what was to be replaced is gone.
+_END_OF = {
+    OperationKind.STOP: "exited",
+    OperationKind.DELETE: "deleted",
+    OperationKind.REPLACE: "deleted",
+}
 # A start that the cloud refuses leaves the instance as it was; a delete goes on until it is done.
 _FAILED_BY = {
     OperationKind.START: frozenset({"failed", "exited"}),
     OperationKind.RESTART: frozenset({"failed", "exited"}),
     OperationKind.STOP: frozenset({"failed"}),
     OperationKind.DELETE: frozenset[str](),
+    OperationKind.REPLACE: frozenset[str](),
 }
 
 

@@ -25,7 +25,12 @@ class Usage:
 
 
 def usage_of(instance: Instance) -> Usage:
-    """Return what an instance holds, or is about to: its disk once it is stopped, nothing once it is gone."""
+    """Return what an instance holds, or is about to: its disk once it is stopped, nothing once it is gone.
+
+    An heir takes the place of its predecessor, or a key at its limit could never be healed.
+    """
+    if instance.chain is not None and instance.chain.heir is not None:
+        return Usage()
     if not holds_gpus(instance):
         return Usage(0, hourly_usd_now(instance))
     return Usage(instance.wish.gpu_num, hourly_usd(instance) or ZERO_USD)

@@ -47,6 +47,9 @@ READ_BY_PEOPLE = (
     "instance.ready",
     "instance.reclaim_notice",
     "instance.reclaim_withdrawn",
+    "instance.replaced",
+    "instance.replacement_gave_up",
+    "instance.replacement_refused",
     "instance.silence_ended",
     "instance.timeout",
 )

@@ -25,8 +25,10 @@ from gpuherd.domain.cloud.tag import SEPARATOR
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
 from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
 from gpuherd.domain.instance.offer_ranking import AUTO
+from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
+from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
 from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
@@ -158,6 +160,9 @@ class LaunchBody(RequestModel):
     lease: LeaseField = None
     auto_stop: AutoStopField = None
     delete_stopped_s: DeleteAfterStopped = None
+    on_reclaim: OnReclaimField = OnReclaim.NONE
+    max_replacements: MaxReplacements = None
+    handover_s: Handover = 0
 
     @model_validator(mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from gpuherd.clock import Clock
-from gpuherd.domain.access.api_key import ADMIN_ID, ID_CHARS, PREFIX, ApiKey, digest_of
+from gpuherd.domain.access.api_key import ADMIN_ID, ID_CHARS, NO_LIMITS, PREFIX, ApiKey, Limits, digest_of
 from gpuherd.domain.access.caller import ADMIN, Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.ports.access import ApiKeys
@@ -86,6 +86,11 @@ class ApiKeyCache:
         """Return what is remembered of a key here, valid or not."""
         known = self._known.get(key_id.encode())
         return None if known is None else known.key
+
+    def limits_of(self, key_id: str) -> Limits:
+        """Return how much the holder of a key may use; the admin has no limits, nor what is forgotten."""
+        known = self._known.get(key_id.encode())
+        return NO_LIMITS if known is None else known.key.limits
 
     async def wait_s(self, caller: Caller) -> float:
         """Count a request; return 0 if it may go on, else after how many seconds it may be repeated.

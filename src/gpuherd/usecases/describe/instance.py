@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from gpuherd.contract import instance as shown
 from gpuherd.domain.cloud.machine import PortMapping
@@ -54,6 +55,10 @@ def describe(it: Instance) -> shown.InstanceRecord:
         lease=_describe_lease(it),
         auto_stop=_describe_auto_stop(it),
         delete_after_stopped_seconds=it.terms.delete_stopped_s,
+        on_reclaim=it.replacement.on_reclaim.value,
+        max_replacements=it.replacement.max_replacements,
+        handover_seconds=it.replacement.handover_s,
+        **_describe_chain(it),
         operation_id=it.operation.id if it.operation else None,
         created_at=it.created_at,
         started_at=it.started_at,
@@ -66,6 +71,17 @@ def describe(it: Instance) -> shown.InstanceRecord:
         source="local",
         **wish,
     )
+
+
+def _describe_chain(it: Instance) -> dict[str, Any]:
+    chain = it.chain
+    heir = None if chain is None else chain.heir
+    return {
+        "lineage": it.lineage,
+        "link": 1 if chain is None else chain.link,
+        "replaces": None if chain is None else chain.replaces,
+        "replaced_by": None if heir is None else heir.id,
+    }
 
 
 def describe_cost(it: SettledCost) -> shown.InstanceCost:

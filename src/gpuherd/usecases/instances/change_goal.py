@@ -27,6 +27,7 @@ from gpuherd.usecases.budgets.cache import BudgetCache
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.find import FindInstance
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.succession.end_lineage import EndLineage
 
 # Each try loses only against somebody else's success, so a handful is plenty.
 WRITE_TRIES_MAX = 20
@@ -57,6 +58,7 @@ class ChangeGoal:
     breaker_state: Callable[[], str]
     budgets: BudgetCache
     budget_rules: BudgetRules
+    end_lineage: EndLineage
 
     async def start(
         self,
@@ -191,6 +193,7 @@ class ChangeGoal:
                 change = replace(change, operations=(put_aside, *change.operations))
             record = self._audit_record(caller, before, after)
             change = replace(change, audit_record=record, limits=limits, judged_by=judged_by)
+            change = await self.end_lineage(before, change)
             try:
                 saved = await self.instances.update(change, claim)
             except StaleWrite:
@@ -198,6 +201,7 @@ class ChangeGoal:
                     return known
                 continue
             await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
+            await self.end_lineage.wake(change)
             return _accepted(saved)
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
 

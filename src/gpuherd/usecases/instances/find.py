@@ -50,17 +50,20 @@ class FindInstance:
         return await self.named(word, caller)
 
     async def named(self, name: str, caller: Caller = SYSTEM_CALLER) -> Instance:
-        """Return the one instance with this name; `Conflict` with the candidates if there are several."""
+        """Return the one instance with this name; `Conflict` with the candidates if there are several.
+
+        Those that take over from one another are one: the newest that can be used, else the newest.
+        """
         found = await self.instances.find_named(name, caller.owner)
         if not found:
             raise unknown(name)
-        if len(found) > 1:
+        if len({it.lineage for it in found}) > 1:
             raise Conflict(
                 f"{len(found)} instances are called {name!r}; use the id",
                 code="AMBIGUOUS_NAME",
                 details={"candidates": [{"id": it.id, "status": it.status.value} for it in found]},
             )
-        return found[0]
+        return next((it for it in found if it.usable), found[0])
 
 
 @dataclass(frozen=True)

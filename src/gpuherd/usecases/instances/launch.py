@@ -29,6 +29,7 @@ from gpuherd.domain.instance.offer_ranking import (
     rank_offers,
     require_offers,
 )
+from gpuherd.domain.succession.chain import OnReclaim, ReplacePolicy
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
@@ -66,6 +67,10 @@ class LaunchRequest:
     on_failure: OnFailure = OnFailure.DELETE
     health_check: HealthCheck | None = None
     terms: Terms = NO_TERMS
+    on_reclaim: OnReclaim = OnReclaim.NONE
+    # None: as many as the settings say.
+    max_replacements: int | None = None
+    handover_s: int = 0
     # The caller's own word for this very request: said twice, it is still one request.
     claim: IdempotencyClaim | None = None
     caller: Caller = SYSTEM_CALLER
@@ -95,6 +100,8 @@ class LaunchInstance:
     budgets: BudgetCache
     budget_rules: BudgetRules
     line: CapacityLine
+    # Of one lineage in a day, where the request says nothing.
+    max_replacements: int
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -135,6 +142,7 @@ class LaunchInstance:
             labels=request.labels,
             on_failure=request.on_failure,
             health_check=request.health_check,
+            replacement=self._replacement(request),
             terms=terms,
             lease_term=accepted_term(terms.lease, now, self.ends.lease_warning),
         )
@@ -149,6 +157,12 @@ class LaunchInstance:
         )
         accepted = await self.instances.add(change, request.claim)
         return Launched(accepted, replayed=accepted.id != instance.id)
+
+    def _replacement(self, request: LaunchRequest) -> ReplacePolicy:
+        most = request.max_replacements
+        return ReplacePolicy(
+            request.on_reclaim, self.max_replacements if most is None else most, request.handover_s
+        )
 
     async def _history(self, product_name: str) -> Sequence[float]:
         return await self._histories.get_or_load(

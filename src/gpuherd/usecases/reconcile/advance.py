@@ -13,7 +13,7 @@ from gpuherd.domain.budgets.of_instance import budget_end
 from gpuherd.domain.cloud.machine import Machine
 from gpuherd.domain.cloud.observation import ObservedMachine, SettlingPolicy, is_proven_absent
 from gpuherd.domain.cloud.tag import machine_tag
-from gpuherd.domain.endings.ending import End
+from gpuherd.domain.endings.ending import End, Ending
 from gpuherd.domain.errors import (
     CloudUnavailable,
     GpuherdError,
@@ -45,6 +45,7 @@ from gpuherd.usecases.jobs.log_context import bind_correlation_id
 from gpuherd.usecases.reconcile.apply_step import ApplyStep
 from gpuherd.usecases.reconcile.step_result import RequeueAfter
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
+from gpuherd.usecases.succession.follow import FollowSuccession
 
 # More steps than any instance needs in a row; a bound, so that a mistake cannot spin.
 STEPS_MAX = 50
@@ -53,6 +54,8 @@ ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 MACHINE_HELD_RETRY = timedelta(seconds=5)
 DUE_RECHECK = timedelta(seconds=1)
+# Who has nothing to do but to hand over looks again after so long at the latest.
+RESYNC_MAX = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,7 @@ class AdvanceInstance:
     up_since: datetime
     budgets: BudgetCache
     line: CapacityLine
+    succession: FollowSuccession
     # Whose stop or removal this process has asked for again.
     _asked_again: set[str] = field(default_factory=set, init=False)
 
@@ -109,17 +113,20 @@ class AdvanceInstance:
                 observation = await self._observe(leased)
                 leased = await self._with_adjusted_lease(leased)
                 now = self.clock.now()
-                over = await self._budget_end(leased.instance, now)
+                over: Ending | None = await self._budget_end(leased.instance, now)
+                over = over or instance_ending(self._by_steady_clock(leased.instance), now, self._up_since())
+                pause = None
+                if over is None and (handover := await self.succession.decide(leased, observation)):
+                    leased, pause = await self.succession.apply(handover, leased)
+                    if not pause:
+                        continue
                 known = self._without_lost_request(leased.instance)
                 step = next_step(
-                    self._with_adjusted_deadline(known),
-                    leased.open_attempt,
-                    observation,
-                    now,
-                    over or instance_ending(self._by_steady_clock(leased.instance), now, self._up_since()),
+                    self._with_adjusted_deadline(known), leased.open_attempt, observation, now, over
                 )
-                if isinstance(step, Wait):
-                    return await self._wait(leased, job, RequeueAfter(step.delay))
+                if isinstance(step, Wait) or (isinstance(step, Settled) and pause is not None):
+                    delay = step.delay if isinstance(step, Wait) else RESYNC_MAX
+                    return await self._wait(leased, job, RequeueAfter(min(delay, pause or delay)))
                 if isinstance(step, Settled):
                     return await self._settle(leased, job)
                 if known is not leased.instance and isinstance(step, (Stop, Delete)):
@@ -254,6 +261,7 @@ class AdvanceInstance:
     async def _settle(self, leased: LeasedInstance, job: Job) -> Outcome:
         resting = replace(leased.instance, settled=True)
         await self.instance_leases.save(leased, Change(resting, finished_job=job.id, releases_lease=True))
+        await self.succession.wake_predecessor(resting)
         return Done(written=True)
 
 

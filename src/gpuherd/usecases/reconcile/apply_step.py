@@ -12,6 +12,7 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.machine import Machine, Phase
+from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.ending import End, WarnData, WarnLease
 from gpuherd.domain.errors import (
     CloudError,
@@ -99,8 +100,8 @@ class ApplyStep:
                 return await self._begin_run(leased, machine, since), None
             case steps.RunHealthCheck():
                 return await self._ask_application(leased)
-            case steps.Become(status, reason):
-                return await self._become(leased, status, reason), None
+            case steps.Become():
+                return await self._become(leased, step), None
             case steps.AnnounceReclaim():
                 return await self.reclaim.announce(leased), None
             case steps.FollowReclaim(reclaim_at):
@@ -180,7 +181,7 @@ class ApplyStep:
         if it.health_check is None:
             now = self.clock.now()
             running = replace(running, ready_at=it.ready_at or now, usable_at=_usable_at(it, now))
-            new_events.append(NewEvent(events.READY, "usable"))
+            new_events += [NewEvent(events.READY, "usable"), *_taken_over(it)]
         return await self._save(leased, running, *new_events)
 
     async def _ask_application(self, leased: LeasedInstance) -> StepResult:
@@ -204,7 +205,7 @@ class ApplyStep:
                     usable_at=_usable_at(it, now),
                 )
                 new_event = NewEvent(events.READY, ready.reason, {}, it.status.value, Status.READY.value)
-                return await self._save(leased, ready, new_event)
+                return await self._save(leased, ready, new_event, *_taken_over(it))
             case HealthStatus.FAILED:
                 leased = replace(leased, instance=replace(it, health=health))
                 reason = f"the application did not answer as it should: {explain_health(health)}"
@@ -213,11 +214,15 @@ class ApplyStep:
                 reason = f"waiting for the application: {explain_health(health)}"
                 return await self._save(leased, replace(it, health=health, reason=reason, waiting_for=None))
 
-    async def _become(self, leased: LeasedInstance, status: Status, reason: str) -> LeasedInstance:
-        it = leased.instance
-        stopped_at = self.clock.now() if status is Status.EXITED else it.stopped_at
-        reason = reason or _REASONS.get(status, "")
-        changed = replace(it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at)
+    async def _become(self, leased: LeasedInstance, step: steps.Become) -> LeasedInstance:
+        it, status, now = leased.instance, step.status, self.clock.now()
+        stopped_at = now if status is Status.EXITED else it.stopped_at
+        reason = step.reason or _REASONS.get(status, "")
+        # Also where no list has shown a notice.
+        reclaim = it.reclaim or ReclaimNotice(now, None, now) if step.is_loss else it.reclaim
+        changed = replace(
+            it, status=status, reason=reason, waiting_for=None, stopped_at=stopped_at, reclaim=reclaim
+        )
         if changed.usable and not it.usable:
             # While it was thought lost, or moved, nobody could use it.
             changed = replace(changed, usable_at=_usable_at(it, self.clock.now()))
@@ -346,6 +351,14 @@ def _as_result(outcome: CreateAttempted | RentLater) -> StepResult:
         return outcome.leased, None
     later = RequeueAfter(outcome.delay, outcome.reason, outcome.waiting, outcome.record)
     return outcome.leased, later
+
+
+def _taken_over(it: Instance) -> tuple[NewEvent, ...]:
+    """Return what an heir tells when it can be used for the first time."""
+    old = None if it.chain is None else it.chain.replaces
+    if old is None or it.ready_at is not None:
+        return ()
+    return (NewEvent(events.REPLACED, f"takes over from {old}", {"replaces": old}),)
 
 
 def _usable_at(it: Instance, now: datetime) -> datetime | None:

@@ -31,6 +31,8 @@ class BindMachine:
     line: CapacityLine
     # Wakes whoever is the next in line.
     wake_heads: Callable[[], Awaitable[object]]
+    # How long a boot may take.
+    max_wait: timedelta
 
     async def __call__(
         self,
@@ -56,6 +58,9 @@ class BindMachine:
         def with_machine(it: Instance) -> Instance:
             it = replace(self.with_lease(it), cloud_id=cloud_id, machine_made_at=made_at, rental=rental)
             it = it if it.line_since is None else replace(it, line_since=None)
+            if it.chain is not None and it.chain.replaces is not None:
+                # An heir may wait for capacity for days, but what is rented must come up, or another does.
+                it = replace(it, deadline=min(it.deadline, self.clock.now() + self.max_wait))
             return replace(it, reason=reason, waiting_for=None) if it.goal is Goal.RUNNING else it
 
         granted = () if leased.instance.line_since is None else (_granted(leased.instance, attempt),)

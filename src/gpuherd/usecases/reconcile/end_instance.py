@@ -16,6 +16,7 @@ from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.lifecycle import goals
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.succession.end_lineage import EndLineage
 
 log = structlog.get_logger()
 
@@ -35,6 +36,7 @@ class EndInstance:
     event_recorder: EventRecorder
     clock: Clock
     ids: Ids
+    end_lineage: EndLineage
 
     async def __call__(self, leased: LeasedInstance, decision: Ending) -> LeasedInstance:
         match decision:
@@ -62,8 +64,12 @@ class EndInstance:
         change = self.event_recorder.change(after, *told, goal, actor=end.actor)
         if (put_aside := goals.superseded(it, now)) is not None:
             change = replace(change, operations=(put_aside, *change.operations))
+        # Whoever is to take over ends with it.
+        change = await self.end_lineage(it, change)
         log.info("instance.ended", instance_id=it.id, cause=end.actor, action=end.action.value)
-        return await self.instance_leases.save(leased, change)
+        leased = await self.instance_leases.save(leased, change)
+        await self.end_lineage.wake(change)
+        return leased
 
     async def _warn_lease(self, leased: LeasedInstance, warning: WarnLease) -> LeasedInstance:
         it = leased.instance

@@ -54,7 +54,7 @@ class MemoryInstances:
                 raise StaleWrite("the same request is being answered elsewhere")
             if claim is not None:
                 _claim(tables, claim, change.instance.id, change.instance.operation)
-        self._announce([change.instance.id])
+        self._announce(list(change.instance_ids))
         return replace(change.instance, version=version)
 
     async def claim_operation(self, claim: IdempotencyClaim, instance: Instance) -> None:
@@ -86,6 +86,10 @@ class MemoryInstances:
     async def find_named(self, name: str, owner: str | None = None) -> tuple[Instance, ...]:
         named = (it for it in self._newest_first() if it.name == name and it.status != Status.DELETED)
         return tuple(it for it in named if owner in (None, it.owner))
+
+    async def of_lineage(self, lineage: str) -> tuple[Instance, ...]:
+        found = [it for it in self._newest_first() if it.chain is not None and it.lineage == lineage]
+        return tuple(reversed(found))
 
     async def page(self, query: InstanceQuery) -> InstancePage:
         matching = [it for it in self._newest_first() if _matches(it, query)]

@@ -55,7 +55,7 @@ class MemoryInstanceLeases:
             with self._tables as tables:
                 take_over_cloud_id(tables, change.instance)
                 update_instance(tables, change, leased.token, self._clock.now())
-        self._announce([change.instance.id])
+        self._announce(list(change.instance_ids))
         saved = self._tables.instances[leased.instance.id].instance
         return replace(leased, instance=saved, attempts=self._attempts(saved.id))
 

@@ -44,8 +44,22 @@ def update_instance(tables: Tables, change: Change, token: str | None, now: date
     # What it costs is the meter's to write.
     written = InstanceRow(replace(it, version=version, cost=row.instance.cost), *lease)
     tables.put(tables.instances, it.id, written)
+    for other in change.also:
+        update_instance(tables, other, None, now)
+    if change.heir is not None:
+        _add_heir(tables, change.heir, now)
     _write_rest(tables, change, now)
     return version
+
+
+def _add_heir(tables: Tables, change: Change, now: datetime) -> None:
+    """Remember an heir, unless its link has one."""
+    chain = change.instance.chain
+    assert chain is not None, "an heir is in a lineage"
+    places = (row.instance.chain for row in tables.instances.values())
+    if any(it is not None and (it.lineage, it.link) == (chain.lineage, chain.link) for it in places):
+        raise StaleWrite(f"link {chain.link} of lineage {chain.lineage} is taken")
+    add_instance(tables, change, now)
 
 
 def take_over_cloud_id(tables: Tables, it: Instance) -> None:

@@ -12,7 +12,8 @@ from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.mapping.instances import instance_of
-from gpuherd.adapters.sql.schema.tables import instance, offer_rest
+from gpuherd.adapters.sql.schema.capacity_tables import offer_rest
+from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.capacity_line import OfferRest, is_in_line
 from gpuherd.domain.instance.instance import Instance

@@ -127,17 +127,19 @@ class SqlInstanceLeases:
 
     async def save(self, leased: LeasedInstance, change: Change) -> LeasedInstance:
         now = self._clock.now()
-        wakes = bool(change.jobs)
+        wakes, audited = bool(change.jobs) or change.heir is not None, change.audit_record is not None
         try:
             version = await self._database.write(
-                lambda c: update_instance(c, change, leased.token, now), wakes_workers=wakes
+                lambda c: update_instance(c, change, leased.token, now), wakes_workers=wakes, audited=audited
             )
-            self._announce([change.instance.id])
+            self._announce(list(change.instance_ids))
         except sa.exc.IntegrityError:
             # The cloud has used the id of a machine again that one of our instances had. So rare that nobody
             # looks for it before each save.
             former, version = await self._database.write(
-                lambda c: _save_over_former(c, change, leased.token, now), wakes_workers=wakes
+                lambda c: _save_over_former(c, change, leased.token, now),
+                wakes_workers=wakes,
+                audited=audited,
             )
             self._announce([change.instance.id, former])
         if change.releases_lease:

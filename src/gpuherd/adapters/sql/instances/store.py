@@ -102,10 +102,10 @@ class SqlInstances:
         try:
             version = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
         except sa.exc.IntegrityError as error:
-            if claim is None:
+            if claim is None and change.heir is None:
                 raise
-            raise StaleWrite("the same request is being answered elsewhere") from error
-        self._announce([it.id])
+            raise StaleWrite("the same is being done elsewhere") from error
+        self._announce(list(change.instance_ids))
         self._on_update(change)
         return replace(it, version=version)
 
@@ -152,6 +152,10 @@ class SqlInstances:
             .where(instance.c.name == name, instance.c.status != Status.DELETED.value, *_owned_by(owner))
             .order_by(instance.c.id.desc())
         )
+        return await self._database.read(lambda c: tuple(map(instance_of, c.execute(query))))
+
+    async def of_lineage(self, lineage: str) -> tuple[Instance, ...]:
+        query = sa.select(instance).where(instance.c.lineage == lineage).order_by(instance.c.link)
         return await self._database.read(lambda c: tuple(map(instance_of, c.execute(query))))
 
     async def page(self, query: InstanceQuery) -> InstancePage:

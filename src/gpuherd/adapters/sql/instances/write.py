@@ -82,6 +82,8 @@ _INSTANCE_COLUMNS = (
     "lease_ends_at",
     "lease_s",
     "waits_since",
+    "lineage",
+    "link",
     "version",
     "doc",
 )
@@ -150,6 +152,10 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
     lock_audit_log(connection, change.audit_record)
     check_limits(connection, change)
     check_budgets(connection, change, now)
+    # In the order of their ids, so that two that change the same ones cannot wait for each other.
+    for other in change.also:
+        if other.instance.id < it.id:
+            update_instance(connection, other, None, now)
     if it.settled and change.finished_job and job_rows.was_woken(connection, change.finished_job):
         raise StaleWrite(f"instance {it.id} cannot rest: there is news that this turn has not seen")
     version = it.version + 1
@@ -161,11 +167,26 @@ def update_instance(connection: sa.Connection, change: Change, token: str | None
         written = update.count(connection, {**values, "its_token": token})
     if written != 1:
         raise StaleWrite(f"instance {it.id} has changed since it was read, or its turn was lost")
+    for other in change.also:
+        if other.instance.id > it.id:
+            update_instance(connection, other, None, now)
+    if change.heir is not None:
+        _add_heir(connection, change.heir, now)
     # Asked before the job is closed, after which nobody could wake it.
     jobs = _due_if_woken(connection, change)
     _write_rest(connection, change, now)
     job_rows.insert_jobs(connection, jobs, now)
     return version
+
+
+def _add_heir(connection: sa.Connection, change: Change, now: datetime) -> None:
+    """Remember an heir, unless its link has one: then whoever made it was first."""
+    chain = change.instance.chain
+    assert chain is not None, "an heir is in a lineage"
+    taken = sa.select(instance.c.id).where(instance.c.lineage == chain.lineage, instance.c.link == chain.link)
+    if connection.execute(taken).first() is not None:
+        raise StaleWrite(f"link {chain.link} of lineage {chain.lineage} is taken")
+    add_instance(connection, change, now)
 
 
 def take_over_cloud_id(connection: sa.Connection, it: Instance) -> str | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, get_type_hints
+from typing import Any
 
 from sqlalchemy import Row
 
@@ -22,6 +21,8 @@ from gpuherd.adapters.sql.engine.columns import (
     to_micros,
 )
 from gpuherd.adapters.sql.mapping import earlier_rows
+from gpuherd.adapters.sql.mapping.succession import succession_doc, succession_of
+from gpuherd.adapters.sql.mapping.wishes import wish_doc, wish_of
 from gpuherd.domain.budgets.of_instance import lease_columns
 from gpuherd.domain.cloud.machine import ConnectionDetails
 from gpuherd.domain.cloud.offer import BillingMode
@@ -35,7 +36,7 @@ from gpuherd.domain.instance.events import Cause, CauseCode, Event
 from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.health import Health
 from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Optimize, Rental, Status, Wish
+from gpuherd.domain.instance.instance import Goal, Instance, OnFailure, Rental, Status
 from gpuherd.domain.instance.lifecycle.due import due_at, use_look_at
 from gpuherd.domain.instance.operation import Operation, OperationKind, OperationPhase, OperationState
 from gpuherd.domain.instance.quota import usage_of
@@ -44,40 +45,6 @@ from gpuherd.domain.instance.waiting import StartWait, Waiting, WaitingFor
 
 # Prices are summed up by the database, and exactly.
 MICROS = 1_000_000
-
-
-# By the type of a field: how it is kept, and how it is read again. All others are kept as they are.
-_KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    tuple[str, ...]: (list, tuple),
-    BillingMode: (str, BillingMode),
-    Optimize: (str, Optimize),
-    Decimal | None: (
-        lambda it: None if it is None else str(it),
-        lambda it: None if it is None else Decimal(it),
-    ),
-}
-_WISH_TYPES = {name: hint for name, hint in get_type_hints(Wish).items() if name != "product_name"}
-_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None))
-_KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
-assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
-
-
-def wish_doc(wish: Wish) -> Doc:
-    """Return how a wish is kept: all its fields but the product's name, which has a column."""
-    values = vars(wish)
-    doc = {name: values[name] for name in _WISH_TYPES}
-    for name, keep, _ in _KEPT_FIELDS:
-        doc[name] = keep(values[name])
-    return doc
-
-
-def wish_of(doc: Doc, product_name: str) -> Wish:
-    """Return the wish that was kept; what an older version did not know has its default."""
-    values = {name: doc[name] for name in _PLAIN_FIELDS if name in doc}
-    for name, _, read in _KEPT_FIELDS:
-        if name in doc:
-            values[name] = read(doc[name])
-    return Wish(product_name=product_name, **values)
 
 
 def instance_row(it: Instance) -> Doc:
@@ -123,6 +90,7 @@ def instance_row(it: Instance) -> Doc:
         **_rented_as_doc(rental),
         **({} if it.line_since is None else {"line_since": at(it.line_since)}),
         **({} if it.start_wait is None else {"start_wait": _start_wait_doc(it.start_wait)}),
+        **succession_doc(it),
         "asked_at": at(it.asked_at),
         "operation": None if it.operation is None else operation_doc(it.operation),
         "health_check": None if it.health_check is None else it.health_check.as_doc(),
@@ -149,6 +117,8 @@ def instance_row(it: Instance) -> Doc:
         "lease_ends_at": lease_ends_at,
         "lease_s": lease_s,
         "waits_since": it.line_since if is_in_line(it) else None,
+        "lineage": None if it.chain is None else it.chain.lineage,
+        "link": None if it.chain is None else it.chain.link,
         "doc": dumps(doc),
     }
 
@@ -176,6 +146,7 @@ def instance_of(row: Row[Any]) -> Instance:
         waiting_for=_waiting_of(doc),
         line_since=moment(doc.get("line_since")),
         start_wait=_start_wait_of(doc.get("start_wait")),
+        **succession_of(doc),
         webhook_url=doc["webhook_url"],
         labels=doc["labels"],
         on_failure=OnFailure(doc["on_failure"]),

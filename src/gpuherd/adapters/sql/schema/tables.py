@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.columns import Moment
-from gpuherd.adapters.sql.schema import budget_tables
+from gpuherd.adapters.sql.schema import capacity_tables
 
 # Handed on from file to file, so that an import from here has all tables, whatever else is loaded.
-metadata = budget_tables.metadata
+metadata = capacity_tables.metadata
 
 # Of what it will cost an hour, so much is in no span yet; less than a micro-dollar was lost in rounding.
 UNBILLED = "gpus > 0 AND micro_usd > cost_rate_nusd_h / 1000 + 1"
@@ -59,6 +59,18 @@ instance = sa.Table(
     sa.Column("lease_s", sa.BigInteger),
     # Since when it is in line for capacity, while it is.
     sa.Column("waits_since", Moment),
+    # The id of the first of the instances that take over from one another, and which of them it is.
+    sa.Column("lineage", sa.Text),
+    sa.Column("link", sa.Integer),
+    # The database itself forbids two heirs of one instance.
+    sa.Index(
+        "one_heir",
+        "lineage",
+        "link",
+        unique=True,
+        sqlite_where=sa.text("lineage IS NOT NULL"),
+        postgresql_where=sa.text("lineage IS NOT NULL"),
+    ),
     sa.Index("instance_by_name", "name"),
     sa.Index("instance_by_owner", "owner", "id"),
     sa.Index(
@@ -116,18 +128,6 @@ instance = sa.Table(
         sqlite_where=sa.text("ready_at IS NOT NULL"),
         postgresql_where=sa.text("ready_at IS NOT NULL"),
     ),
-)
-
-# An offer that the cloud has refused for lack of stock: how often in a row, when last, and what it said.
-offer_rest = sa.Table(
-    "offer_rest",
-    metadata,
-    sa.Column("product_id", sa.Text, primary_key=True),
-    sa.Column("region", sa.Text, primary_key=True),
-    sa.Column("billing_mode", sa.Text, primary_key=True),
-    sa.Column("refusals", sa.Integer, nullable=False),
-    sa.Column("refused_at", Moment, nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
 )
 
 instance_label = sa.Table(

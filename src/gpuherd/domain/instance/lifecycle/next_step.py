@@ -184,7 +184,7 @@ def _was_moved(instance: Instance, observation: Observation) -> bool:
 
 def _stopped(observation: Observation) -> Step:
     taken = was_reclaimed(observation.machine)
-    return Become(Status.EXITED, "the cloud took the spot machine back" if taken else "")
+    return Become(Status.EXITED, "the cloud took the spot machine back" if taken else "", taken)
 
 
 def _recover_vanished(instance: Instance, observation: Observation, now: datetime) -> Step:

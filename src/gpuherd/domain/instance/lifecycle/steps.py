@@ -52,6 +52,8 @@ class Become:
     status: Status
     # Where the status alone does not tell enough.
     reason: str = ""
+    # The cloud took the machine back.
+    is_loss: bool = False
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,25 @@ ThenOption = Annotated[
     Literal["stop", "delete"] | None,
     typer.Option("--then", help="What becomes of it at its end; stop keeps its disk, which may cost."),
 ]
+OnReclaimOption = Annotated[
+    Literal["none", "replace"] | None,
+    typer.Option("--on-reclaim", help="When the cloud takes the spot machine back: replace it, or not."),
+]
+MaxReplacementsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-replacements", min=1, max=1000, help="At most so many in 24 hours; the server says 10."
+    ),
+]
+HandoverOption = Annotated[
+    float | None,
+    typer.Option(
+        "--handover",
+        parser=_duration,
+        metavar="DURATION",
+        help="Keep the old one so long after the new one can be used: 30s, 5m.",
+    ),
+]
 HealthPort = Annotated[
     int | None,
     typer.Option("--health-port", min=1, max=65535, help="Ready only when the program answers on this port."),
@@ -242,6 +261,9 @@ def wish_of(
     idle: float | None,
     silence: float | None,
     then: Literal["stop", "delete"] | None,
+    on_reclaim: Literal["none", "replace"] | None,
+    max_replacements: int | None,
+    handover: float | None,
 ) -> Wish:
     """Return the wish that the options of `up` and `plan` say."""
     return {
@@ -259,6 +281,9 @@ def wish_of(
         "wait_for_capacity_s": wait_for_capacity,
         "lease": None if lease is None else Lease(seconds=round(lease), then=then),
         "auto_stop": auto_stop_of(silence, idle, then),
+        "on_reclaim": on_reclaim,
+        "max_replacements": max_replacements,
+        "handover_seconds": None if handover is None else round(handover),
     }
 
 

@@ -18,6 +18,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     FallbackAfter,
     Gpu,
     GpuNum,
+    HandoverOption,
     HealthPath,
     HealthPort,
     HealthTimeout,
@@ -25,8 +26,10 @@ from gpuherd.entrypoints.cli.runtime.options import (
     Labels,
     LeaseOption,
     MaxPrice,
+    MaxReplacementsOption,
     Name,
     OnFailureOption,
+    OnReclaimOption,
     OptimizeOption,
     Regions,
     SilenceOption,
@@ -69,6 +72,9 @@ def plan(
     idle: IdleOption = None,
     silence: SilenceOption = None,
     then: ThenOption = None,
+    on_reclaim: OnReclaimOption = None,
+    max_replacements: MaxReplacementsOption = None,
+    handover: HandoverOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what `up` would rent, in which order and for how much. Nothing is rented."""
@@ -90,6 +96,9 @@ def plan(
         idle=idle,
         silence=silence,
         then=then,
+        on_reclaim=on_reclaim,
+        max_replacements=max_replacements,
+        handover=handover,
     )
     product = product_of(gpu)
     planned = run(

@@ -26,6 +26,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     FallbackAfter,
     Gpu,
     GpuNum,
+    HandoverOption,
     HealthPath,
     HealthPort,
     HealthTimeout,
@@ -34,8 +35,10 @@ from gpuherd.entrypoints.cli.runtime.options import (
     Labels,
     LeaseOption,
     MaxPrice,
+    MaxReplacementsOption,
     Name,
     OnFailureOption,
+    OnReclaimOption,
     OptimizeOption,
     Regions,
     SilenceOption,
@@ -80,6 +83,9 @@ def up(
     idle: IdleOption = None,
     silence: SilenceOption = None,
     then: ThenOption = None,
+    on_reclaim: OnReclaimOption = None,
+    max_replacements: MaxReplacementsOption = None,
+    handover: HandoverOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show the plan, do not ask.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")] = False,
     timeout: Timeout = TIMEOUT_S,
@@ -109,6 +115,9 @@ def up(
         idle=idle,
         silence=silence,
         then=then,
+        on_reclaim=on_reclaim,
+        max_replacements=max_replacements,
+        handover=handover,
     )
     if not yes and output.for_people and is_interactive():
         confirm_plan(cli, output, name, product, template, wish)

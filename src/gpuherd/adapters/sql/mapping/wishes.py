@@ -1,0 +1,44 @@
+"""Wishes to documents and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, get_type_hints
+
+from gpuherd.adapters.sql.engine.columns import Doc
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.instance.instance import Optimize, Wish
+
+# By the type of a field: how it is kept, and how it is read again. All others are kept as they are.
+_KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple[str, ...]: (list, tuple),
+    BillingMode: (str, BillingMode),
+    Optimize: (str, Optimize),
+    Decimal | None: (
+        lambda it: None if it is None else str(it),
+        lambda it: None if it is None else Decimal(it),
+    ),
+}
+_WISH_TYPES = {name: hint for name, hint in get_type_hints(Wish).items() if name != "product_name"}
+_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None))
+_KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
+assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
+
+
+def wish_doc(wish: Wish) -> Doc:
+    """Return how a wish is kept: all its fields but the product's name, which has a column."""
+    values = vars(wish)
+    doc = {name: values[name] for name in _WISH_TYPES}
+    for name, keep, _ in _KEPT_FIELDS:
+        doc[name] = keep(values[name])
+    return doc
+
+
+def wish_of(doc: Doc, product_name: str) -> Wish:
+    """Return the wish that was kept; what an older version did not know has its default."""
+    values = {name: doc[name] for name in _PLAIN_FIELDS if name in doc}
+    for name, _, read in _KEPT_FIELDS:
+        if name in doc:
+            values[name] = read(doc[name])
+    return Wish(product_name=product_name, **values)

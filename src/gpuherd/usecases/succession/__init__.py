@@ -1,0 +1,1 @@
+"""Succession: instances that take over from one another."""

@@ -1,0 +1,331 @@
+"""Machines that the cloud takes back, and instances that take over from one another."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.access.api_key import Limits
+from gpuherd.domain.access.caller import ADMIN
+from gpuherd.domain.budgets.budget import AtLimit, BudgetScope
+from gpuherd.domain.budgets.calendar import BudgetPeriod
+from gpuherd.domain.endings.terms import EndAction, Lease, Terms
+from gpuherd.domain.errors import QuotaExceeded
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.simulator.world.world import World
+from gpuherd.usecases.budgets.add import BudgetRequest
+from tests.support.budgets import USD
+from tests.support.herd import Herd
+from tests.support.memory.herd import MemoryHerd
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+HOOK = "http://example.com/hook"
+
+
+@pytest.fixture
+def herd_kind() -> type[Herd]:
+    return MemoryHerd
+
+
+async def usable(herd: Herd, **wish: Any) -> Instance:
+    return await herd.settle(await herd.launch(**{"on_reclaim": OnReclaim.REPLACE, **wish}))
+
+
+def announce(world: World, it: Instance, seconds: float = 600) -> None:
+    """Let the cloud take a machine back, and say when with the notice."""
+    machine = world.reclaim(it.cloud_id or "", seconds)
+    assert machine.reclaim is not None
+    machine.reclaim = machine.reclaim._replace(time_shown_at=machine.reclaim.notice_at)
+
+
+async def heir_of(herd: Herd, it: Instance) -> Instance:
+    chain = (await herd.instances.get(it.id)).chain
+    assert chain is not None and chain.heir is not None, "it has an heir"
+    return await herd.instances.get(chain.heir.id)
+
+
+async def coming(herd: Herd, it: Instance) -> Instance:
+    """Run until an instance has an heir, which cannot be used yet."""
+    for _ in range(600):
+        chain = (await herd.instances.get(it.id)).chain
+        if chain is not None and chain.heir is not None:
+            return await herd.instances.get(chain.heir.id)
+        await herd.run_for(SECOND)
+    raise AssertionError("it has no heir")
+
+
+async def members(herd: Herd, it: Instance) -> list[Instance]:
+    return list(await herd.instances.of_lineage(it.id))
+
+
+def running(world: World) -> int:
+    return sum(it.status(world.now()) == "running" for it in world.machines.values())
+
+
+async def test_an_heir_is_usable_before_the_loss_and_then_the_old_one_goes(herd: Herd, world: World) -> None:
+    old = await usable(herd, webhook_url=HOOK, labels={"team": "red"})
+    world.reclaim(old.cloud_id or "", 3600)
+    await herd.run_for(44 * MINUTE)
+    assert (await herd.instances.get(old.id)).chain is None, "late: an earlier start only means more of them"
+    await herd.run_for(10 * MINUTE)
+    young, gone = await heir_of(herd, old), await herd.instances.get(old.id)
+    assert young.usable
+    assert (gone.goal, gone.status) == (Goal.DELETED, Status.DELETED)
+    assert running(world) == 1
+    same = ("name", "owner", "webhook_url", "labels", "terms", "replacement")
+    assert {it: getattr(young, it) for it in same} == {it: getattr(old, it) for it in same}
+    assert young.chain is not None
+    assert (young.lineage, young.chain.link, young.chain.replaces) == (old.id, 2, old.id)
+    told = [it for it in herd.webhooks() if "replac" in it]
+    assert told == ["instance.replacing", "instance.replaced"], "each of them once"
+    bodies = [json.loads(body)["data"] for _, body in herd.receiver.got]
+    assert {it["lineage"] for it in bodies} == {old.id}
+
+
+async def test_a_reclaim_without_a_policy_makes_no_heir(herd: Herd, world: World) -> None:
+    old = await usable(herd, on_reclaim=OnReclaim.NONE)
+    announce(world, old, 300)
+    await herd.run_for(20 * MINUTE)
+    assert (await herd.instances.get(old.id)).status is Status.EXITED
+    assert len(world.machines) == 1
+
+
+async def test_what_was_lost_without_warning_is_replaced_at_once(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    world.reclaim(old.cloud_id or "", 1)
+    await herd.run_for(5 * MINUTE)
+    assert (await heir_of(herd, old)).usable
+    assert (await herd.instances.get(old.id)).status is Status.DELETED
+
+
+async def test_one_list_that_shows_a_notice_is_not_enough(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    announce(world, old)
+    while (await herd.instances.get(old.id)).reclaim is None:
+        await herd.run_for(SECOND)
+    await herd.run_jobs_for(HOUR / 12)
+    assert (await herd.instances.get(old.id)).chain is None
+    assert (await coming(herd, old)).goal is Goal.RUNNING
+
+
+async def test_a_notice_that_is_withdrawn_takes_the_heir_away(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    world.faults.add(Fault(FaultKind.SLOW_PULL, factor=20, count=1))
+    announce(world, old)
+    young = await coming(herd, old)
+    world.machines[old.cloud_id or ""].reclaim = None
+    await herd.run_for(5 * MINUTE)
+    assert (await herd.instances.get(young.id)).status is Status.DELETED
+    kept = await herd.instances.get(old.id)
+    assert kept.usable
+    assert kept.chain is not None and kept.chain.heir is None
+    assert running(world) == 1
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    assert [it.chain and it.chain.link for it in await members(herd, old)] == [1, 2, 3]
+    assert running(world) == 1
+
+
+@pytest.mark.parametrize("end", ["stop", "delete"])
+async def test_a_stop_or_delete_takes_the_heir_with_it(herd: Herd, world: World, end: str) -> None:
+    old = await usable(herd)
+    announce(world, old)
+    young = await coming(herd, old)
+    await getattr(herd.change_goal, end)(old.name)
+    assert (await herd.instances.get(young.id)).goal is Goal.DELETED, "in the same transaction"
+    await herd.run_for(20 * MINUTE)
+    assert running(world) == 0
+    assert (await herd.instances.get(young.id)).status is Status.DELETED
+    assert len(await members(herd, old)) == 2, "and nobody takes over later"
+
+
+async def test_deleting_the_heir_of_what_was_lost_leaves_nothing(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    world.reclaim(old.cloud_id or "", 1)
+    await coming(herd, old)
+    accepted = await herd.change_goal.delete(old.name)
+    assert accepted.instance.id != old.id, "a name means the newest, where none can be used"
+    await herd.run_for(20 * MINUTE)
+    assert [it.status for it in await members(herd, old)] == [Status.DELETED, Status.DELETED]
+    assert running(world) == 0
+
+
+async def test_an_heir_that_is_declined_leaves_the_old_one_to_its_loss(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    announce(world, old)
+    await herd.change_goal.delete((await coming(herd, old)).id)
+    await herd.run_for(2 * MINUTE)
+    assert (await herd.instances.get(old.id)).usable
+    await herd.run_for(20 * MINUTE)
+    assert len(await members(herd, old)) == 2
+    assert running(world) == 0
+
+
+async def test_the_end_of_the_lease_is_the_same_for_the_heir(herd: Herd, world: World) -> None:
+    old = await usable(herd, terms=Terms(Lease(seconds=1800)))
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    young = await heir_of(herd, old)
+    assert young.usable
+    assert young.lease_term is not None and old.lease_term is not None
+    assert young.lease_term.ends_at == old.lease_term.ends_at
+    await herd.run_for(30 * MINUTE)
+    assert running(world) == 0
+    assert (await herd.instances.get(young.id)).goal is Goal.STOPPED
+
+
+async def test_an_end_during_the_handover_ends_both(herd: Herd, world: World) -> None:
+    old = await usable(herd, terms=Terms(Lease(seconds=120, then=EndAction.DELETE)))
+    world.faults.add(Fault(FaultKind.SLOW_PULL, factor=100))
+    announce(world, old)
+    await herd.run_for(10 * MINUTE)
+    assert [it.status for it in await members(herd, old)] == [Status.DELETED, Status.DELETED]
+    assert running(world) == 0
+
+
+async def test_heirs_that_fail_are_removed_and_followed_by_others_until_there_were_too_many(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd, max_replacements=3, webhook_url=HOOK)
+    world.faults.add(Fault(FaultKind.PULL_FAILURE))
+    announce(world, old)
+    await herd.run_for(20 * MINUTE)
+    lineage = await members(herd, old)
+    assert [it.status for it in lineage] == [Status.EXITED, *[Status.DELETED] * 3]
+    made = [it.created_at for it in lineage]
+    assert made[2] - made[1] >= timedelta(seconds=30)
+    assert made[3] - made[2] >= timedelta(seconds=60)
+    assert herd.webhooks().count("instance.replacement_gave_up") == 1
+    assert (await herd.instances.get(old.id)).settled
+
+
+async def test_an_heir_that_hangs_in_its_boot_is_given_up_in_time_for_another(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd)
+    world.faults.add(Fault(FaultKind.SLOW_PULL, factor=10_000, count=1))
+    announce(world, old)
+    await herd.run_for(30 * MINUTE)
+    lineage = await members(herd, old)
+    assert [it.status for it in lineage] == [Status.DELETED, Status.DELETED, Status.RUNNING]
+    assert running(world) == 1
+
+
+async def test_in_the_limits_of_a_key_the_heir_takes_the_place_of_the_old_one(
+    herd: Herd, world: World
+) -> None:
+    limits = Limits(max_gpus=1, max_hourly_usd=None)
+    ada = replace(ADMIN, limits=limits)
+    object.__setattr__(herd.advance.succession, "limits_of", lambda _: limits)
+    old = await usable(herd, caller=ada)
+    announce(world, old)
+    assert (await coming(herd, old)).goal is Goal.RUNNING
+    with pytest.raises(QuotaExceeded):
+        await herd.launch("another", caller=ada)
+    await herd.run_for(5 * MINUTE)
+    assert (await heir_of(herd, old)).usable
+
+
+async def test_a_limit_that_has_become_smaller_refuses_the_heir_and_that_is_told_once(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd, webhook_url=HOOK, gpu_num=2)
+    object.__setattr__(herd.advance.succession, "limits_of", lambda _: Limits(max_gpus=1))
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    assert herd.webhooks().count("instance.replacement_refused") == 1
+    assert len(await members(herd, old)) == 1
+    assert (await herd.instances.get(old.id)).usable, "it runs on, as long as the cloud lets it"
+    object.__setattr__(herd.advance.succession, "limits_of", lambda _: Limits(max_gpus=2))
+    await herd.run_for(3 * MINUTE)
+    assert (await heir_of(herd, old)).usable
+
+
+async def test_a_budget_holds_for_an_heir_as_for_any_create(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    little = BudgetRequest(
+        name="little",
+        scope=BudgetScope(),
+        amount=int(0.001 * USD),
+        period=BudgetPeriod.TOTAL,
+        at_limit=AtLimit.BLOCK,
+    )
+    await herd.plane.budgets.add(little, ADMIN)
+    announce(world, old)
+    await herd.run_for(2 * MINUTE)
+    assert [it.chain and it.chain.refused for it in await members(herd, old)] == [True]
+
+
+async def test_an_heir_that_would_be_too_dear_waits_in_line(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    price = old.hourly_usd
+    assert price is not None
+    dearer = replace(old, wish=replace(old.wish, hourly_usd_max=price / 2))
+    await herd.instances.update(replace(herd.event_recorder.change(dearer)))
+    announce(world, old)
+    await herd.run_for(20 * MINUTE)
+    young = await heir_of(herd, old)
+    assert young.status is Status.CREATING
+    assert young.waiting_for is not None and young.waiting_for.what == "capacity"
+    assert (await herd.instances.get(old.id)).status is Status.EXITED, "it was lost meanwhile"
+
+
+async def test_both_stay_for_the_handover_that_was_agreed(herd: Herd, world: World) -> None:
+    old = await usable(herd, handover_s=120)
+    announce(world, old)
+    await herd.run_for(timedelta(seconds=100))
+    assert (await heir_of(herd, old)).usable
+    assert (await herd.instances.get(old.id)).usable
+    assert running(world) == 2
+    assert (await herd.find_instance(old.name)).id == (await heir_of(herd, old)).id
+    await herd.run_for(3 * MINUTE)
+    assert running(world) == 1
+
+
+async def test_an_heir_that_is_taken_back_in_turn_is_replaced(herd: Herd, world: World) -> None:
+    old = newest = await usable(herd)
+    for link in (2, 3):
+        announce(world, newest)
+        await herd.run_for(5 * MINUTE)
+        newest = (await members(herd, old))[-1]
+        assert newest.usable
+        assert newest.chain is not None and newest.chain.link == link
+        assert running(world) == 1
+    assert [it.status for it in await members(herd, old)][:2] == [Status.DELETED, Status.DELETED]
+
+
+async def test_what_is_taken_back_before_anybody_could_use_it_is_replaced_by_its_predecessor(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd, health_check=HealthCheck())
+    herd.prober.is_up = lambda _: False
+    announce(world, old)
+    young = await coming(herd, old)
+    await herd.run_for(MINUTE)
+    young = await herd.instances.get(young.id)
+    assert young.status is Status.HEALTH_CHECKING
+    world.reclaim(young.cloud_id or "", 1)
+    await herd.run_for(2 * MINUTE)
+    herd.prober.is_up = lambda _: True
+    await herd.run_for(5 * MINUTE)
+    lineage = await members(herd, old)
+    assert [it.chain and it.chain.replaces for it in lineage] == [None, old.id, old.id]
+    assert [it.status for it in lineage] == [Status.DELETED, Status.DELETED, Status.READY]
+    assert running(world) == 1
+
+
+async def test_names_of_a_lineage_are_never_ambiguous(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    announce(world, old)
+    await coming(herd, old)
+    assert (await herd.find_instance(old.name)).id == old.id, "the newest that can be used"
+    await herd.run_for(5 * MINUTE)
+    assert (await herd.find_instance(old.name)).id == (await heir_of(herd, old)).id
