@@ -16,6 +16,7 @@ from bench.environment import TINY, BenchEnvironment, Scale
 from bench.report import CAUTION, Line, busy, machine, markdown, terminal_table
 from bench.rows import ROWS
 
+FAILED = "failed"
 RESULTS = Path(__file__).parent / "results.md"
 
 
@@ -30,7 +31,8 @@ async def run(names: list[str], scale: Scale) -> list[Line]:
             found = await _measured(name, bench_env)
             print(f"{time.perf_counter() - began_s:.0f} s", flush=True)
             for line in found:
-                print("   ", "  ".join(filter(None, line.cells)), flush=True)
+                why = f"({line.note})" if line.ours == FAILED else ""
+                print("   ", "  ".join(filter(None, (*line.cells, why))), flush=True)
             lines += found
     return lines
 
@@ -40,7 +42,7 @@ async def _measured(name: str, bench_env: BenchEnvironment) -> list[Line]:
         return await ROWS[name](bench_env)
     except Exception as error:
         # The others were measured all the same; the table says what happened to this one.
-        return [Line(name, "failed", "", None, "", False, f"{type(error).__name__}: {error}"[:300])]
+        return [Line(name, FAILED, "", None, "", False, f"{type(error).__name__}: {error}"[:300])]
 
 
 def _names(text: str) -> list[str]:

@@ -80,7 +80,7 @@ async def measure(bench_env: BenchEnvironment) -> list[Line]:
     ready_s = [receiver.got[it, READY] - at for it, (_, at) in ran_at.items()]
     running_s = [receiver.got[it, RUNNING] - at for it, (_, at) in ran_at.items()]
     seen_s = [watch.seen.get(cloud_id, time.time()) - at for cloud_id, at in ran_at.values()]
-    per_minute = (calls["list"] - watch.calls + calls["get"]) / minutes
+    per_minute = (calls["list"] - watch.calls + calls.get("get", 0)) / minutes
     p50, p99 = percentile(ready_s, 50), percentile(ready_s, 99)
     return [
         Line(

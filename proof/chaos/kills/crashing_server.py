@@ -95,7 +95,6 @@ def wrap_commits(crash_point: CrashPoint) -> None:
     marks: list[str] = []
     add_instance, update_instance = write.add_instance, write.update_instance
     write_attempt, run = write._write_attempt, group_commit._run
-    write_spans = cost_write.write_spans
     write_rest, append_events = write._write_rest, append_account_events
 
     def watched(begun: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,11 +124,11 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         if it.state in ATTEMPTS:
             marks.append(ATTEMPTS[it.state])
 
-    def spans(connection: sa.Connection, written: Any, *args: Any) -> list[str]:
-        charged = write_spans(connection, written, *args)
-        if written:
-            marks.append("meter")
-        return charged
+    class WatchedSpans(cost_write.SpanWriter):
+        def put(self, spans: Any, subjects: Any) -> None:
+            super().put(spans, subjects)
+            if spans:
+                marks.append("meter")
 
     def rest(connection: sa.Connection, change: Change, now: datetime) -> None:
         write_rest(connection, change, now)
@@ -158,7 +157,7 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         (write, "_write_attempt", attempt),
         (write, "_write_rest", rest),
         (budget_store, "append_account_events", told),
-        (meters, "write_spans", spans),
+        (meters, "SpanWriter", WatchedSpans),
         (group_commit, "_run", run_one),
     ):
         setattr(owner, name, wrapped)

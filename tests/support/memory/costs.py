@@ -249,7 +249,7 @@ def keep_meters(tables: Tables, metering: Metering, changed: Sequence[ObservedMa
     spans = [row.span for row in tables.spans.values() if row.span.cloud_id in records]
     spans.sort(key=lambda it: it.id)
     orders = {cloud_id: at for cloud_id, it in records.items() if (at := it.ordered_at) is not None}
-    written = read_meters(metering, changed, meters_of(spans), terms, orders)
+    written = read_meters(metering, seen, meters_of(spans), terms, orders)
     subjects = {
         it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records[it.machine.cloud_id])
         for it in seen

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.rows import span_of
-from gpuherd.adapters.sql.costs.write import chunks, write_spans
+from gpuherd.adapters.sql.costs.write import SpanWriter, chunks
 from gpuherd.adapters.sql.engine.columns import dumps, from_micros, insert_into, to_micros
 from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.cost_tables import IS_DOUBTFUL, IS_OPEN, IS_UNPRICED, meter
@@ -32,11 +32,19 @@ def keep_meters(
 ) -> list[str]:
     """Open and close what a list says; return the instances whose cost has changed by it."""
     charged: list[str] = []
+    now = metering.this.finished_at
     if metering.seam is not None:
         charged += _cut_everything(connection, metering, metering.seam)
-    seen = [*changed, *metering.also]
-    if not seen:
-        return charged
+    writer = SpanWriter(connection)
+    # Part by part: what is on record about a hundred thousand machines fills gigabytes.
+    for part in chunks([*changed, *metering.also]):
+        _read_part(connection, metering, part, writer)
+    return charged + writer.finish(now)
+
+
+def _read_part(
+    connection: sa.Connection, metering: Metering, seen: Sequence[ObservedMachine], writer: SpanWriter
+) -> None:
     machines = {it.machine.cloud_id: it.machine for it in seen}
     records = _records(connection, machines)
     terms = {
@@ -45,12 +53,12 @@ def keep_meters(
         if (agreed := record.terms_of(machines[cloud_id])) is not None
     }
     orders = {it: at for it, record in records.items() if (at := record.ordered_at) is not None}
-    spans = read_meters(metering, changed, meters_of(_spans(connection, list(machines))), terms, orders)
+    spans = read_meters(metering, seen, meters_of(_spans(connection, list(machines))), terms, orders)
     subjects = {
         it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records.get(it.machine.cloud_id))
         for it in seen
     }
-    return charged + write_spans(connection, spans, subjects, metering.this.finished_at)
+    writer.put(spans, subjects)
 
 
 def read_meter_state(connection: sa.Connection) -> MeterState:
@@ -86,22 +94,24 @@ def read_seams(connection: sa.Connection) -> tuple[ClockSeam, ...]:
 
 
 def _cut_everything(connection: sa.Connection, metering: Metering, seam: ClockSeam) -> list[str]:
-    spans = [span_of(row) for row in connection.execute(sa.select(meter).where(IS_OPEN))]
-    machines = {
-        it.cloud_id: known.machine for it in spans if (known := metering.before.get(it.cloud_id)) is not None
-    }
-    records = _records(connection, machines)
-    subjects = {
-        cloud_id: subject_of(machine, metering.before[cloud_id].first_seen_at, records.get(cloud_id))
-        for cloud_id, machine in machines.items()
-    }
-    parts = cut_all((it for it in spans if it.cloud_id in subjects), seam, metering.previous)
+    going_on = connection.scalars(sa.select(meter.c.cloud_id).where(IS_OPEN).distinct()).all()
+    known = [metering.before[it] for it in going_on if it in metering.before]
+    writer = SpanWriter(connection)
+    for part in chunks(known):
+        machines = {it.machine.cloud_id: it.machine for it in part}
+        records = _records(connection, machines)
+        subjects = {
+            it.machine.cloud_id: subject_of(it.machine, it.first_seen_at, records.get(it.machine.cloud_id))
+            for it in part
+        }
+        spans = (it for it in _spans(connection, list(machines)) if it.ended is None)
+        writer.put(cut_all(spans, seam, metering.previous), subjects)
     seams = dumps(
         [[to_micros(at) for at in (it.before, it.after, it.noticed_at)] for it in metering.all_seams]
     )
     row = insert_into(connection, installation).values(key=SEAMS_KEY, value=seams)
     connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": seams}))
-    return write_spans(connection, parts, subjects, metering.this.finished_at)
+    return writer.finish(metering.this.finished_at)
 
 
 def _spans(connection: sa.Connection, cloud_ids: Sequence[str]) -> Iterable[CostSpan]:

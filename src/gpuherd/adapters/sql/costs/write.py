@@ -40,48 +40,68 @@ _CHANGE_SPAN = sa.update(meter).where(meter.c.id == sa.bindparam("its"))
 _SETTLE = sa.update(instance).where(instance.c.id == sa.bindparam("its"))
 
 
+class SpanWriter:
+    """Writes spans part by part, for as many machines as a list may show.
+
+    What many machines share is written at the end: in one order, so that no two transactions wait for each
+    other.
+    """
+
+    def __init__(self, connection: sa.Connection):
+        self._connection = connection
+        self._days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
+        self._subject_ids: set[int] = set()
+        self._instance_ids: set[str] = set()
+
+    def put(self, spans: Sequence[CostSpan], subjects: Mapping[str, CostSubject]) -> None:
+        """Write spans that were opened, in this order, changed or ended, with the subject of each machine."""
+        if not spans:
+            return
+        used = [subjects[cloud_id] for cloud_id in dict.fromkeys(it.cloud_id for it in spans)]
+        centres = ensure_centres(self._connection, used)
+        numbers = ensure_subjects(self._connection, used, centres, _first_begins(spans))
+        formers = _formers(self._connection, spans)
+        opened, changed = [], []
+        for it in spans:
+            subject = subjects[it.cloud_id]
+            centre_id = centres[centre_row(subject)["key"]]
+            subject_id = numbers[subject_key(subject)]
+            if (former := formers.get(it.id)) is not None:
+                subject, subject_id, centre_id = former
+            row = {**span_row(it, subject), "subject_id": subject_id, "centre_id": centre_id}
+            if it.id:
+                changed.append({**row, "its": it.id})
+            else:
+                opened.append(row)
+            if it.ended is not None:
+                for day, share in days_of(it, subject.end_wanted_at(it.kind)):
+                    self._days[day, centre_id, it.kind.value] += share
+        # What ends comes first, since of a kind only one may go on.
+        if changed:
+            self._connection.execute(_CHANGE_SPAN, changed)
+        if opened:
+            self._connection.execute(_OPEN_SPAN, opened)
+        self._subject_ids.update(numbers.values(), (it.subject_id for it in formers.values()))
+        owners = [*used, *(it.subject for it in formers.values())]
+        self._instance_ids.update(it.instance_id for it in owners if it.instance_id)
+
+    def finish(self, now: datetime) -> list[str]:
+        """Write what the spans add to days, subjects and instances; return those whose cost has changed."""
+        add_to_days(self._connection, self._days)
+        refresh_subjects(self._connection, sorted(self._subject_ids))
+        return settle_instances(self._connection, sorted(self._instance_ids), now)
+
+
 def write_spans(
     connection: sa.Connection,
     spans: Sequence[CostSpan],
     subjects: Mapping[str, CostSubject],
     now: datetime,
 ) -> list[str]:
-    """Write spans that were opened, in this order, changed or ended, with the subject of each machine.
-
-    Return the instances whose cost has changed by it.
-    """
-    if not spans:
-        return []
-    used = [subjects[cloud_id] for cloud_id in dict.fromkeys(it.cloud_id for it in spans)]
-    centres = ensure_centres(connection, used)
-    began = _first_begins(spans)
-    numbers = ensure_subjects(connection, used, centres, began)
-    formers = _formers(connection, spans)
-    days: dict[tuple[date, int, str], Share] = defaultdict(lambda: NO_SHARE)
-    opened, changed = [], []
-    for it in spans:
-        subject = subjects[it.cloud_id]
-        centre_id = centres[centre_row(subject)["key"]]
-        subject_id = numbers[subject_key(subject)]
-        if (former := formers.get(it.id)) is not None:
-            subject, subject_id, centre_id = former
-        row = {**span_row(it, subject), "subject_id": subject_id, "centre_id": centre_id}
-        if it.id:
-            changed.append({**row, "its": it.id})
-        else:
-            opened.append(row)
-        if it.ended is not None:
-            for day, share in days_of(it, subject.end_wanted_at(it.kind)):
-                days[day, centre_id, it.kind.value] += share
-    # All together: a first list shows thousands. What ends comes first, since of a kind only one may go on.
-    if changed:
-        connection.execute(_CHANGE_SPAN, changed)
-    if opened:
-        connection.execute(_OPEN_SPAN, opened)
-    add_to_days(connection, days)
-    refresh_subjects(connection, sorted({*numbers.values(), *(it.subject_id for it in formers.values())}))
-    owners = [*used, *(it.subject for it in formers.values())]
-    return settle_instances(connection, [it.instance_id for it in owners if it.instance_id], now)
+    """Write spans, with the subject of each machine; return the instances whose cost has changed by it."""
+    writer = SpanWriter(connection)
+    writer.put(spans, subjects)
+    return writer.finish(now)
 
 
 class _FormerSubject(NamedTuple):

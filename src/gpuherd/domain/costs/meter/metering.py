@@ -89,15 +89,15 @@ def cut_all(spans: Iterable[CostSpan], seam: ClockSeam, previous: ListTimes | No
 
 def read_meters(
     metering: Metering,
-    changed: Sequence[ObservedMachine],
+    seen: Sequence[ObservedMachine],
     meters: Mapping[str, MachineMeter],
     terms: Mapping[str, AgreedTerms],
     orders: Mapping[str, datetime],
 ) -> list[CostSpan]:
-    """Return all spans that a list opens, closes or puts in doubt, in the order in which to write them."""
+    """Return all spans of machines that a list opens, closes or puts in doubt, in the order to write them."""
     spans: list[CostSpan] = []
     now = metering.this.finished_at
-    for after in (*changed, *metering.also):
+    for after in seen:
         cloud_id = after.machine.cloud_id
         is_first_look = cloud_id in metering.first_look
         agreed = terms.get(cloud_id)
