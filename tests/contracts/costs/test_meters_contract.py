@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from gpuherd.adapters.sql.costs.write import PARAMETERS_MAX
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd
@@ -76,6 +77,20 @@ async def test_a_machine_of_nobody_is_metered_by_the_catalogue(store):
     assert found.span.rate.source is PriceSource.CATALOGUE
     assert found.subject.instance_id is None
     assert not await store.observations.unmetered()
+
+
+async def test_more_machines_than_are_read_at_once_all_have_their_spans(store):
+    await store.instances.add(Change(a_running_instance(1)))
+    many = [a_sighting(a_machine(n, **PRICED)) for n in range(1, PARAMETERS_MAX + 3)]
+    await see(store, 1, *many)
+    found = await store.costs.open_spans()
+    assert sorted(it.span.cloud_id for it in found) == sorted(it.machine.cloud_id for it in many)
+    # The clock is set back: each of them ends there, and goes on behind it.
+    seam = ClockSeam(START + 2 * MINUTE, START, START)
+    await see(store, 3, known=many, seam=seam)
+    cut = await spans_of_all(store)
+    assert len(cut) == len(many)
+    assert {it.began.lo for it in cut} == {seam.after}
 
 
 async def test_a_machine_that_is_found_by_its_tag_costs_what_its_attempt_agreed(store):

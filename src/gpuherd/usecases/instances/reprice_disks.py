@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from gpuherd.domain.cloud.disk_tariff import DiskTariff
 from gpuherd.domain.errors import StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.instance import Instance
+from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.ports.flags import Flags
-from gpuherd.ports.instances import Change, Instances
+from gpuherd.ports.instances import Change, InstanceQuery, Instances
 
 # The tariff by which the instances were priced last; none in a database of a version that knew no disks.
 DISK_TARIFF = "disk_tariff"
 WRITE_TRIES_MAX = 5
 # Written together, they share commits.
 AT_ONCE = 100
+ALIVE = tuple(it for it in Status if it is not Status.DELETED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,14 @@ class RepriceDisks:
         tariff = f"{self.disk.usd_per_gb_day.normalize():f} above {self.disk.free_gb} GB"
         if await self.flags.get(DISK_TARIFF) == tariff:
             return
-        wrong = [it.instance.id for it in await self.instances.all_live() if self._may_be_wrong(it.instance)]
-        for start in range(0, len(wrong), AT_ONCE):
-            await asyncio.gather(*map(self._reprice, wrong[start : start + AT_ONCE]))
+        cursor: str | None = None
+        while True:
+            # Page by page: a start has no use for all of them at once in memory.
+            page = await self.instances.page(InstanceQuery(statuses=ALIVE, limit=AT_ONCE, cursor=cursor))
+            wrong = [it.id for it in page.instances if self._may_be_wrong(it)]
+            await asyncio.gather(*map(self._reprice, wrong))
+            if (cursor := page.next_cursor) is None:
+                break
         # Last: should we die before, the next start begins anew.
         await self.flags.put(DISK_TARIFF, tariff)
 

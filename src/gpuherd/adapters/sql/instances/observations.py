@@ -9,12 +9,14 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from sys import intern
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_unmetered
+from gpuherd.adapters.sql.costs.write import chunks
 from gpuherd.adapters.sql.engine.columns import MICROSECOND, Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
@@ -47,10 +49,24 @@ def machine_doc(it: Machine) -> str:
 
 # A look into this is much cheaper than a call of the class, and a start reads all that is known.
 _PHASES = {it.value: it for it in Phase}
+# Thousands of machines have the same few words here: kept once, not by each of them.
+_SHARED = (
+    "raw_status",
+    "error",
+    "cluster_id",
+    "region",
+    "product_id",
+    "product_name",
+    "image_url",
+    "billing_mode",
+    "spot_status",
+)
 
 
 def machine_of(text: str) -> Machine:
     doc = json.loads(text)
+    for field in _SHARED:
+        doc[field] = intern(doc[field])
     doc["phase"] = _PHASES[doc["phase"]]
     doc["spot_reclaim_at"] = moment(doc["spot_reclaim_at"])
     doc["created_at"] = moment(doc["created_at"])
@@ -103,7 +119,6 @@ def list_record_row(it: ListRecord) -> Doc:
 # Evidence about creates is needed for as long as a create may stay unresolved; a day is far beyond that.
 LIST_RETENTION = timedelta(days=1)
 IN_USE = [status.value for status in (Status.RUNNING, Status.HEALTH_CHECKING, Status.READY, Status.EXITED)]
-PARAMETERS_MAX = 500
 
 
 def _is_one_of(column: sa.Column[str], words: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -205,7 +220,7 @@ class SqlObservations:
                     (instance.c.cloud_id, ids),
                     (attempt.c.tag, tags),
                 )
-                for chunk in _chunks(words)
+                for chunk in chunks(words)
             )
 
         return await self._database.read(work)
@@ -221,7 +236,7 @@ class SqlObservations:
         def work(connection: sa.Connection) -> Bound:
             lost = sum(
                 connection.execute(kept.where(instance.c.cloud_id.in_(chunk))).scalar_one()
-                for chunk in _chunks(cloud_ids)
+                for chunk in chunks(cloud_ids)
             )
             return Bound(lost, connection.execute(counted).scalar_one())
 
@@ -258,27 +273,29 @@ def _record(
 ) -> tuple[Instance, ...]:
     connection.execute(_NEW_LIST, list_record_row(record))
     connection.execute(_OLD_LISTS, {"before": record.started_at - LIST_RETENTION})
-    rows = [_row(it) for it in changed]
-    for chunk in _chunks([*forgotten, *(row["cloud_id"] for row in rows)]):
-        connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(chunk)))
-    if rows:
+    cloud_ids = [it.machine.cloud_id for it in changed]
+    for ids in chunks([*forgotten, *cloud_ids]):
+        connection.execute(sa.delete(sighting).where(sighting.c.cloud_id.in_(ids)))
+    tags: list[str] = []
+    # Part by part: of all machines of a first list they would fill more memory than anything after it.
+    for part in chunks(changed):
+        rows = [_row(it) for it in part]
+        tags += [row["tag"] for row in rows if row["tag"]]
         connection.execute(sa.insert(sighting), rows)
-    return _unsettle(
-        connection, [row["cloud_id"] for row in rows], [row["tag"] for row in rows if row["tag"]]
-    )
+    return _unsettle(connection, cloud_ids, tags)
 
 
 def _unsettle(connection: sa.Connection, cloud_ids: list[str], tags: list[str]) -> tuple[Instance, ...]:
     """Mark every instance whose machine looks different now, so that a pass must look at it."""
     concerned: set[str] = set()
-    for chunk in _chunks(cloud_ids):
+    for chunk in chunks(cloud_ids):
         bound = sa.select(instance.c.id).where(instance.c.cloud_id.in_(chunk))
         concerned.update(connection.execute(bound).scalars())
-    for chunk in _chunks(tags):
+    for chunk in chunks(tags):
         tagged = sa.select(attempt.c.instance_id).where(attempt.c.tag.in_(chunk))
         concerned.update(connection.execute(tagged).scalars())
     found: list[Instance] = []
-    for chunk in _chunks(sorted(concerned)):
+    for chunk in chunks(sorted(concerned)):
         these = instance.c.id.in_(chunk)
         # A pass that looked before this list may be about to put its instance to rest: it must not.
         job_rows.mark_woken(connection, chunk)
@@ -295,8 +312,3 @@ def _row(it: ObservedMachine) -> dict[str, Any]:
     owner = owner_tag(it.machine)
     named = None if owner is None else ID_PREFIX + owner.instance_key
     return {**sighting_row(it, machine_tag(it.machine)), "tagged_instance_id": named}
-
-
-def _chunks(items: Sequence[str]) -> list[Sequence[str]]:
-    """Cut a long list: databases limit the number of parameters of one statement."""
-    return [items[start : start + PARAMETERS_MAX] for start in range(0, len(items), PARAMETERS_MAX)]
