@@ -24,6 +24,8 @@ class UserOperation:
     keep: bool = False
     disk_gb: int = 60
     hourly_usd_max: Decimal | None = None
+    # How long it may wait for capacity.
+    capacity_wait_s: int = 0
     terms: Terms = NO_TERMS
     labels: Mapping[str, str] = field(default_factory=dict)
     # How its machine is used, and how long its user lives who says so every now and then.

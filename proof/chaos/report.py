@@ -12,6 +12,7 @@ from proof.chaos.checks.checker import check
 from proof.chaos.checks.coverage import (
     REQUIRED_COVERAGE,
     REQUIRED_COVERAGE_ACCOUNTS,
+    REQUIRED_COVERAGE_CAPACITY,
     REQUIRED_COVERAGE_ENDS,
     REQUIRED_COVERAGE_LATE,
     REQUIRED_COVERAGE_STRICT,
@@ -61,6 +62,7 @@ class Report:
             "late": (*REQUIRED_COVERAGE, *REQUIRED_COVERAGE_LATE),
             "strict": REQUIRED_COVERAGE_STRICT,
             "accounts": REQUIRED_COVERAGE_ACCOUNTS,
+            "capacity": REQUIRED_COVERAGE_CAPACITY,
             "ends": REQUIRED_COVERAGE_ENDS,
             "ends_calm": (),
         }.get(self.profile, REQUIRED_COVERAGE)

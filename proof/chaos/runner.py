@@ -221,7 +221,12 @@ class _ScheduleRunner:
         n = len(self.requests)
         request = LaunchRequest(
             name=f"job-{n}",
-            wish=replace(Herd.wish, disk_gb=op.disk_gb, hourly_usd_max=op.hourly_usd_max),
+            wish=replace(
+                Herd.wish,
+                disk_gb=op.disk_gb,
+                hourly_usd_max=op.hourly_usd_max,
+                capacity_wait_s=op.capacity_wait_s,
+            ),
             webhook_url=HOOK if op.webhook else None,
             on_failure=OnFailure.KEEP if op.keep else OnFailure.DELETE,
             health_check=HealthCheck(target_port=8888) if op.health_check else None,

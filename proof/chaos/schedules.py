@@ -32,6 +32,8 @@ SWAP_PHASE_S = (200.0, 600.0)
 # Long enough for leases and budgets; what is idle takes longer, and gets it.
 ENDS_PHASE_S = (300.0, 1200.0)
 ENDS_IDLE_S = 30.0
+# Not at all, for less long than the storm lasts, and for longer.
+CAPACITY_WAITS_S = (0, 60, 600, 1800)
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
 
 
@@ -67,6 +69,8 @@ class Profile:
     without: frozenset[str] = frozenset()
     # Instances have leases, rules about their use, and budgets.
     has_ends: bool = False
+    # The cloud is often sold out, and many wait for capacity.
+    is_scarce: bool = False
 
 
 PROFILES = {
@@ -79,6 +83,7 @@ PROFILES = {
         Profile("calm", late_max=0.0, calm=True),
         Profile("ends", late_max=0.8, has_ends=True),
         Profile("ends_calm", late_max=0.0, calm=True, has_ends=True),
+        Profile("capacity", late_max=0.8, is_scarce=True),
         Profile("accounts", late_max=0.8, swaps_accounts=True, without=DENYING_FAULTS),
     )
 }
@@ -92,6 +97,8 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
         return _with_ends(schedule, Random(f"ends {seed}"), calm=profile.calm)
     if profile.swaps_accounts:
         schedule = _with_account_swap(schedule)
+    if profile.is_scarce:
+        schedule = _with_scarcity(schedule)
     # Only where a second call follows does anybody still want the machine of a call that was given up.
     if profile.late_max > 1 and profile.unknown_outcomes_max > 1:
         schedule = _with_late_machine_wanted(schedule)
@@ -155,6 +162,19 @@ def _with_account_swap(schedule: Schedule) -> Schedule:
     rng = Random(f"accounts {schedule.seed}")
     swap, herd = draw_swap(rng, schedule.fault_plan.fault_phase_s)
     return replace(schedule, account_swap=swap, witness_instances=herd)
+
+
+def _with_scarcity(schedule: Schedule) -> Schedule:
+    """Let the cloud be sold out most of the time, whatever else goes wrong, and many who rent wait."""
+    rng = Random(f"capacity {schedule.seed}")
+    fault_plan = replace(schedule.fault_plan, faults=[*schedule.fault_plan.faults])
+    fault_plan.add(FaultKind.SOLD_OUT, probability=rng.choice((0.5, 0.8, 0.98)))
+    fault_plan.active_faults.append("scarcity")
+    ops = tuple(
+        replace(it, capacity_wait_s=rng.choice(CAPACITY_WAITS_S)) if it.kind == "create" else it
+        for it in schedule.ops
+    )
+    return replace(schedule, fault_plan=fault_plan, ops=ops)
 
 
 def _with_reused_id(schedule: Schedule, reuse: IdReuse) -> Schedule:

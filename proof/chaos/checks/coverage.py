@@ -58,6 +58,11 @@ REQUIRED_COVERAGE_ACCOUNTS = (
     "loss of a herd held",
 )
 
+REQUIRED_COVERAGE_CAPACITY = (
+    *REQUIRED_COVERAGE,
+    "waited for capacity, and got it",
+    "waited for capacity in vain",
+)
 
 REQUIRED_COVERAGE_ENDS = (
     "lease ended",
@@ -113,6 +118,12 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     seen["started again"] += sum(it.kind == "start" for it in evidence.accepted)
     seen["vanished or failed, and said so"] += len(_events(evidence, events.FAILED))
     seen["span cut by a clock step"] += sum(it.span.ended_by == "clock" for it in tables.spans.values())
+    waited = {
+        it.instance_id for it in _events(evidence, events.WAITING) if it.details.get("for") == "capacity"
+    }
+    for it in (tables.instances[instance_id].instance for instance_id in waited):
+        seen["waited for capacity, and got it"] += it.rental is not None
+        seen["waited for capacity in vain"] += it.status is Status.FAILED and it.rental is None
     _note_ledger(evidence, seen)
     if evidence.ends.versions:
         _note_ends(evidence, seen)

@@ -12,11 +12,12 @@ DEFAULT_SEEDS = 150
 LATE_SEEDS = 60
 CALM_SEEDS = 30
 STRICT_SEEDS = 40
+CAPACITY_SEEDS = 40
 PREDECESSOR_SEEDS = 60
 
 
 # What was wrong in each is told in the commit that mended it.
-BROKEN_ONCE = (70382, 90359, 90441, 90466, 90515)
+BROKEN_ONCE = (20344, 70382, 90359, 90441, 90466, 90515)
 
 
 def explain(report: Report) -> str:
@@ -50,6 +51,12 @@ def test_without_a_second_call_even_a_late_cloud_gives_nobody_two_machines() -> 
     assert not report.violations, explain(report)
     assert report.overlapping == 0
     assert report.wasted_s > 0, "the window was never open"
+
+
+def test_where_the_cloud_is_often_sold_out_those_who_wait_break_no_promise() -> None:
+    report = run_seeds(range(CAPACITY_SEEDS), "capacity")
+    assert not report.violations, explain(report)
+    assert report.coverage["waited for capacity, and got it"] > 0
 
 
 def test_in_calm_weather_every_wish_comes_true() -> None:
