@@ -49,8 +49,9 @@ class Policy:
     falls_back: bool = False
     # Creates are repeated whatever became of them, and what was under way in a crash is forgotten.
     forgets: bool = False
-    # Whose rentals it ends by itself, and on time.
+    # Whose rentals it ends by itself, and how long after their end.
     ends: frozenset[Habit] = frozenset()
+    lag_s: float = 0.0
 
 
 POLICIES = (
@@ -66,7 +67,8 @@ POLICIES = (
         falls_back=True,
         ends=ALL - {Habit.FORGOTTEN},
     ),
-    Policy("dstack-like", look_s=120.0, tries_max=15, ends=ALL),
+    # What a run has used is kept for the next one for a while, five minutes by default.
+    Policy("dstack-like", look_s=120.0, tries_max=15, ends=ALL, lag_s=300.0),
 )
 
 
@@ -134,7 +136,9 @@ class _Baseline:
         await self._end(rental, machine, end_s)
 
     async def _end(self, rental: Rental, machine: SimulatedMachine, end_s: float) -> None:
-        if rental.habit not in self.policy.ends:
+        if rental.habit in self.policy.ends:
+            end_s += self.policy.lag_s
+        else:
             unattended = rental.habit in (Habit.FORGOTTEN, Habit.AGENT)
             end_s += HEARD_OF_S if unattended else BY_HAND_S
         lost_s = self._loss_s(machine)

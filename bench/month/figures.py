@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from bench.month.baselines import POLICIES, play_baseline
 from bench.month.floors import Floors, floors, unservable_s
@@ -11,7 +12,7 @@ from bench.month.market import Market, play_market
 from bench.month.measure import Cause, Figures, measure
 from bench.month.ours import compare_ledger, ends_late_s, played_by_us, rented_at_other_price
 from bench.month.play import PACE, play_month
-from bench.month.users import HOUR_S, Habit, draw_rentals
+from bench.month.users import DAY_S, HOUR_S, Habit, draw_rentals
 from bench.month.weather import PULL_S, WeatherPlan, draw_weather, month_catalogue
 from bench.report import Line, percentile
 from gpuherd.simulator.world.lifecycle import Times
@@ -22,6 +23,8 @@ from proof.chaos.process import Pace
 # The whole way to a machine that runs, at its longest.
 BOOT_MAX_S = sum((Times().pending, Times().to_create, Times().creating, PULL_S * (1 + PULL_JITTER)))
 IDLE = frozenset({Habit.INTERACTIVE})
+# An end by idleness that comes later than this was held back.
+HELD_S = 600.0
 TIMED = frozenset(Habit) - IDLE
 
 
@@ -42,8 +45,14 @@ class Month:
     idle_late_s: Sequence[float]
     crashes: int
     looks: int
+    # When the brake on idleness first held, in days, if it did.
+    braked_day: float | None = None
     # What nobody caught.
     unhandled: tuple[str, ...] = ()
+
+    def floor_b_usd(self, of: Figures) -> Fraction:
+        """Return floor B of what a strategy served: each serves other hours."""
+        return self.floors.b_usd if of is self.ours else floors(of.served, self.market, self.plan).b_usd
 
     @property
     def price_ratio(self) -> float:
@@ -105,6 +114,7 @@ class Month:
                 None,
                 "≤ 0.1 % of paid",
                 self.waste_share <= 0.001,
+                self._after_end(),
             ),
             Line("failed boots", f"${float(ours.usd[Cause.FAILED_BOOTS]):.3f}", "", None, "", None),
         ]
@@ -112,6 +122,17 @@ class Month:
     def _waste(self) -> str:
         causes = (Cause.UNBOUND, Cause.AFTER_END, Cause.OVERLAP)
         return ", ".join(f"{it} {float(self.ours.usd[it]):.3f}" for it in causes)
+
+    def _after_end(self) -> str:
+        """Say whose ends were late, in dollars."""
+        whose = {
+            "deletes": (Habit.BATCH, Habit.ON_DEMAND),
+            "leases": (Habit.FORGOTTEN,),
+            "silence": (Habit.AGENT,),
+            "idleness": (Habit.INTERACTIVE,),
+        }
+        sums = {name: sum(self.ours.after_end_usd[it] for it in habits) for name, habits in whose.items()}
+        return "after the end: " + ", ".join(f"{name} ${float(usd):.2f}" for name, usd in sums.items())
 
     def _service(self) -> list[Line]:
         ours = self.ours
@@ -182,8 +203,15 @@ class Month:
                 None,
                 "",
                 None,
+                self._held(),
             ),
         ]
+
+    def _held(self) -> str:
+        """Say how many ends by idleness came late, and by what."""
+        held = sum(it > HELD_S for it in self.idle_late_s)
+        brake = "never held" if self.braked_day is None else f"first held on day {self.braked_day:.0f}"
+        return f"samples are a minute old; {held} ends were more than {HELD_S:.0f} s late; the brake {brake}"
 
 
 def play_everything(seed: int, rentals: int, days: float, pace: Pace = PACE) -> Month:
@@ -194,6 +222,7 @@ def play_everything(seed: int, rentals: int, days: float, pace: Pace = PACE) -> 
     harness = play_month(plan, users, pace)
     played = played_by_us(harness)
     ours, ledger = measure(played), compare_ledger(harness)
+    braked_s = harness.evidence.ends.braked_s
     others = [measure(play_baseline(it, plan, users)) for it in POLICIES]
     return Month(
         plan=plan,
@@ -208,6 +237,7 @@ def play_everything(seed: int, rentals: int, days: float, pace: Pace = PACE) -> 
         idle_late_s=ends_late_s(harness, played, IDLE),
         crashes=harness.evidence.crashes,
         looks=harness.evidence.looks,
+        braked_day=None if braked_s is None else braked_s / DAY_S,
         unhandled=tuple(map(repr, harness.evidence.unhandled)),
     )
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from bench.month.floors import Served
-from bench.month.users import Rental
+from bench.month.users import Habit, Rental
 from bench.month.weather import MonthWorld
 from gpuherd.simulator.money.charge import GPU, Charge, Span
 from gpuherd.simulator.world.machine import SimulatedMachine
@@ -69,6 +69,8 @@ class Figures:
 
     name: str
     usd: dict[Cause, Fraction]
+    # What was paid after the end, by whose it was.
+    after_end_usd: dict[Habit, Fraction] = field(default_factory=lambda: dict.fromkeys(Habit, Fraction(0)))
     wanted_s: float = 0.0
     served_s: float = 0.0
     # Of the rentals that ask for replacement.
@@ -152,6 +154,8 @@ def _measure_want(want: Want, played: Played, figures: Figures) -> None:
         ]
         for cause, usd in _causes(machine, want, world, begins.get(machine.id), min(later, default=None)):
             figures.usd[cause] += usd
+            if cause is Cause.AFTER_END:
+                figures.after_end_usd[want.rental.habit] += usd
     if not begins:
         return
     begin_s, end_s = min(begins.values()), min(want.end_s, played.end_s)

@@ -42,7 +42,6 @@ class UserLog:
     """What became of one rental, as its user saw it; in seconds from the beginning."""
 
     rental: Rental
-    accepted_s: float | None = None
     refused: str = ""
     usable_s: float | None = None
     # When its user asked for its end, stopped using it, or was last heard.
@@ -183,7 +182,6 @@ class _Month:
         except GpuherdError as refused:
             log.refused = refused.code
             return False
-        log.accepted_s = self.clock.elapsed_s
         return True
 
     async def _until_usable(self, log: UserLog) -> bool:

@@ -53,7 +53,7 @@ def page(months: Sequence[Month], commit: str, now: datetime, cpu_s: float) -> s
             f"The same users on the same days. Models of our own, see docs/month.md; what nobody ends is "
             f"heard of after {HEARD_OF_S / HOUR_S:g} h, and a person stops {BY_HAND_S / 60:g} min late.",
             "",
-            _strategies([first.ours, *first.others]),
+            _strategies(first),
             "",
             "```text",
             *_chart([first.ours, *first.others]),
@@ -86,8 +86,8 @@ def beaten(month: Month) -> list[str]:
     return [it.name for it in month.others if it.usd_per_served_hour > ours]
 
 
-def _strategies(all_figures: Sequence[Figures]) -> str:
-    ours = all_figures[0].usd_per_served_hour
+def _strategies(month: Month) -> str:
+    ours = month.ours.usd_per_served_hour
     rows = [
         (
             it.name,
@@ -95,14 +95,24 @@ def _strategies(all_figures: Sequence[Figures]) -> str:
             f"{it.served_s / HOUR_S:,.0f} h",
             f"${it.usd_per_served_hour:.4f}",
             f"{it.usd_per_served_hour / ours:.3f}",
+            f"{float((it.paid_usd - it.waste_usd) / month.floor_b_usd(it)):.3f}",
             f"{float(it.waste_usd / it.paid_usd):.2%}",
             f"{it.served_s / it.wanted_s:.2%}",
             f"{it.replaced_served_s / it.replaced_wanted_s:.2%}" if it.replaced_wanted_s else "",
             str(it.started),
         )
-        for it in all_figures
+        for it in (month.ours, *month.others)
     ]
-    heads = ("strategy", "paid", "served", "a served hour", "to ours", "waste", "wanted served")
+    heads = (
+        "strategy",
+        "paid",
+        "served",
+        "a served hour",
+        "to ours",
+        "to its floor B",
+        "waste",
+        "wanted served",
+    )
     return _table((*heads, "where replacement is asked for", "rentals usable"), rows)
 
 
