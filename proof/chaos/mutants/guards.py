@@ -1164,6 +1164,13 @@ SPANS = (
         ("tests/usecases/instances/test_list_page.py",),
     ),
     Safeguard(
+        "where the lists before are not vouched for, a machine may have begun since the last that was",
+        "domain/costs/meter/meter.py",
+        "    return begin if it.previous.is_vouched else min(begin, it.vouched_at or begin)\n",
+        "    return begin\n",
+        (METER,),
+    ),
+    Safeguard(
         "when a call went out is told by the time since, however often the clock was set",
         "domain/costs/meter/metering.py",
         "    if then is not None and reading is not None and then.boot_id == reading.boot_id:\n",

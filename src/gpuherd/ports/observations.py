@@ -58,6 +58,10 @@ class Observations(Protocol):
         """Return the latest list that proves anything."""
         ...
 
+    async def last_vouched_list(self) -> ListRecord | None:
+        """Return the latest of those that showed a machine which surely exists."""
+        ...
+
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
         """Tell whether one of these is known: seen before, or an instance's, or with the tag of a call."""
         ...

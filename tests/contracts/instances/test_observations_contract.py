@@ -280,6 +280,14 @@ class TestLists:
             await store.observations.record(record, [], [])
         assert await store.observations.last_believable_list() == believable
 
+    async def test_the_last_vouched_one_has_shown_a_machine_that_surely_exists(self, store: Store) -> None:
+        assert await store.observations.last_vouched_list() is None
+        vouched = a_list(SECOND, witness=Witness.SEEN)
+        others = (a_list(2 * SECOND, witness=Witness.NONE), a_list(3 * SECOND, witness=Witness.MISSING))
+        for record in (vouched, a_list(HOUR, complete=False, witness=Witness.SEEN), *others):
+            await store.observations.record(record, [], [])
+        assert await store.observations.last_vouched_list() == vouched
+
     async def test_each_has_a_higher_number_than_the_one_before(self, store: Store) -> None:
         numbers = []
         for minute in range(3):

@@ -60,6 +60,8 @@ class PrepareMetering:
     _previous: ListRecord | None = field(default=None, init=False)
     # When that one was made, if the clock was set in the middle of it.
     _straddles: ListTimes | None = field(default=None, init=False)
+    # The last list that something vouched for.
+    _vouched: ListRecord | None = field(default=None, init=False)
     _last: ClockReading | None = field(default=None, init=False)
     # What was there before the meter was, and has not been listed since.
     _unmetered: set[str] = field(default_factory=set, init=False)
@@ -75,6 +77,7 @@ class PrepareMetering:
         self._is_stale = True
         self._straddles = None
         self._previous = await self.observations.last_believable_list()
+        self._vouched = await self.observations.last_vouched_list()
         last = await self.observations.last_list()
         self._last = None if last is None else last.reading
         unmetered = await self.observations.unmetered()
@@ -125,6 +128,7 @@ class PrepareMetering:
         return Metering(
             before=known,
             previous=self._previous_times(reading),
+            vouched_at=None if self._vouched is None else _times_by(reading, self._vouched).started_at,
             this=this,
             tariff=tariff,
             seam=seam,
@@ -143,6 +147,8 @@ class PrepareMetering:
         if record.believable:
             self._previous = record
             self._straddles = None if metering is None or metering.seam is None else metering.this
+            if record.witness is Witness.SEEN:
+                self._vouched = record
         if metering is None:
             return
         self._unmetered.difference_update(it.machine.cloud_id for it in (*changed, *metering.also))
@@ -151,17 +157,7 @@ class PrepareMetering:
 
     def _previous_times(self, reading: ClockReading) -> ListTimes | None:
         """Return when the last believable list was made, by the clock as it is now."""
-        last = self._previous
-        if last is None:
-            return None
-        step = timedelta(0) if last.reading is None else last.reading.step_to(reading)
-        times = self._straddles or ListTimes(last.started_at, last.finished_at)
-        # A list in the middle of which the clock was set back, as a process before this one has left it.
-        started_at = min(times.started_at, times.finished_at)
-        if times.started_at > times.finished_at:
-            started_at -= LIST_TIME_MAX
-        is_vouched = last.witness is Witness.SEEN
-        return ListTimes(started_at + step, times.finished_at + step, is_vouched)
+        return None if self._previous is None else _times_by(reading, self._previous, self._straddles)
 
     def _also(
         self,
@@ -210,6 +206,17 @@ class PrepareMetering:
     def _is_ours(self, machine: Machine) -> bool:
         owner = owner_tag(machine)
         return owner is not None and owner.installation == self.installation
+
+
+def _times_by(reading: ClockReading, it: ListRecord, straddles: ListTimes | None = None) -> ListTimes:
+    """Return when a list was made, by the clock as it is now."""
+    step = timedelta(0) if it.reading is None else it.reading.step_to(reading)
+    times = straddles or ListTimes(it.started_at, it.finished_at)
+    # A list in the middle of which the clock was set back, as a process before this one has left it.
+    started_at = min(times.started_at, times.finished_at)
+    if times.started_at > times.finished_at:
+        started_at -= LIST_TIME_MAX
+    return ListTimes(started_at + step, times.finished_at + step, it.witness is Witness.SEEN)
 
 
 def _has_other_ports(before: Machine, after: Machine) -> bool:

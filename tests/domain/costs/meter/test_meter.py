@@ -100,6 +100,7 @@ class Ledger:
         self.meter = NO_METER
         self.done: list[CostSpan] = []
         self.previous: ListTimes | None = None
+        self.vouched_at: datetime | None = None
         self.terms = None if sent_at is None else AgreedTerms(at(sent_at), PRICE)
         # When its stops, starts and removals were asked for.
         self.orders = orders
@@ -130,11 +131,13 @@ class Ledger:
                 created_at=after.machine.created_at,
                 terms=self.terms,
                 ordered_at=None if ordered is None else at(ordered),
+                vouched_at=self.vouched_at,
             )
             self.keep(read_meter(self.meter, reading))
             self.known["m"] = after
         if complete:
             self.previous = times
+            self.vouched_at = times.started_at if vouched else self.vouched_at
 
     def keep(self, spans: Sequence[CostSpan]) -> None:
         going_on, last = dict(self.meter.open), dict(self.meter.last_ended)
@@ -278,6 +281,16 @@ def test_a_machine_that_was_there_before_we_looked_is_charged_from_the_first_loo
     ledger.look(100, 1, replace(machine(Phase.RUNNING), created_at=at(50)))
     (span,) = ledger.spans(CostKind.GPU)
     assert span.began == Edge(at(101), at(101))
+
+
+def test_a_stamp_of_the_cloud_does_not_shorten_the_time_since_a_list_could_be_trusted():
+    """Our clock is a minute behind the cloud's, and lists that nobody vouches for have left it out."""
+    ledger = Ledger()
+    ledger.look(0, 1, None)
+    ledger.look(200, 1, None, vouched=False)
+    ledger.look(300, 1, replace(machine(Phase.RUNNING), created_at=at(260)), vouched=False)
+    (span,) = ledger.spans(CostKind.GPU)
+    assert span.began == Edge(at(0), at(301))
 
 
 def test_an_unknown_word_stops_no_meter_but_widens_the_end():

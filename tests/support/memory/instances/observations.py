@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpuherd.adapters.sql.instances.observations import LIST_RETENTION
 from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine
+from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import machine_tag, owner_tag
 from gpuherd.domain.cloud.vanishing import Bound
 from gpuherd.domain.costs.meter.meter import is_unpriced
@@ -98,6 +98,10 @@ class MemoryObservations:
     async def last_believable_list(self) -> ListRecord | None:
         believable = [it for it in self._tables.lists.values() if it.believable]
         return max(believable, key=lambda it: it.id, default=None)
+
+    async def last_vouched_list(self) -> ListRecord | None:
+        vouched = [it for it in self._tables.lists.values() if it.complete and it.witness is Witness.SEEN]
+        return max(vouched, key=lambda it: it.id, default=None)
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
         tables = self._tables

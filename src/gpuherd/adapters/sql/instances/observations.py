@@ -152,6 +152,9 @@ _LAST_LIST = PreparedStatement(_LATEST_FIRST)
 _LAST_BELIEVABLE_LIST = PreparedStatement(
     _LATEST_FIRST.where(list_record.c.complete, list_record.c.witness != Witness.MISSING.value)
 )
+_LAST_VOUCHED_LIST = PreparedStatement(
+    _LATEST_FIRST.where(list_record.c.complete, list_record.c.witness == Witness.SEEN.value)
+)
 _NEW_LIST = sa.insert(list_record)
 _OLD_LISTS = sa.delete(list_record).where(list_record.c.started_at < sa.bindparam("before"))
 
@@ -207,6 +210,9 @@ class SqlObservations:
 
     async def last_believable_list(self) -> ListRecord | None:
         return await self._latest(_LAST_BELIEVABLE_LIST)
+
+    async def last_vouched_list(self) -> ListRecord | None:
+        return await self._latest(_LAST_VOUCHED_LIST)
 
     async def knows_any(self, machines: Sequence[Machine]) -> bool:
         ids = [it.cloud_id for it in machines]

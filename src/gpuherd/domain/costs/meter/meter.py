@@ -72,6 +72,8 @@ class MeterReading:
     terms: AgreedTerms | None = None
     # When its stop, start or removal was last asked of us, if ever.
     ordered_at: datetime | None = None
+    # The start of the last list before this one that something vouched for.
+    vouched_at: datetime | None = None
 
     @property
     def is_new(self) -> bool:
@@ -371,10 +373,12 @@ def _first_begin(it: MeterReading, now: datetime) -> datetime:
     if it.terms is not None:
         # A list may show a new machine late; the call cannot have gone out later than it did.
         return min(it.terms.sent_at, now)
+    begin = it.previous.started_at if it.previous.is_vouched else now
+    # Else the clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
     if it.created_at is not None and it.created_at <= now:
-        return min(it.created_at, it.previous.started_at)
-    # The clocks disagree, so the stamp says nothing; nor does a list that nobody vouches for.
-    return it.previous.started_at if it.previous.is_vouched else now
+        begin = min(it.created_at, it.previous.started_at)
+    # How far the cloud's clock is from ours nobody knows; it was not there when a list could be trusted.
+    return begin if it.previous.is_vouched else min(begin, it.vouched_at or begin)
 
 
 def _edge_to_now(span: CostSpan, it: MeterReading) -> Edge:

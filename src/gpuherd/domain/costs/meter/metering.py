@@ -46,6 +46,8 @@ class Metering:
     also: tuple[ObservedMachine, ...] = ()
     # Of these we have only begun to look.
     first_look: frozenset[str] = frozenset()
+    # The start of the last list that something vouched for, by the clock as it is now.
+    vouched_at: datetime | None = None
     # What the clocks showed when the list was finished.
     reading: ClockReading | None = None
 
@@ -112,6 +114,7 @@ def read_meters(
             created_at=_created_at(after.machine, metering.all_seams, now),
             terms=agreed,
             ordered_at=orders.get(cloud_id),
+            vouched_at=metering.vouched_at,
         )
         meter = meters.get(cloud_id, NO_METER)
         if metering.all_seams and meter.last_ended:
