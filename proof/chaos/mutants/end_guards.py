@@ -106,6 +106,13 @@ ENDS = (
         (f"{IDLENESS}::test_samples_that_are_late_by_the_cloud_s_clock_do_not_look_fresh_by_ours",),
     ),
     Safeguard(
+        "what our clock showed before it was set back counts for the age of metrics",
+        "usecases/idleness/watch.py",
+        "        self.look.note_time()\n",
+        "",
+        (f"{WATCH}::test_metrics_with_a_gap_end_nothing_in_use_by_a_clock_that_is_behind",),
+    ),
+    Safeguard(
         "metrics that are away are use",
         "usecases/idleness/look.py",
         "        except CloudError:\n            return None\n",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from gpuherd.domain.cloud.machine import PortMapping
 from gpuherd.domain.endings.idleness import AppAnswer, Utilization
 from gpuherd.domain.endings.terms import Idleness, Terms
@@ -31,14 +33,20 @@ class IdleMetrics:
         return tuple(Utilization(self.newest - n * MINUTE, (0.0,), 1.0) for n in range(60))
 
 
-async def test_metrics_that_are_late_do_not_look_fresh_by_a_clock_that_was_set_back() -> None:
+@pytest.mark.parametrize("by", ["our own clock", "the metrics of another machine"])
+async def test_metrics_that_are_late_do_not_look_fresh_by_a_clock_that_was_set_back(by: str) -> None:
     clock, metrics = FakeClock(), IdleMetrics()
     look = LookAtUse(metrics=metrics, activity=SilentApplication(), clock=clock, up_since=START)
     its = {"terms": Terms(idle=Idleness(1800)), "usable_at": START - timedelta(hours=3)}
     one, other = a_running_instance(1, **its), a_running_instance(2, **its)
-    watch = await look(one)
-    assert watch is not None and watch.ends_at is not None
+    if by == "our own clock":
+        look.note_time()
+    else:
+        # Ours is behind the cloud's already.
+        clock.jump_wall(-240)
+        watch = await look(one)
+        assert watch is not None and watch.ends_at is not None
     clock.jump_wall(-600)
-    metrics.newest = START - 9 * MINUTE
+    metrics.newest = clock.now() - MINUTE
     watch = await look(other)
     assert watch is not None and watch.ends_at is None

@@ -146,6 +146,19 @@ async def test_a_clock_that_jumps_ends_nothing_that_is_in_use(
     assert (await now_of(herd, it)).usable
 
 
+async def test_metrics_with_a_gap_end_nothing_in_use_by_a_clock_that_is_behind(
+    herd: Herd, world: World
+) -> None:
+    it = await watched(herd, Idleness(540))
+    let(world, it)
+    herd.clock.jump_wall(-1200)
+    world.faults.add(Fault(FaultKind.WRONG_METRICS, style="gap", count=10_000))
+    await herd.run_for(timedelta(minutes=18))
+    let(world, it, gpu=90.0)
+    await herd.run_for(timedelta(minutes=30))
+    assert (await now_of(herd, it)).usable
+
+
 async def test_an_application_in_use_keeps_a_machine_that_looks_idle(herd: Herd, world: World) -> None:
     it = await watched(herd, replace(HALF_HOUR, activity=ActivityCheck(8888, "/busy")))
     let(world, it)

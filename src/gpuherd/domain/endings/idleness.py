@@ -130,33 +130,29 @@ def asked_span(rule: Idleness, now: datetime) -> tuple[datetime, datetime]:
 
 @dataclass(frozen=True)
 class CloudTime:
-    """A time that the cloud's clock had reached when the host had been up for so long.
+    """A time that the cloud's clock may have reached when the host had been up for so long.
 
-    It is by the newest sample of any machine. Where our own clock was set back, samples that are late look as
-    if they were fresh; by this they do not.
+    So the newest sample of any machine says, or our own clock before it was set back. By a clock that is
+    behind, samples that are late look as if they were fresh; by this they do not.
     """
 
     reached: datetime
     uptime_s: float
 
     def at(self, uptime_s: float) -> datetime:
-        """Return what it has reached by now."""
+        """Return what it has reached since then."""
         return self.reached + timedelta(seconds=uptime_s - self.uptime_s)
 
 
-def latest_cloud_time(
-    known: CloudTime | None, samples: Sequence[Utilization], asked_until: datetime, uptime_s: float
-) -> CloudTime | None:
-    """Return the latest that is known once these samples were read.
+def latest_cloud_time(known: CloudTime | None, reached: datetime, uptime_s: float) -> CloudTime:
+    """Return the latest of what is known and a time that it has reached now.
 
-    Those from after what was asked for are nonsense. What nothing has confirmed for an hour is forgotten.
+    What nothing has confirmed for an hour is forgotten: a clock that was ahead may have been set right.
     """
-    if known is not None and uptime_s - known.uptime_s > CLOUD_TIME_KEPT_S:
-        known = None
-    newest = max((it.at for it in samples if it.at <= asked_until), default=None)
-    if newest is None or (known is not None and known.at(uptime_s) > newest):
+    is_kept = known is not None and uptime_s - known.uptime_s <= CLOUD_TIME_KEPT_S
+    if known is not None and is_kept and known.at(uptime_s) > reached:
         return known
-    return CloudTime(newest, uptime_s)
+    return CloudTime(reached, uptime_s)
 
 
 def are_late(samples: Sequence[Utilization], cloud_time: CloudTime | None, uptime_s: float) -> bool:

@@ -40,8 +40,13 @@ class LookAtUse:
     clock: Clock
     # Since when anybody could have told us that an instance is in use.
     up_since: datetime
-    # By what the metrics of all machines have shown.
+    # By what our own clock and the metrics of all machines have shown.
     _cloud_time: CloudTime | None = field(default=None, init=False)
+
+    def note_time(self, reached: datetime | None = None) -> None:
+        """Note what the clock shows, or what the metrics have reached: it may be set back any time."""
+        now, uptime_s = self.clock.now(), self.clock.boottime()
+        self._cloud_time = latest_cloud_time(self._cloud_time, reached or now, uptime_s)
 
     async def __call__(self, it: Instance) -> UseWatch | None:
         """Return what is known now; None: the budget of calls is used up, and the look is still due."""
@@ -77,9 +82,10 @@ class LookAtUse:
             raise
         except CloudError:
             return None
-        uptime_s = self.clock.boottime()
-        self._cloud_time = latest_cloud_time(self._cloud_time, samples, end, uptime_s)
-        if are_late(samples, self._cloud_time, uptime_s):
+        # What comes from after the time that was asked for is nonsense.
+        if newest := max((it.at for it in samples if it.at <= end), default=None):
+            self.note_time(newest)
+        if are_late(samples, self._cloud_time, self.clock.boottime()):
             return UNKNOWN_USE
         return use_of(samples, rule, it.wish.gpu_num, self.clock.now())
 
