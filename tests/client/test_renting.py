@@ -74,6 +74,14 @@ async def test_it_can_be_stopped_instead(call: AnyClient, server: FakeServer) ->
     assert server.asked[-1] == STOP
 
 
+async def test_who_has_taken_over_is_released_too(call: AnyClient, server: FakeServer) -> None:
+    """The old one was replaced meanwhile: its delete alone would leave the new one running."""
+    replaced, last = details("deleted", replacedBy="inst_2"), details("deleted", id="inst_2", replacedBy=None)
+    server.script(FakeReply(details(), 201), details("running"), accepted(), replaced, accepted(), last)
+    await call.renting(nothing, on_reclaim="replace")
+    assert server.asked[2:] == [DELETE, LOOK, "DELETE /api/instances/inst_2", "GET /api/instances/inst_2"]
+
+
 async def test_a_misspelt_release_is_found_before_anything_is_rented(
     call: AnyClient, server: FakeServer
 ) -> None:

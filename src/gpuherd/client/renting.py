@@ -15,7 +15,7 @@ from typing import Literal
 from gpuherd.client.effects import Effects
 from gpuherd.client.errors import ApiError, Conflict, GpuherdError, NotFound, NotReleased
 from gpuherd.client.models.instance import Instance
-from gpuherd.client.resources.instances import create_request, order_request
+from gpuherd.client.resources.instances import create_request, order_request, path_of
 from gpuherd.client.retrying import RetryingCaller, RetryPolicy
 from gpuherd.client.transport.wire import Request
 from gpuherd.client.waiting import Listeners, OnProgress, follow
@@ -106,9 +106,19 @@ class Rental:
             self._instance = yield from self._identify()
         if self._instance is None:
             return
+        yield from self._give_back(self._instance.id)
+        body = self._terms.create.body
+        if not isinstance(body, dict) or body.get("onReclaim") != "replace":
+            return
+        # Another one may have taken over before this was accepted; after that, none does.
+        while (heir_id := (yield from self._heir_of(self._instance.id))) is not None:
+            self._instance = replace(self._instance, id=heir_id)
+            yield from self._give_back(heir_id)
+
+    def _give_back(self, instance_id: str) -> Effects[None]:
         # What never was usable holds nothing worth keeping.
         what: Release = self._terms.release if self._was_usable else "delete"
-        request = order_request(self._caller, what, self._instance.id, None)
+        request = order_request(self._caller, what, instance_id, None)
         try:
             yield from self._caller.call(replace(request, timeout_s=RELEASE_TIMEOUT_S), RELEASE_RETRIES)
         except NotFound:
@@ -116,6 +126,13 @@ class Rental:
         except Conflict as conflict:
             if what != "stop" or conflict.details.get("status") not in STOPPED_STATUSES:
                 raise
+
+    def _heir_of(self, instance_id: str) -> Effects[str | None]:
+        request = Request("GET", path_of(instance_id), timeout_s=RELEASE_TIMEOUT_S)
+        try:
+            return Instance.of((yield from self._caller.call(request, RELEASE_RETRIES))).replaced_by
+        except NotFound:
+            return None
 
     def _identify(self) -> Effects[Instance | None]:
         """Return what became of a create without an answer."""
