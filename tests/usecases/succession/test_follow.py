@@ -21,6 +21,7 @@ from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.budgets.add import BudgetRequest
+from gpuherd.usecases.instances.change_lease import LeaseOrder
 from tests.support.budgets import USD
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -180,6 +181,17 @@ async def test_the_end_of_the_lease_is_the_same_for_the_heir(herd: Herd, world: 
     await herd.run_for(30 * MINUTE)
     assert running(world) == 0
     assert (await herd.instances.get(young.id)).goal is Goal.STOPPED
+
+
+async def test_a_lease_that_is_set_anew_during_the_handover_holds_for_the_heir(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd, terms=Terms(Lease(seconds=1800)))
+    announce(world, old)
+    young = await coming(herd, old)
+    changed = await herd.plane.change_lease.set(old.id, LeaseOrder(seconds=7200))
+    assert changed.lease_term is not None
+    assert (await herd.instances.get(young.id)).lease_term == changed.lease_term
 
 
 async def test_an_end_during_the_handover_ends_both(herd: Herd, world: World) -> None:

@@ -16,9 +16,10 @@ from gpuherd.domain.budgets.of_instance import lease_left
 from gpuherd.domain.budgets.spending import BudgetRules
 from gpuherd.domain.endings.lease_term import LeaseTerm, term_of, term_until
 from gpuherd.domain.endings.terms import EndAction, Lease
-from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, StaleWrite
+from gpuherd.domain.errors import Conflict, FieldProblem, InvalidRequest, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Instance
+from gpuherd.domain.instance.lifecycle.handover import awaits_handover
 from gpuherd.ports.instances import Change, Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.budgets.cache import BudgetCache
@@ -103,6 +104,7 @@ class ChangeLease:
                 AUDIT_ACTION, before.id, self.clock.now(), _end_text(before), _end_text(after)
             )
             change = Change(after, audit_record=record, judged_by=self._judged_by(before, after))
+            change = await self._with_heir(change)
             try:
                 saved = await self.instances.update(change)
             except StaleWrite:
@@ -111,6 +113,25 @@ class ChangeLease:
             await self.jobs.wake_or_enqueue([self.job_factory.reconcile_job(saved)])
             return saved
         raise StaleWrite(f"instance {instance_id} is changing too fast; try again")
+
+    async def _with_heir(self, change: Change) -> Change:
+        """Whoever is to take over has the same end."""
+        it = change.instance
+        if it.chain is None or it.chain.heir is None or not awaits_handover(it):
+            return change
+        try:
+            heir = await self.instances.get(it.chain.heir.id)
+        except NotFound:
+            return change
+        if heir.goal is not Goal.RUNNING:
+            return change
+        heir = replace(
+            heir,
+            terms=replace(heir.terms, lease=it.terms.lease),
+            lease_term=it.lease_term,
+            settled=False,
+        )
+        return replace(change, also=(Change(heir),))
 
 
 def _refuse_ended(it: Instance) -> None:

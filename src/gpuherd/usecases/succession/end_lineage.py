@@ -6,13 +6,15 @@ same transaction, and nobody makes another one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
-from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance import Goal, Instance
 from gpuherd.domain.instance.lifecycle import goals
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover
 from gpuherd.ports.instances import Change, Instances
@@ -55,11 +57,16 @@ class EndLineage:
 
     def deleted(self, it: Instance, reason: str) -> Change | None:
         """Return the removal of an instance, without anybody's request; None if it goes already."""
+        return self._gone(it, reason, goals.delete)
+
+    def _gone(
+        self, it: Instance, reason: str, goal: Callable[[Instance, str, datetime], Instance]
+    ) -> Change | None:
         now = self.clock.now()
-        after = goals.delete(it, self.ids.new("op_"), now)
+        after = goal(it, self.ids.new("op_"), now)
         if after is it:
             return None
-        after = replace(after, reason=f"asked to delete: {reason}")
+        after = replace(after, reason=f"{after.reason}: {reason}")
         if after.chain is not None and awaits_handover(after):
             after = replace(after, chain=after.chain.without_heir(None))
         cause = events.Cause(events.CauseCode.SUCCESSION, reason)
@@ -86,19 +93,18 @@ class EndLineage:
             return change
         if old.chain.heir.id != before.id:
             return change
-        if change.instance.goal is Goal.DELETED and not _runs(old):
-            along = self.deleted(old, "its heir was deleted before it took over")
-            return change if along is None else replace(change, also=(*change.also, along))
-        # It runs on, or keeps its data; but nobody is to take over from it.
-        declined = replace(old, chain=replace(old.chain, gave_up=True), settled=False)
-        return replace(change, also=(*change.also, Change(declined)))
+        along = None
+        if not old.usable and change.instance.goal is Goal.DELETED:
+            along = self._gone(old, "its heir was deleted before it took over", goals.delete)
+        elif not old.usable and goals.can_stop(old):
+            along = self._gone(old, "its heir was stopped before it took over", goals.stop)
+        if along is None:
+            # It can be used, or keeps its data; but nobody else is to take over from it.
+            along = Change(replace(old, chain=replace(old.chain, gave_up=True), settled=False))
+        return replace(change, also=(*change.also, along))
 
     async def _found(self, instance_id: str) -> Instance | None:
         try:
             return await self.instances.get(instance_id)
         except NotFound:
             return None
-
-
-def _runs(it: Instance) -> bool:
-    return it.status not in (Status.EXITED, Status.FAILED, Status.DELETED)
