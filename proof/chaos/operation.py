@@ -34,3 +34,6 @@ class UserOperation:
     # Of a new lease: how long it is, and how long before the end of the old one it is asked for.
     seconds: int = 0
     before_end_s: float | None = None
+    # Whether another instance takes over when the cloud takes the machine back, and how long both stay.
+    is_replaced: bool = False
+    handover_s: int = 0

@@ -14,6 +14,7 @@ from proof.chaos.checks.coverage import (
     REQUIRED_COVERAGE_ACCOUNTS,
     REQUIRED_COVERAGE_CAPACITY,
     REQUIRED_COVERAGE_ENDS,
+    REQUIRED_COVERAGE_HEIRS,
     REQUIRED_COVERAGE_LATE,
     REQUIRED_COVERAGE_STRICT,
     note_coverage,
@@ -65,6 +66,7 @@ class Report:
             "capacity": REQUIRED_COVERAGE_CAPACITY,
             "ends": REQUIRED_COVERAGE_ENDS,
             "ends_calm": (),
+            "heirs": REQUIRED_COVERAGE_HEIRS,
         }.get(self.profile, REQUIRED_COVERAGE)
         return [name for name in wanted if not self.coverage[name]]
 

@@ -16,12 +16,14 @@ from gpuherd.domain.cloud.tag import TAG_PREFIX
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Instance, OnFailure
+from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.create_request import CreateRequest, read_create_request
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.cloud.account import ACCOUNT_UNCONFIRMED
 from gpuherd.usecases.cloud.vanishing import VANISHING_HELD
+from gpuherd.usecases.instances.change_goal import AcceptedGoal
 from gpuherd.usecases.instances.launch import LaunchRequest
 from proof.chaos.checks.evidence import Accepted, Evidence, Window
 from proof.chaos.cloud.account_swap import OTHER_ACCOUNT, OUR_ACCOUNT, AccountSwap, SwapKind, strangers_world
@@ -233,6 +235,8 @@ class _ScheduleRunner:
             claim=IdempotencyClaim("user", f"key-{n}", f"body-{n}"),
             terms=op.terms,
             labels=dict(op.labels),
+            on_reclaim=OnReclaim.REPLACE if op.is_replaced else OnReclaim.NONE,
+            handover_s=op.handover_s,
         )
         if self.schedule.pace.keeps_ends:
             request = replace(request, caller=ADMIN)
@@ -259,6 +263,9 @@ class _ScheduleRunner:
         return instance.id
 
     async def _change(self, kind: str, instance_id: str) -> None:
+        if self.schedule.has_heirs:
+            await self._change_named(kind, instance_id)
+            return
         for _ in range(TRIES):
             try:
                 await self.harness.ask(lambda process: getattr(process.change_goal, kind)(instance_id))
@@ -269,6 +276,29 @@ class _ScheduleRunner:
                 await self.harness.clock.sleep(TRY_AGAIN_S)
             else:
                 self._accepted(kind, instance_id)
+                return
+
+    async def _change_named(self, kind: str, instance_id: str) -> None:
+        """Mean whichever of a lineage has the name now."""
+        name = self.evidence.tables.instances[instance_id].instance.name
+
+        async def change(process: Process) -> AcceptedGoal:
+            if kind == "replace":
+                return await process.plane.replace_instance(name)
+            accepted: AcceptedGoal = await getattr(process.change_goal, kind)(name, by_name=True)
+            return accepted
+
+        for _ in range(TRIES):
+            try:
+                done = await self.harness.ask(change)
+            except GpuherdError as refused:
+                self.harness.say(f"user: refused {refused.code}")
+                self.evidence.ambiguous_names += refused.code == "AMBIGUOUS_NAME"
+                if refused.code not in NOT_YET:
+                    return
+                await self.harness.clock.sleep(TRY_AGAIN_S)
+            else:
+                self._accepted(kind, done.instance.id)
                 return
 
     def _accepted(self, kind: str, instance_id: str, key: str = "") -> None:

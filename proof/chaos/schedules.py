@@ -34,6 +34,8 @@ ENDS_PHASE_S = (300.0, 1200.0)
 ENDS_IDLE_S = 30.0
 # Not at all, for less long than the storm lasts, and for longer.
 CAPACITY_WAITS_S = (0, 60, 600, 1800)
+# Long enough for several to be taken back one after the other; there are more points to die at then.
+HEIRS_PHASE_S, HEIRS_CRASH_SHARE = (400.0, 1500.0), 0.3
 RECEIVER = ("receiver_down", "receiver_slow", "receiver_up")
 
 
@@ -54,6 +56,11 @@ class Schedule:
     # What ends by itself: only where a profile is about that.
     ends: EndsPlan = NO_ENDS
 
+    @property
+    def has_heirs(self) -> bool:
+        """Whether users mean lineages, and not single instances."""
+        return PROFILES[self.profile].has_heirs
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -71,6 +78,8 @@ class Profile:
     has_ends: bool = False
     # The cloud is often sold out, and many wait for capacity.
     is_scarce: bool = False
+    # Machines are taken back all the time, and other instances take over.
+    has_heirs: bool = False
 
 
 PROFILES = {
@@ -84,6 +93,7 @@ PROFILES = {
         Profile("ends", late_max=0.8, has_ends=True),
         Profile("ends_calm", late_max=0.0, calm=True, has_ends=True),
         Profile("capacity", late_max=0.8, is_scarce=True),
+        Profile("heirs", late_max=0.8, has_heirs=True),
         Profile("accounts", late_max=0.8, swaps_accounts=True, without=DENYING_FAULTS),
     )
 }
@@ -95,6 +105,8 @@ def draw_schedule(seed: int, profile_name: str = "default") -> Schedule:
     schedule = _draw_weather(seed, profile, Random(f"schedule {profile.name} {seed}"))
     if profile.has_ends:
         return _with_ends(schedule, Random(f"ends {seed}"), calm=profile.calm)
+    if profile.has_heirs:
+        return _with_heirs(schedule, Random(f"heirs {seed}"))
     if profile.swaps_accounts:
         schedule = _with_account_swap(schedule)
     if profile.is_scarce:
@@ -145,6 +157,8 @@ def _draw_weather(seed: int, profile: Profile, rng: Random) -> Schedule:
 
 
 def _phase_of(profile: Profile) -> tuple[float, float]:
+    if profile.has_heirs:
+        return HEIRS_PHASE_S
     if profile.has_ends:
         return ENDS_PHASE_S
     return SWAP_PHASE_S if profile.swaps_accounts else (40.0, 300.0)
@@ -155,6 +169,36 @@ def _with_ends(schedule: Schedule, rng: Random, *, calm: bool) -> Schedule:
     drawn = draw_ends(schedule.ops, rng, schedule.fault_plan, calm=calm)
     pace = replace(schedule.pace, keeps_ends=True, idle_s=ENDS_IDLE_S, latency_s=rng.choice((0.0, 0.1, 0.5)))
     return replace(schedule, ops=drawn.ops, fault_plan=drawn.fault_plan, ends=drawn.plan, pace=pace)
+
+
+def _with_heirs(schedule: Schedule, rng: Random) -> Schedule:
+    """Let the cloud take most machines back, and let others take over: by notice, by loss, or by hand."""
+    phase_s = schedule.fault_plan.fault_phase_s
+    handover_s = rng.choice((0, 0, 60))
+    ops = [
+        replace(it, is_replaced=True, handover_s=handover_s, keep=False) if it.kind == "create" else it
+        for it in schedule.ops
+    ]
+    # While a machine comes and another one goes, users change their minds.
+    kinds = rng.choices(("delete", "stop", "start", "replace"), (3, 3, 2, 2), k=rng.randint(0, 3))
+    ops += [UserOperation(rng.uniform(60.0, phase_s), kind, rng.randrange(OPERATIONS_MAX)) for kind in kinds]
+    fault_plan = schedule.fault_plan
+    fault_plan.active_faults.append("takes_back")
+    fault_plan.add(
+        FaultKind.RECLAIM,
+        probability=rng.choice((0.5, 0.8)),
+        seconds=rng.uniform(10.0, 240.0),
+        notice_s=rng.choice((1.0, 60.0, 300.0, 900.0)),
+        style=rng.choice(("time_at_reclaim", "time_at_notice")),
+    )
+    if rng.random() < 0.5:
+        # Heirs that fail, or take long enough for their users to change their minds.
+        kind, factor = rng.choice(((FaultKind.PULL_FAILURE, None), (FaultKind.SLOW_PULL, 6.0)))
+        fault_plan.add(kind, probability=0.4, factor=factor)
+    crashes = fault_plan.crash_probability * HEIRS_CRASH_SHARE
+    fault_plan = replace(fault_plan, crash_probability=crashes)
+    pace = replace(schedule.pace, idle_s=ENDS_IDLE_S, latency_s=rng.choice((0.0, 0.1, 0.5)))
+    return replace(schedule, ops=tuple(ops), fault_plan=fault_plan, pace=pace)
 
 
 def _with_account_swap(schedule: Schedule) -> Schedule:

@@ -14,6 +14,7 @@ from proof.chaos.checks.cost_checker import check_costs
 from proof.chaos.checks.ends_checker import check_ends_in_time
 from proof.chaos.checks.evidence import Evidence, Violation
 from proof.chaos.checks.idle_checker import check_idleness
+from proof.chaos.checks.lineage_checker import check_lineages, is_heir
 from proof.chaos.checks.money_checker import (
     check_account,
     check_foreign_machines,
@@ -76,6 +77,7 @@ def check(evidence: Evidence, *, abandoned_may_overlap: bool = False) -> list[Vi
         *check_ends_in_time(evidence),
         *check_idleness(evidence),
         *check_spending(evidence, lifetimes),
+        *check_lineages(evidence, lifetimes),
     ]
 
 
@@ -179,7 +181,8 @@ def check_claims(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("I7 claims", f"{key} stands for {sorted(instances)}")
     asked_for = {it.instance_id for it in evidence.accepted if it.kind == "create"}
     claimed = {row.instance_id for row in evidence.tables.claims.values()}
-    if stray := set(evidence.tables.instances) - claimed - asked_for:
+    heirs = {it for it, row in evidence.tables.instances.items() if is_heir(row.instance)}
+    if stray := set(evidence.tables.instances) - claimed - asked_for - heirs:
         yield Violation("I7 claims", f"nobody asked for {sorted(stray)}")
 
 

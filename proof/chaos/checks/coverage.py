@@ -82,6 +82,19 @@ REQUIRED_COVERAGE_ENDS = (
 )
 
 
+REQUIRED_COVERAGE_HEIRS = (
+    "heir made by a notice",
+    "heir made by a loss",
+    "heir made by hand",
+    "handed over",
+    "heir failed, and was followed by another",
+    "heir ended with its predecessor",
+    "heir of an heir",
+    "crashed",
+    "outage",
+)
+
+
 def note_coverage(evidence: Evidence) -> Counter[str]:
     """Return how often each of the interesting things happened."""
     seen = evidence.coverage
@@ -127,7 +140,28 @@ def note_coverage(evidence: Evidence) -> Counter[str]:
     _note_ledger(evidence, seen)
     if evidence.ends.versions:
         _note_ends(evidence, seen)
+    _note_heirs(evidence, seen)
     return seen
+
+
+def _note_heirs(evidence: Evidence, seen: Counter[str]) -> None:
+    for event in _events(evidence, events.REPLACING):
+        seen[_HEIR_NAMES[event.details["why"]]] += 1
+        seen["heir of an heir"] += event.details["link"] > 2
+    for row in evidence.tables.instances.values():
+        chain = row.instance.chain
+        if chain is not None:
+            seen["handed over"] += chain.heir is not None and chain.heir.has_taken_over
+            seen["heir failed, and was followed by another"] += chain.failures > 0 and chain.last_link > 2
+    words = [it.reason for it in _events(evidence, events.DELETING)]
+    seen["heir ended with its predecessor"] += sum("predecessor is not wanted" in it for it in words)
+
+
+_HEIR_NAMES = {
+    "notice": "heir made by a notice",
+    "lost": "heir made by a loss",
+    "asked": "heir made by hand",
+}
 
 
 def _note_ends(evidence: Evidence, seen: Counter[str]) -> None:

@@ -113,6 +113,8 @@ class Evidence:
     # The same moment by the wall clock, in which our own records are.
     ended_at: datetime | None = None
     quiet: bool = False
+    # How often a name was said to mean several instances.
+    ambiguous_names: int = 0
     unhandled: list[BaseException] = field(default_factory=list)
     coverage: Counter[str] = field(default_factory=Counter)
     ends: EndsEvidence = field(default_factory=EndsEvidence)

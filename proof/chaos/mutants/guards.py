@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
 from proof.chaos.mutants.end_guards import ENDS
+from proof.chaos.mutants.heir_guards import SUCCESSION
 from proof.chaos.mutants.safeguard import Safeguard
 
 EXACTLY_ONCE = "tests/usecases/reconcile/test_exactly_once.py"
@@ -1360,5 +1361,5 @@ BUDGETS = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION),
 )

@@ -1,0 +1,51 @@
+"""Machines that are taken back in the chaos schedules: one heir for each link, and at rest one or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.instance.lifecycle.handover import lineage_of
+from gpuherd.domain.succession.succession import HeirState
+from gpuherd.usecases.succession.follow import FollowSuccession
+from proof.chaos.report import run_seed, run_seeds
+
+SEEDS = 20
+MUTANT_SEEDS = 60
+
+
+def test_no_storm_makes_two_of_one_or_leaves_two() -> None:
+    report = run_seeds(range(SEEDS), "heirs")
+    assert not report.violations, [f"SEED={seed} --profile heirs: {it}" for seed, it in report.violations]
+    for it in ("handed over", "heir made by a notice", "heir made by a loss"):
+        assert report.coverage[it], "what never happens proves nothing"
+
+
+async def _always(*_: Any) -> bool:
+    return True
+
+
+def third_machine(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FollowSuccession, "_is_alone", _always)
+
+
+def retire_early(patch: pytest.MonkeyPatch) -> None:
+
+    def early(*both: Any) -> Any:
+        known = lineage_of(*both)
+        return replace(known, heir=HeirState.USABLE) if known.heir is HeirState.COMING else known
+
+    patch.setattr("gpuherd.usecases.succession.follow.lineage_of", early)
+
+
+@pytest.mark.parametrize("without", [third_machine, retire_early])
+def test_the_check_notices_when_a_guard_is_taken_away(without: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    broken = (
+        violation.rule
+        for seed in range(MUTANT_SEEDS)
+        for _, violation in run_seed(seed, "heirs")[0].violations
+    )
+    assert next(broken, None) == "I25 lineage"
