@@ -111,6 +111,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         sync_cloud=SyncCloud(shared.observer, instances.comprehensive.forget),
         manage_caches=ManageCaches(caches, stores.instances),
         change_goal=instances.change_goal,
+        replace_instance=instances.replace,
         change_lease=instances.change_lease,
         note_use=instances.note_use,
         read_history=ReadHistory(instances.find, stores.instances),

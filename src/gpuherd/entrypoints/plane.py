@@ -42,6 +42,7 @@ from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.replace import ReplaceInstance
 from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.orphans.adopt import AdoptOrphan
@@ -141,6 +142,7 @@ class Plane:
     sync_cloud: SyncCloud
     manage_caches: ManageCaches
     change_goal: ChangeGoal
+    replace_instance: ReplaceInstance
     change_lease: ChangeLease
     note_use: NoteUse
     read_history: ReadHistory

@@ -16,6 +16,7 @@ from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.replace import ReplaceInstance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class InstanceParts:
     list_page: ListInstances
     comprehensive: ListComprehensive
     change_goal: ChangeGoal
+    replace: ReplaceInstance
     change_lease: ChangeLease
     note_use: NoteUse
 
@@ -90,6 +92,13 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             budgets=shared.budget_cache,
             budget_rules=values.budget_rules,
             end_lineage=shared.end_lineage,
+        ),
+        replace=ReplaceInstance(
+            instances=instances,
+            jobs=stores.book,
+            find=find,
+            make_heir=shared.make_heir,
+            job_factory=shared.job_factory,
         ),
         change_lease=ChangeLease(
             instances=instances,

@@ -47,7 +47,7 @@ def create_request(
     return Request("POST", "/api/instances", body=body, idempotency_key=idempotency_key)
 
 
-Order = Literal["start", "restart", "stop", "delete"]
+Order = Literal["start", "restart", "stop", "delete", "replace"]
 
 
 def order_request(
@@ -131,6 +131,11 @@ class InstanceMethods(Resource):
     def restart(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
         """Restart what runs: the same machine with the same data; its ports may change."""
         return (yield from order(self._caller, "restart", word_of(instance), idempotency_key))
+
+    @api_method
+    def replace(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:
+        """Let another instance of its lineage take over: same wish, another machine, without the data."""
+        return (yield from order(self._caller, "replace", word_of(instance), idempotency_key))
 
     @api_method
     def stop(self, instance: Ref, *, idempotency_key: str | None = None) -> Effects[Accepted]:

@@ -40,6 +40,7 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/api/instances/delete"): WRITE,
     ("POST", "/api/instances/{id_or_name}/start"): WRITE,
     ("POST", "/api/instances/{id_or_name}/restart"): WRITE,
+    ("POST", "/api/instances/{id_or_name}/replace"): WRITE,
     ("POST", "/api/instances/{id_or_name}/stop"): WRITE,
     ("POST", "/api/instances/{id_or_name}/lease"): WRITE,
     ("DELETE", "/api/instances/{id_or_name}/lease"): WRITE,
@@ -117,6 +118,7 @@ NATIVE_CLAIMS = frozenset(
         ("POST", "/api/instances/delete"),
         ("POST", "/api/instances/{id_or_name}/start"),
         ("POST", "/api/instances/{id_or_name}/restart"),
+        ("POST", "/api/instances/{id_or_name}/replace"),
         ("POST", "/api/instances/{id_or_name}/stop"),
         ("DELETE", "/api/instances/{id_or_name}"),
     }

@@ -16,7 +16,16 @@ from gpuherd.entrypoints.cli.commands.audit import build_audit
 from gpuherd.entrypoints.cli.commands.budgets import build_budgets
 from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
-from gpuherd.entrypoints.cli.commands.instances import lease, operations, plan, read, remote_access, up, why
+from gpuherd.entrypoints.cli.commands.instances import (
+    lease,
+    operations,
+    plan,
+    read,
+    remote_access,
+    replace,
+    up,
+    why,
+)
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
@@ -37,6 +46,7 @@ _COMMANDS: tuple[Command, ...] = (
     events.events,
     operations.start,
     operations.restart,
+    replace.replace,
     operations.stop,
     operations.rm,
     lease.lease,

@@ -44,6 +44,7 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("POST", "/api/instances/delete"): operation.Accepted,
     ("POST", "/api/instances/{id_or_name}/start"): operation.Accepted,
     ("POST", "/api/instances/{id_or_name}/restart"): operation.Accepted,
+    ("POST", "/api/instances/{id_or_name}/replace"): operation.Accepted,
     ("POST", "/api/instances/{id_or_name}/stop"): operation.Accepted,
     ("DELETE", "/api/instances/{id_or_name}"): operation.Accepted,
     ("POST", "/api/instances/{id_or_name}/lease"): instance.LeaseChanged,

@@ -37,10 +37,8 @@ class MakeHeir:
     budgets: BudgetCache
     budget_rules: BudgetRules
 
-    async def __call__(
-        self, old: Instance, why: Why, limits: Limits, *told: NewEvent, actor: str = "gpuherd"
-    ) -> Change:
-        """Return the change; `told` is what happened to the old one before that.
+    async def __call__(self, old: Instance, why: Why, limits: Limits, actor: str = "gpuherd") -> Change:
+        """Return the change.
 
         Nothing is written if the link is taken (`StaleWrite`), or if the heir would go past the limits of its
         owner or a budget: in the limits it takes the place of the old one.
@@ -79,7 +77,7 @@ class MakeHeir:
             events.REPLACING, _REASONS[why], {"replacedBy": heir.id, "link": heir.link, "why": why.value}
         )
         after = replace(old, chain=chain.with_heir(heir), settled=False)
-        change = self.event_recorder.change(after, *told, replacing, actor=actor)
+        change = self.event_recorder.change(after, replacing, actor=actor)
         return replace(change, heir=self._of_heir(young, old, limits))
 
     def _of_heir(self, young: Instance, old: Instance, limits: Limits) -> Change:

@@ -89,6 +89,7 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
         {},
     ),
     ("POST", "/api/instances/{id_or_name}/restart"): ("instance.restart", Setting.instance, {}),
+    ("POST", "/api/instances/{id_or_name}/replace"): ("instance.replace", Setting.instance, {}),
     ("POST", "/api/instances/{id_or_name}/stop"): ("instance.stop", Setting.instance, {}),
     ("POST", "/api/instances/{id_or_name}/lease"): ("instance.lease", Setting.instance, {"seconds": 60}),
     ("DELETE", "/api/instances/{id_or_name}/lease"): ("instance.lease", Setting.instance, {}),

@@ -1,4 +1,4 @@
-"""Start, restart, stop and delete, by id and by name, and the operations that they are."""
+"""Start, restart, stop, delete and replace, and the operations that they are."""
 
 from __future__ import annotations
 
@@ -64,6 +64,16 @@ async def restart(id_or_name: str, request: Request) -> Response:
     body = await read_optional_object(request)
     GoalBody.parse(body)
     return accepted(await plane_of(request).change_goal.restart(id_or_name, **_request_origin(request, body)))
+
+
+@router.post(
+    "/api/instances/{id_or_name}/replace", status_code=202, openapi_extra=takes(GoalBody, required=False)
+)
+async def replace(id_or_name: str, request: Request) -> Response:
+    """Let another instance of the same lineage take over: same wish, another machine, without the data."""
+    body = await read_optional_object(request)
+    GoalBody.parse(body)
+    return accepted(await plane_of(request).replace_instance(id_or_name, **_request_origin(request, body)))
 
 
 @router.post(
