@@ -62,7 +62,7 @@ class TestMarked:
 
     def test_a_used_machine_that_is_taken_back_is_exited_and_says_why(self, marks: dict[str, object]) -> None:
         step = next_step(USABLE, None, Observation(a_machine(Phase.STOPPED, **marks)), NOW)
-        assert step == Become(Status.EXITED, "the cloud took the spot machine back")
+        assert step == Become(Status.EXITED, "the cloud took the spot machine back", is_loss=True)
 
     def test_one_that_was_never_usable_has_failed(self, marks: dict[str, object]) -> None:
         step = next_step(BOOTING, None, Observation(a_machine(Phase.STOPPED, **marks)), NOW)

@@ -104,7 +104,7 @@ class SqlInstances:
         except sa.exc.IntegrityError as error:
             if claim is None and change.heir is None:
                 raise
-            raise StaleWrite("the same is being done elsewhere") from error
+            raise StaleWrite("the same request, or the same heir, is being written elsewhere") from error
         self._announce(list(change.instance_ids))
         self._on_update(change)
         return replace(it, version=version)
