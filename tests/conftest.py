@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         limits = [limit_s for mark, limit_s in LIMITS_S.items() if it.get_closest_marker(mark)]
         if limits and not it.get_closest_marker("timeout"):
             it.add_marker(pytest.mark.timeout(max(limits)))
-        if it.get_closest_marker("processes"):
+        if it.get_closest_marker("processes") or it.get_closest_marker("together"):
             # File by file: the tests of one often share a server, and those of a browser the browser too.
             shared = it.path.parent if it.path.parent.name == "browser" else it.path
             slow.setdefault(str(shared), []).append(it)

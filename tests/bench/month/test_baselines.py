@@ -13,6 +13,8 @@ DAYS = 6.0
 RENTALS = draw_rentals(7, 200, DAYS, month_catalogue())
 ON_DEMAND, NOBODY, COLD, PREDECESSOR, SKYPILOT, DSTACK = range(len(POLICIES))
 
+pytestmark = pytest.mark.together
+
 
 @pytest.fixture(scope="module")
 def months() -> list[Figures]:

@@ -18,6 +18,8 @@ SEED, DAYS, RENTALS = 7, 1.0, 100
 # Fewer lists than the service reads: here it is not about seconds.
 SHORT_PACE = replace(PACE, look_s=8.0, idle_s=60.0)
 
+pytestmark = pytest.mark.together
+
 
 @pytest.fixture(scope="module")
 def month() -> Month:
