@@ -230,5 +230,8 @@ class Budgets(Protocol):
         ...
 
     async def to_end(self, budget: Budget, limit: int) -> Sequence[Instance]:
-        """Return instances in its scope that still have to be ended by it, in whichever order."""
+        """Return instances in its scope that still have to be ended by it, in whichever order.
+
+        What has vanished, or is being given back, ends by nothing and takes nobody's place.
+        """
         ...

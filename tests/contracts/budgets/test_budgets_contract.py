@@ -26,7 +26,9 @@ from gpuherd.domain.endings.lease_term import term_of
 from gpuherd.domain.endings.terms import Lease, Terms
 from gpuherd.domain.errors import BudgetExhausted, Conflict, InvalidRequest, NotFound, StaleWrite
 from gpuherd.domain.instance.events import Event
+from gpuherd.domain.instance.failure import Failure
 from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.ports.events import AccountEvent
 from gpuherd.ports.instances import Change
 from gpuherd.ports.webhooks import OutboxEntries
@@ -328,3 +330,16 @@ class TestEnding:
         assert await found(at_limit=AtLimit.DELETE, scope=ADAS) == ids(1, 2, 3, 5)
         assert await found(at_limit=AtLimit.BLOCK) == []
         assert len(await store.budgets.to_end(a_budget(at_limit=AtLimit.STOP), 2)) == 2
+
+    async def test_what_has_vanished_does_not_take_the_place_of_what_runs(self, store: Store) -> None:
+        lost = {"status": Status.FAILED, "last_error": Failure(VANISHED, "it is gone", START)}
+        for n in range(1, 5):
+            await store.instances.add(Change(a_running_instance(n, **lost)))
+        kept = {"status": Status.FAILED, "last_error": Failure("STARTUP_FAILED", "it did not start", START)}
+        given_back = {**kept, "releasing": True}
+        await store.instances.add(Change(a_running_instance(5, **given_back)))
+        await store.instances.add(Change(a_running_instance(6, **kept)))
+        await store.instances.add(Change(a_running_instance(7)))
+        for at_limit in (AtLimit.STOP, AtLimit.DELETE):
+            found = await store.budgets.to_end(a_budget(at_limit=at_limit), 2)
+            assert {it.id for it in found} == {instance_id(6), instance_id(7)}

@@ -164,7 +164,7 @@ async def test_among_many_leases_the_looks_of_sweep_idleness_and_budgets_are_loo
         for statement, parameters in asked
         if "instance.goal IN" in statement
     ]
-    assert len(looks) == 4
+    assert len(looks) == 6
     for look in looks:
         assert not re.search(r"(SCAN|Seq Scan on) instance\b", look), look
 

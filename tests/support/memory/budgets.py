@@ -13,6 +13,7 @@ from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.lifecycle.due import may_end
 from gpuherd.domain.instance.quota import usage_of
 from gpuherd.ports.events import AccountEvent
 from tests.support.memory.budget_sums import judge_demand, spending_of
@@ -83,7 +84,7 @@ class MemoryBudgets:
 
 
 def _must_end(it: Instance, budget: Budget) -> bool:
-    if not budget.scope.includes(it.owner, it.labels):
+    if not budget.scope.includes(it.owner, it.labels) or not may_end(it):
         return False
     used = usage_of(it)
     match budget.end_action:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 
 import sqlalchemy as sa
 
@@ -25,9 +26,13 @@ from gpuherd.domain.endings.terms import EndAction
 from gpuherd.domain.errors import Conflict, NotFound, StaleWrite
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.events import ACCOUNT
-from gpuherd.domain.instance.instance import Goal, Instance
+from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.lifecycle.due import may_end
 from gpuherd.ports.events import AccountEvent
 
+_IS_LIVE = instance.c.status != Status.FAILED.value
+# In this form it is no question for the index of statuses, which has all that ever failed.
+_HAS_FAILED = instance.c.status.not_in([it.value for it in Status if it is not Status.FAILED])
 _STOPPED_WITH_DISK = sa.text("gpus = 0 AND micro_usd > 0")
 
 
@@ -106,14 +111,19 @@ class SqlBudgets:
         if budget.end_action is None:
             return []
         wanted = instance.c.goal.in_([it.value for it in goals[budget.end_action]])
-        held = [HELD] if budget.end_action is EndAction.STOP else [HELD, _STOPPED_WITH_DISK]
+        its = sa.select(instance).where(wanted, *in_scope(budget.scope))
         # One question for each index.
-        queries = [
-            sa.select(instance).where(which, wanted, *in_scope(budget.scope)).limit(limit) for which in held
-        ]
-        return await self._database.read(
-            lambda c: [instance_of(row) for query in queries for row in c.execute(query)][:limit]
-        )
+        queries = [its.where(HELD, _IS_LIVE).limit(limit)]
+        if budget.end_action is EndAction.DELETE:
+            queries.append(its.where(_STOPPED_WITH_DISK).limit(limit))
+        # Of what has failed most has nothing left to end, and must not fill the places of what has.
+        queries.append(its.where(HELD, _HAS_FAILED))
+
+        def work(connection: sa.Connection) -> list[Instance]:
+            rows = (row for query in queries for row in connection.execute(query))
+            return list(islice(filter(may_end, map(instance_of, rows)), limit))
+
+        return await self._database.read(work)
 
 
 def _get(connection: sa.Connection, id_or_name: str) -> Budget:
