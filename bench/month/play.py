@@ -16,6 +16,7 @@ from gpuherd.domain.cloud.machine import Listing
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.errors import GpuherdError, NotFound
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Instance, Optimize, Status, Wish
+from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.simulator.money.use import Use
 from gpuherd.usecases.instances.launch import LaunchRequest
@@ -171,6 +172,7 @@ class _Month:
             wish=wish,
             regions=rental.clusters or None,
             terms=rental.terms,
+            on_reclaim=OnReclaim.REPLACE if rental.replaces else OnReclaim.NONE,
             claim=IdempotencyClaim("month", rental.name, rental.name),
         )
 
