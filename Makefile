@@ -63,6 +63,7 @@ chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the
 	@$(BIN)/python -m proof.chaos run --seeds $(SEEDS) --jobs $(JOBS)
 	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile late
 	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile strict
+	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile capacity
 	@$(BIN)/python -m proof.chaos points --jobs $(JOBS)
 	@$(BIN)/python -m proof.chaos.kills --runs $(RUNS) --jobs $(JOBS)
 	@for story in kill stop meter restart failover; do $(BIN)/python -m proof.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done

@@ -293,17 +293,24 @@ async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its
     assert world.machines["again"].status(world.now()) == "running"
 
 
+@pytest.mark.parametrize("is_started_again", [False, True])
 @pytest.mark.parametrize("order", ["delete", "stop"])
 async def test_a_machine_of_ours_that_was_wrongly_denied_is_stopped_or_removed_seconds_later(
-    herd: Herd, world: World, order: str
+    herd: Herd, world: World, order: str, is_started_again: bool
 ) -> None:
     before = await herd.settle(await herd.launch("first"))
+    if is_started_again:
+        await herd.change_goal.stop(before.id)
+        await herd.run_for(timedelta(minutes=2))
+        await herd.change_goal.start(before.id)
+        await herd.run_for(timedelta(minutes=3))
+    asked = world.calls[order]
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
     await herd.run_for(timedelta(minutes=3))
     world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
     await getattr(herd.change_goal, order)(before.id)
     await herd.run_for(timedelta(seconds=8))
-    assert world.calls[order] == 1
+    assert world.calls[order] == asked + 1
 
 
 async def test_a_machine_that_no_list_ever_showed_and_every_answer_denies_is_given_up(

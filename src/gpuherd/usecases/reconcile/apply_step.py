@@ -288,7 +288,9 @@ class ApplyStep:
 
     async def _leave_alone(self, leased: LeasedInstance, whose: Ownership) -> StepResult:
         """What has the id now is not ours to stop or remove; that ours is gone is for the lists to prove."""
-        is_first = leased.instance.asked_at is None
+        operation, asked_at = leased.instance.operation, leased.instance.asked_at
+        # What was asked before the present operation was something else.
+        is_first = asked_at is None or (operation is not None and asked_at < operation.requested_at)
         if whose is Ownership.DENIED and is_first and listed_machine(leased) is not None:
             # It may be there all the same, and costs money. Of what was never listed, though, only the lists
             # since the first request tell that it is gone.
