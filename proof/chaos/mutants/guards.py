@@ -832,9 +832,9 @@ OWNERSHIP = (
     Safeguard(
         "what was seen of a gone machine proves nothing about the next one of its id",
         "usecases/reconcile/advance.py",
-        "    is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at\n",
-        "    is_earlier = False\n",
-        (f"{REUSED}::test_what_was_seen_of_the_first_machine_proves_nothing_about_the_second",),
+        " and listed.changed_at <= bound.closed_at\n",
+        " and False\n",
+        (f"{REUSED}::test_who_had_the_id_before_proves_nothing_while_no_list_comes",),
     ),
     Safeguard(
         "an instance does not delete the machine that has got its id",
@@ -895,8 +895,8 @@ OWNERSHIP = (
     Safeguard(
         "a vanished instance does not come back with another machine of its id",
         "usecases/reconcile/advance.py",
-        "    return is_earlier or is_later or was_machine_proven_gone(it)\n",
-        "    return is_earlier or is_later\n",
+        "    return _was_seen_before_ours(listed, leased) or is_later or was_machine_proven_gone(it)\n",
+        "    return _was_seen_before_ours(listed, leased) or is_later\n",
         (f"{REUSED}::test_an_instance_whose_machine_vanished_does_not_come_back_with_one_that_seems_older",),
     ),
     Safeguard(

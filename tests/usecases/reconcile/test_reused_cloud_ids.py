@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.cloud.tag import cloud_name
 from gpuherd.domain.instance.attempt import AttemptState
 from gpuherd.domain.instance.instance import Instance, Status
@@ -23,6 +24,7 @@ from gpuherd.simulator.world.placement import new_id
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.describe.instance import describe
+from tests.support.builders import a_list
 from tests.support.fake_clock import START, FakeClock
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -84,6 +86,24 @@ async def test_what_was_seen_of_the_first_machine_proves_nothing_about_the_secon
     after = await herd.settle(await herd.launch("second"))
     assert (after.status, after.last_error) == (Status.RUNNING, None)
     assert await herd.flags.get(CREATES_BLOCKED) is None
+
+
+async def test_who_had_the_id_before_proves_nothing_while_no_list_comes(herd: Herd, world: World) -> None:
+    first = await herd.settle(await herd.launch("first"))
+    await herd.change_goal.delete(first.id)
+    while (await herd.instances.get(first.id)).status is not Status.DELETED:
+        await herd.run_for(timedelta(seconds=1))
+    world.machines.pop("again", None)
+    # The last list that came showed the machine of the first, with all its tags, as one that was removed.
+    seen = (await herd.observations.all_known())["again"]
+    removed = replace(seen.machine, phase=Phase.ABSENT)
+    shown = replace(seen, machine=removed, missing_since=None, missing_lists=0)
+    await herd.observations.record(a_list(herd.clock.now() - START), [shown], [])
+    world.faults.add(Fault(FaultKind.OUTAGE, for_s=60, endpoints=(ApiEndpoint.LIST,)))
+    world.faults.add(Fault(FaultKind.GET_404_GLITCH, for_s=50))
+    after = await herd.settle(await herd.launch("second"))
+    assert (after.cloud_id, after.status, after.last_error) == ("again", Status.RUNNING, None)
+    assert alive(herd) == {"again"}
 
 
 async def test_a_lost_answer_is_found_by_its_tag(herd: Herd, world: World) -> None:

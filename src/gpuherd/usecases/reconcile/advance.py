@@ -278,7 +278,9 @@ def _listed_under_our_id(leased: LeasedInstance) -> ObservedMachine | None:
 def _is_id_passed_on(leased: LeasedInstance) -> bool:
     """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
     listed = _listed_under_our_id(leased)
-    return listed is not None and listed.missing_since is None and _is_passed_on(listed.machine, leased)
+    if listed is None or listed.missing_since is not None or _was_seen_before_ours(listed, leased):
+        return False
+    return _is_passed_on(listed.machine, leased)
 
 
 def _is_passed_on(machine: Machine, leased: LeasedInstance) -> bool:
@@ -293,9 +295,14 @@ def _is_of_other_machine(listed: ObservedMachine, leased: LeasedInstance) -> boo
     if bound is None or shown is None or bound.tag in (shown, listed.machine.env_tag):
         return False
     # Seen before ours was bound; or ours is gone, and this one came later. Else it was only renamed.
-    is_earlier = bound.closed_at is not None and listed.changed_at <= bound.closed_at
     is_later = is_machine_of_other_call(listed.machine, it, bound)
-    return is_earlier or is_later or was_machine_proven_gone(it)
+    return _was_seen_before_ours(listed, leased) or is_later or was_machine_proven_gone(it)
+
+
+def _was_seen_before_ours(listed: ObservedMachine, leased: LeasedInstance) -> bool:
+    """Tell whether nothing new was seen under the id of our machine since we have it."""
+    bound = leased.bound_attempt
+    return bound is not None and bound.closed_at is not None and listed.changed_at <= bound.closed_at
 
 
 def _listed_observation(listed: ObservedMachine | None) -> Observation:
