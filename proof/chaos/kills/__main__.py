@@ -19,7 +19,7 @@ from pathlib import Path
 from proof.chaos.kills.campaign import run_plans
 from proof.chaos.kills.killable_server import ROOT, SOURCE_VARIABLE
 from proof.chaos.kills.plan import Plan, draw_plan
-from proof.chaos.kills.points import END_POINTS, METER_POINTS, POINTS
+from proof.chaos.kills.points import END_POINTS, HEIR_POINTS, METER_POINTS, POINTS
 from proof.chaos.output import tell
 
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=50, help="how many (50)")
     parser.add_argument("--seed", type=int, help="the first seed; the same seed draws the same run")
     parser.add_argument(
-        "--point", choices=["random", "meter", "ends", *POINTS], help="only this kind of death"
+        "--point", choices=["random", "meter", "ends", "heirs", *POINTS], help="only this kind of death"
     )
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side (2)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after so many seconds")
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def draw_plans(first: int, runs: int, point: str | None) -> list[Plan]:
     """Half of the deaths come at random moments, the other half at each point in turn."""
     every = [it for name in POINTS for it in ("", name)]
-    chosen = {None: every, "random": [""], "meter": METER_POINTS, "ends": END_POINTS}
+    chosen = {None: every, "random": [""], "meter": METER_POINTS, "ends": END_POINTS, "heirs": HEIR_POINTS}
     points = itertools.cycle(chosen.get(point, [point or ""]))
     return [draw_plan(seed, it) for seed, it in zip(range(first, first + runs), points, strict=False)]
 

@@ -28,8 +28,9 @@ EXPECTED_WEBHOOKS = {
     UserScript.LEASE: ("instance.created", "instance.lease_ended"),
     UserScript.LEASE_DELETE: ("instance.created", "instance.lease_ended", "instance.deleted"),
     UserScript.BUDGET: ("instance.created",),
+    UserScript.REPLACED: ("instance.created", "instance.ready", "instance.replacing", "instance.deleted"),
 }
-GONE = (UserScript.DELETE, UserScript.DELETE_AT_ONCE)
+GONE = (UserScript.DELETE, UserScript.DELETE_AT_ONCE, UserScript.REPLACED)
 TABLES = ("installation", "instance", "attempt", "delivery", "event", "job")
 
 Row = dict[str, Any]
@@ -79,7 +80,10 @@ def _machines(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
     known = Counter(it["name"] for it in tables["instance"])
-    wanted = {run.plan.name(n) for n in range(len(run.plan.scripts))}
+    scripts = {run.plan.name(n): script for n, script in enumerate(run.plan.scripts)}
+    for name in sorted(it for it, script in scripts.items() if script is UserScript.REPLACED):
+        yield from _lineage(name, [it for it in tables["instance"] if it["name"] == name])
+    wanted = {name for name, script in scripts.items() if script is not UserScript.REPLACED}
     for name in sorted(wanted):
         if known[name] != 1:
             yield f"duplicate: one request made {known[name]} instances"
@@ -97,6 +101,18 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
             continue
         if status != expected:
             yield f"unended: {run.plan.name(n)} is {status} in the end, not {expected}"
+
+
+def _lineage(name: str, members: list[Row]) -> Iterator[str]:
+    """One instance for each link, all but the last of them gone."""
+    links = sorted(it["link"] or 1 for it in members)
+    if links != list(range(1, len(members) + 1)) or len({it["lineage"] for it in members}) > 1:
+        yield f"duplicate: the links of {name} are {links}"
+    if len(members) < 2:
+        yield f"unended: nobody has taken over from {name}"
+    left = [it["id"] for it in members if it["status"] != "deleted"]
+    if len(left) != 1:
+        yield f"duplicate: {left} of {name} are left"
 
 
 def _webhooks(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from gpuherd.adapters.sql.instances.observations import SqlObservations
 from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.domain.costs.meter.metering import Metering
 from gpuherd.domain.instance.attempt import Attempt, AttemptState
-from gpuherd.domain.instance.events import END_CAUSES
+from gpuherd.domain.instance.events import DELETING, END_CAUSES
 from gpuherd.domain.instance.lifecycle import next_step as lifecycle
 from gpuherd.ports.instances import Change
 from proof.chaos.kills.points import (
@@ -134,6 +134,11 @@ def wrap_commits(crash_point: CrashPoint) -> None:
         write_rest(connection, change, now)
         if any(it.cause is not None and it.cause.code in ENDS for it in change.events):
             marks.append("end")
+        if change.heir is not None:
+            marks.append("succeed")
+        heir = None if change.instance.chain is None else change.instance.chain.heir
+        if heir is not None and heir.has_taken_over and any(it.type == DELETING for it in change.events):
+            marks.append("retire")
 
     def told(connection: sa.Connection, events: Any, *args: Any) -> None:
         append_events(connection, events, *args)

@@ -67,6 +67,8 @@ class KillableServer(Server):
             "REQUEST_TIMEOUT": "2",
             "GPUHERD_BUDGET_LEAD": "4",
             "GPUHERD_BUDGET_HORIZON": "5",
+            # An heir is made as soon as two lists have shown the notice.
+            "GPUHERD_RECLAIM_NOTICE": "0",
         }
         super().__init__(directory, novita, **{**fast, **env})
         self.process: KillableProcess = KillableProcess(self.process)

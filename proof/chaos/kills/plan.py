@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from proof.chaos.kills.points import (
+    HEIR_POINTS,
     LEASE_POINTS,
     METER_POINTS,
     MID_BATCH,
@@ -37,6 +38,8 @@ class UserScript(StrEnum):
     LEASE = "lease"
     LEASE_DELETE = "lease_delete"
     BUDGET = "budget"
+    # The cloud takes its machine back, and another instance takes over.
+    REPLACED = "replaced"
 
 
 BY_HAND = tuple(UserScript)[:5]
@@ -112,6 +115,8 @@ def _needed_for(point: str) -> list[UserScript]:
         return [UserScript.KEEP] * 6
     if point in REVIEW_POINTS:
         return [UserScript.BUDGET]
+    if point in HEIR_POINTS:
+        return [UserScript.REPLACED]
     if "_end_" in point:
         return [*BY_ITSELF]
     if point.endswith("_stop"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # In the writer's transaction, just before it is committed, and just after.
-# `end` is the goal of what has come to its end, `review` what a budget tells.
-COMMITS = ("accept", "goal", "intent", "bind", "meter", "end", "review")
+# `end` is the goal of what has come to its end, `review` what a budget tells; `succeed` makes an heir, and
+# `retire` removes whoever it takes over from.
+COMMITS = ("accept", "goal", "intent", "bind", "meter", "end", "review", "succeed", "retire")
 # Around one call to the outside.
 CALLS = ("post", "delete", "stop", "start", "webhook")
 MID_BATCH = "mid_batch"
@@ -28,6 +29,7 @@ METER_POINTS = (BEFORE_METER, MID_METER, "before_meter_commit", "after_meter_com
 LEASE_POINTS = ("before_end_commit", "after_end_commit", "before_stop", "after_stop")
 REVIEW_POINTS = ("before_review_commit", "after_review_commit")
 END_POINTS = (*LEASE_POINTS, *REVIEW_POINTS)
+HEIR_POINTS = tuple(f"{when}_{what}_commit" for what in ("succeed", "retire") for when in ("before", "after"))
 # How many statements change the schema on the way from nothing to now; any of them may be the last.
 MIGRATION_STEPS = 20
 

@@ -22,6 +22,8 @@ WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price"
 # From the last start in peace.
 END_LIMIT_S = 60.0
 LEASE_S = 10
+# Of the simulated cloud, which is much faster than the clock.
+NOTICE_S = 600
 # Used up after some seconds of the one machine in it.
 BUDGET: dict[str, Any] = {"amount": "0.0015", "period": "total", "atLimit": "stop", "warnPercent": []}
 QUIET_LIMIT_S = 30.0
@@ -62,7 +64,7 @@ async def execute_plan(plan: Plan, novita: Novita, directory: Path) -> Evidence:
         await novita.control("POST", "faults", fault)
     async with receiver() as hooks:
         users = [
-            asyncio.create_task(_run_script(server, plan, n, hooks.url, ids))
+            asyncio.create_task(_run_script(server, novita, plan, n, hooks.url, ids))
             for n in range(len(plan.scripts))
         ]
         try:
@@ -120,7 +122,9 @@ def _undone(path: Path) -> tuple[int, int]:
     return int(jobs), int(sends)
 
 
-async def _run_script(server: KillableServer, plan: Plan, n: int, hook: str, ids: list[str]) -> None:
+async def _run_script(
+    server: KillableServer, novita: Novita, plan: Plan, n: int, hook: str, ids: list[str]
+) -> None:
     """One user with one instance."""
     script, name = plan.scripts[n], plan.name(n)
     user = _User(server, asyncio.get_running_loop().time)
@@ -136,6 +140,12 @@ async def _run_script(server: KillableServer, plan: Plan, n: int, hook: str, ids
         return
     if script is not UserScript.DELETE_AT_ONCE:
         await user.until(path, lambda it: bool(it["usable"]))
+    if script is UserScript.REPLACED:
+        details = await user.insist("GET", path)
+        notice = {"instanceId": details["cloudInstanceId"], "noticeSeconds": NOTICE_S}
+        await novita.control("POST", "reclaim", notice)
+        await user.until(path, lambda it: it["status"] == "deleted")
+        await user.until(f"/api/instances/{name}", lambda it: bool(it["usable"]) and it["link"] > 1)
     if script in (UserScript.STOP, UserScript.RESTART):
         await user.insist("POST", f"{path}/stop")
         await user.until(path, lambda it: it["status"] == "exited")
@@ -155,6 +165,8 @@ def terms_of(script: UserScript, name: str) -> Body:
             return {"lease": {"seconds": LEASE_S, "then": then}}
         case UserScript.BUDGET:
             return {"labels": {"run": name}}
+        case UserScript.REPLACED:
+            return {"onReclaim": "replace"}
         case _:
             return {}
 

@@ -56,6 +56,10 @@ TOURS: dict[str, tuple[tuple[str, ...], tuple[UserScript, ...]]] = {
         ("before_end_commit", "after_end_commit"),
         (UserScript.LEASE, UserScript.LEASE, UserScript.LEASE_DELETE, UserScript.LEASE_DELETE),
     ),
+    "taking over": (
+        ("before_succeed_commit", "after_succeed_commit", "before_retire_commit", "after_retire_commit"),
+        (UserScript.REPLACED,) * 4,
+    ),
     "reviewing": (
         ("before_review_commit", "after_review_commit"),
         (UserScript.BUDGET, UserScript.BUDGET),
