@@ -255,6 +255,14 @@ class CapacityMemory(Protocol):
         """Forget the refusals of an offer. Quiet when there are none."""
         ...
 
+    async def note_reclaim(self, key: OfferKey, at: datetime) -> None:
+        """Write down that the cloud has taken a spot machine back there, or will."""
+        ...
+
+    async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
+        """Return where machines were taken back since then and when, and forget where it was longer ago."""
+        ...
+
     async def prune(self, before: datetime) -> int:
         """Forget offers that were refused before then for the last time; return how many."""
         ...

@@ -88,3 +88,17 @@ async def test_another_process_sees_both(store: Any, other_store: Any) -> None:
     await store.capacity.remember(OfferRest(HK, 1, START, "none left"))
     line, rests = await other_store.capacity.load()
     assert ([it.id for it in line], [it.key for it in rests]) == (["inst_old"], [HK])
+
+
+async def test_places_where_machines_were_taken_back_are_known_to_all_and_forgotten_in_time(
+    store: Any, other_store: Any
+) -> None:
+    hour = timedelta(hours=1)
+    there, elsewhere = (OfferKey("p", region, BillingMode.SPOT) for region in ("a", "b"))
+    await store.capacity.note_reclaim(there, START)
+    await store.capacity.note_reclaim(there, START + 2 * hour)
+    await store.capacity.note_reclaim(elsewhere, START)
+    assert await other_store.capacity.reclaimed_since(START + hour) == {there: START + 2 * hour}
+    assert await store.capacity.reclaimed_since(START) == {there: START + 2 * hour}, (
+        "what is old is forgotten"
+    )

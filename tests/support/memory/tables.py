@@ -129,6 +129,7 @@ class Tables:
         self.bill: dict[tuple[date, str, str], BilledDay] = {}
         self.budgets: dict[str, Budget] = {}
         self.offer_rests: dict[OfferKey, OfferRest] = {}
+        self.reclaimed_places: dict[OfferKey, datetime] = {}
         self.audit: dict[int, AuditEntry] = {}
         self.jobs: dict[str, JobRow] = {}
         self.live_jobs: dict[str, str] = {}

@@ -87,7 +87,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         own_machine=VerifyOwnMachine(cloud, ports.stores.observations, clock),
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
-        reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice),
+        reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice, shared.capacity_line),
         end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
         clock=clock,
         clock_steps=clock_steps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -94,11 +94,16 @@ def key_of(offer: Offer, wish: Wish) -> OfferKey:
     return OfferKey(offer.product_id, offer.region, mode_of(offer, wish))
 
 
-def rank_offers(offers: Iterable[Offer], wish: Wish, held: Mapping[OfferKey, str] = NOTHING_HELD) -> Ranking:
+def rank_offers(
+    offers: Iterable[Offer],
+    wish: Wish,
+    held: Mapping[OfferKey, str] = NOTHING_HELD,
+    avoided: Collection[OfferKey] = (),
+) -> Ranking:
     """Best first: the user's order of products and regions, then price, memory, CPU, and id so that ties
     never flicker. Where both will do, spot goes before on demand.
 
-    `held` tells of offers that this wish must not try now, and why.
+    `held` tells of offers that this wish must not try now, and why; what is `avoided` comes last.
     """
     accepted: list[Offer] = []
     refused: list[RejectedOffer] = []
@@ -109,7 +114,7 @@ def rank_offers(offers: Iterable[Offer], wish: Wish, held: Mapping[OfferKey, str
             refused.append(RejectedOffer(offer, reason))
         else:
             accepted.append(offer)
-    accepted.sort(key=lambda offer: _rank(offer, wish))
+    accepted.sort(key=lambda offer: (bool(avoided) and key_of(offer, wish) in avoided, _rank(offer, wish)))
     refused.sort(key=lambda refusal: _rank(refusal.offer, wish))
     without = tuple(
         RegionWithoutOffer(region, f"no {' or '.join(wish.names)} is offered there")

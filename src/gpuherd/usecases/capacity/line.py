@@ -39,6 +39,10 @@ SHARED_AGE_MAX_S = 1.0
 # The catalogue is asked so often while anybody waits: as old as prices may be.
 LOOK_INTERVAL = timedelta(seconds=30)
 
+# The place that was taken back is tried last for so long; which ones they are is read so often.
+PLACE_AVOIDED = timedelta(hours=1)
+PLACES_AGE_MAX_S = 10.0
+
 # That calls for an offer bring something is believed for so long after the last one that did.
 GRANTS_REMEMBERED_S = 60.0
 # So long one who would wait leaves an offer to those who are calling for it.
@@ -84,6 +88,8 @@ class CapacityLine:
         self._read_at_s = 0.0
         self._looked_at: datetime | None = None
         self._calls: dict[OfferKey, _Calls] = {}
+        # Where machines were taken back lately, and when.
+        self._reclaimed: Mapping[OfferKey, datetime] = {}
 
     @property
     def waiting(self) -> int:
@@ -100,6 +106,7 @@ class CapacityLine:
         line, rests = await self._memory.load()
         self._line = {it.id: it for it in line}
         self._rests = {it.key: it for it in rests}
+        self._reclaimed = await self._memory.reclaimed_since(self._clock.now() - PLACE_AVOIDED)
         self._read_at_s = self._clock.monotonic()
 
     def note(self, it: Instance) -> None:
@@ -124,6 +131,20 @@ class CapacityLine:
             calls.granted_at_s = self._clock.monotonic()
         if self._rests.pop(key, None) is not None:
             await self._memory.forget(key)
+
+    async def note_reclaim(self, key: OfferKey) -> None:
+        """Let others go last where the cloud takes a spot machine back."""
+        now = self._clock.now()
+        self._reclaimed = {**self._reclaimed, key: now}
+        await self._memory.note_reclaim(key, now)
+
+    async def avoided(self) -> frozenset[OfferKey]:
+        """Return where the cloud has taken machines back in the last hour: tried last, but tried."""
+        if self._is_shared and self._clock.monotonic() - self._read_at_s > PLACES_AGE_MAX_S:
+            await self.refresh()
+        now = self._clock.now()
+        # Both ways: after a wall clock that stepped back, it seems to lie in the future.
+        return frozenset(key for key, at in self._reclaimed.items() if abs(now - at) < PLACE_AVOIDED)
 
     @contextmanager
     def calling(self, key: OfferKey) -> Iterator[timedelta]:

@@ -58,7 +58,7 @@ async def choose_offer(
     held |= dict.fromkeys(refused_offers(leased.attempts, wish), REFUSED_JUST_NOW)
     if spot_only:
         held |= before_fallback(offers, wish)
-    ranking = rank_offers(offers, wish, held)
+    ranking = rank_offers(offers, wish, held, await line.avoided())
     if not ranking.accepted:
         raise no_capacity(ranking, wish)
     if template.registry_auth_id:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuherd.contract.codec.values import iso
+from gpuherd.domain.cloud.offer import OfferKey
 from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
+from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
 
 
@@ -22,6 +24,7 @@ class RecordReclaim:
     event_recorder: EventRecorder
     # So long after its notice a spot machine is taken back, where the cloud does not say when.
     notice: timedelta = RECLAIM_NOTICE
+    line: CapacityLine | None = None
 
     async def announce(self, leased: LeasedInstance) -> LeasedInstance:
         """Tell that the machine will be taken back, and when."""
@@ -33,6 +36,7 @@ class RecordReclaim:
             "reclaimAt": iso(seen.machine.spot_reclaim_at),
             "lossExpectedAt": iso(warned.loss_expected_at),
         }
+        await self._avoid_place(leased.instance)
         return await self._save(leased, warned, NewEvent(events.RECLAIM_NOTICE, warned.reason, details))
 
     async def follow(self, leased: LeasedInstance, reclaim_at: datetime | None) -> LeasedInstance:
@@ -47,6 +51,12 @@ class RecordReclaim:
         reason = "the cloud does not take this spot machine back after all"
         kept = replace(leased.instance, reason=reason, waiting_for=None, reclaim=None)
         return await self._save(leased, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
+
+    async def _avoid_place(self, it: Instance) -> None:
+        """Let others be rented elsewhere first: where one is taken back, others will be."""
+        if self.line is not None and it.rental is not None:
+            key = OfferKey(it.rental.product_id, it.rental.region, it.billing_mode)
+            await self.line.note_reclaim(key)
 
     async def _save(
         self, leased: LeasedInstance, instance: Instance, *new_events: NewEvent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from gpuherd.domain.cloud.offer import OfferKey
@@ -30,6 +30,16 @@ class MemoryCapacityMemory:
         with self._tables as tables:
             if key in tables.offer_rests:
                 tables.drop(tables.offer_rests, key)
+
+    async def note_reclaim(self, key: OfferKey, at: datetime) -> None:
+        with self._tables as tables:
+            tables.put(tables.reclaimed_places, key, at)
+
+    async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
+        with self._tables as tables:
+            for key in [key for key, at in tables.reclaimed_places.items() if at < moment]:
+                tables.drop(tables.reclaimed_places, key)
+        return dict(self._tables.reclaimed_places)
 
     async def prune(self, before: datetime) -> int:
         with self._tables as tables:

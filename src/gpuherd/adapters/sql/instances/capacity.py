@@ -12,7 +12,7 @@ from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.mapping.instances import instance_of
-from gpuherd.adapters.sql.schema.capacity_tables import offer_rest
+from gpuherd.adapters.sql.schema.capacity_tables import offer_rest, reclaimed_place
 from gpuherd.adapters.sql.schema.tables import instance
 from gpuherd.domain.cloud.offer import BillingMode, OfferKey
 from gpuherd.domain.instance.capacity_line import OfferRest, is_in_line
@@ -26,6 +26,7 @@ _LINE = PreparedStatement(
 )
 ROWS_AT_ONCE = 500
 _RESTS = PreparedStatement(sa.select(offer_rest))
+_RECLAIMED = PreparedStatement(sa.select(reclaimed_place))
 _KEY = ("product_id", "region", "billing_mode")
 
 
@@ -68,6 +69,22 @@ class SqlCapacityMemory:
         its = [offer_rest.c[name] == value for name, value in _key_columns(key).items()]
         await self._database.write(lambda c: c.execute(sa.delete(offer_rest).where(*its)).rowcount)
 
+    async def note_reclaim(self, key: OfferKey, at: datetime) -> None:
+        def work(connection: sa.Connection) -> None:
+            row = insert_into(connection, reclaimed_place).values(**_key_columns(key), reclaimed_at=at)
+            connection.execute(
+                row.on_conflict_do_update(index_elements=list(_KEY), set_={"reclaimed_at": at})
+            )
+
+        await self._database.write(work)
+
+    async def reclaimed_since(self, moment: datetime) -> Mapping[OfferKey, datetime]:
+        rows = await self._database.read(lambda c: _RECLAIMED.all(c, {}))
+        old = sa.delete(reclaimed_place).where(reclaimed_place.c.reclaimed_at < moment)
+        if any(row.reclaimed_at < moment for row in rows):
+            await self._database.write(lambda c: c.execute(old).rowcount)
+        return {_key_of(row): row.reclaimed_at for row in rows if row.reclaimed_at >= moment}
+
     async def prune(self, before: datetime) -> int:
         old = sa.delete(offer_rest).where(offer_rest.c.refused_at < before)
         return await self._database.write(lambda c: c.execute(old).rowcount)
@@ -88,6 +105,10 @@ def _key_columns(key: OfferKey) -> dict[str, str]:
     }
 
 
-def _rest_of(row: sa.Row[Any]) -> OfferRest:
+def _key_of(row: sa.Row[Any]) -> OfferKey:
     mode = BillingMode(row.billing_mode) if row.billing_mode else None
-    return OfferRest(OfferKey(row.product_id, row.region, mode), row.refusals, row.refused_at, row.message)
+    return OfferKey(row.product_id, row.region, mode)
+
+
+def _rest_of(row: sa.Row[Any]) -> OfferRest:
+    return OfferRest(_key_of(row), row.refusals, row.refused_at, row.message)
