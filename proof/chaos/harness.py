@@ -460,7 +460,9 @@ class Harness:
         """Return what everything rests in, or None while something is still to come."""
         tables, world = self.evidence.tables, self.world
         pending = any(it.state is DeliveryState.PENDING for it in tables.deliveries.values())
-        moving = any(not row.instance.settled for row in tables.instances.values())
+        moving = any(
+            not it.settled or it.look_at for it in (row.instance for row in tables.instances.values())
+        )
         world.tick()
         coming = world.all_listed_at > world.now() or any(
             event.due in (Due.COMMIT, Due.RECLAIM) for event in world.timeline.events

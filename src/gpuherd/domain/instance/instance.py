@@ -155,6 +155,8 @@ class Instance:
     reclaim: ReclaimNotice | None = None
     # Whether it is replaced when the cloud takes its machine back.
     replacement: ReplacePolicy = NO_REPLACEMENT
+    # When its handover must be looked at next although nothing changes.
+    look_at: datetime | None = None
     # Its place among the instances that take over from one another; None of one that is alone.
     chain: Chain | None = None
     # Until when it may cost money, as agreed, and how far that is.

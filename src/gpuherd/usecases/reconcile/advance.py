@@ -30,6 +30,7 @@ from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
 from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import Delete, Observation, Settled, Stop, Wait
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.succession.succession import PROOF_RECHECK
 from gpuherd.jobs.job import Job
 from gpuherd.jobs.outcome import Done, Outcome, Snooze
 from gpuherd.ports.cloud import Cloud
@@ -54,8 +55,6 @@ ACCOUNT_RECHECK = timedelta(seconds=2)
 CLOUD_UNAVAILABLE_RETRY = timedelta(seconds=5)
 MACHINE_HELD_RETRY = timedelta(seconds=5)
 DUE_RECHECK = timedelta(seconds=1)
-# Who has nothing to do but to hand over looks again after so long at the latest.
-RESYNC_MAX = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +123,13 @@ class AdvanceInstance:
                 step = next_step(
                     self._with_adjusted_deadline(known), leased.open_attempt, observation, now, over
                 )
-                if isinstance(step, Wait) or (isinstance(step, Settled) and pause is not None):
-                    delay = step.delay if isinstance(step, Wait) else RESYNC_MAX
-                    return await self._wait(leased, job, RequeueAfter(min(delay, pause or delay)))
+                if isinstance(step, Wait):
+                    return await self._wait(leased, job, RequeueAfter(min(step.delay, pause or step.delay)))
+                if isinstance(step, Settled) and pause is not None and pause <= PROOF_RECHECK:
+                    return await self._wait(leased, job, RequeueAfter(pause))
                 if isinstance(step, Settled):
-                    return await self._settle(leased, job)
+                    # The cloud need not be asked more often because of a handover that is to come.
+                    return await self._settle(leased, job, None if pause is None else now + pause)
                 if known is not leased.instance and isinstance(step, (Stop, Delete)):
                     self._asked_again.add(known.id)
                 leased, requeue = await self.apply_step(step, leased)
@@ -246,7 +247,7 @@ class AdvanceInstance:
 
     def _until_due(self, it: Instance, delay: timedelta) -> timedelta:
         """Return how long to wait at most: an end must not be slept through."""
-        due = due_at(self._by_steady_clock(it))
+        due = due_at(self._by_steady_clock(replace(it, look_at=None)))
         return delay if due is None else min(delay, max(due - self.clock.now(), DUE_RECHECK))
 
     async def _record(self, leased: LeasedInstance, requeue: RequeueAfter) -> LeasedInstance:
@@ -258,8 +259,8 @@ class AdvanceInstance:
             leased, self.apply_step.event_recorder.change(waiting, new_event)
         )
 
-    async def _settle(self, leased: LeasedInstance, job: Job) -> Outcome:
-        resting = replace(leased.instance, settled=True)
+    async def _settle(self, leased: LeasedInstance, job: Job, look_at: datetime | None) -> Outcome:
+        resting = replace(leased.instance, settled=True, look_at=look_at)
         await self.instance_leases.save(leased, Change(resting, finished_job=job.id, releases_lease=True))
         await self.succession.wake_predecessor(resting)
         return Done(written=True)

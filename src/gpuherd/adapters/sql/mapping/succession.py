@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuherd.adapters.sql.engine.columns import Doc
+from gpuherd.adapters.sql.engine.columns import Doc, at, moment
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.succession.chain import NO_REPLACEMENT, Chain, ReplacePolicy
 
@@ -14,6 +14,8 @@ def succession_doc(it: Instance) -> Doc:
         doc["replacement"] = it.replacement.as_doc()
     if it.chain is not None:
         doc["chain"] = it.chain.as_doc()
+    if it.look_at is not None:
+        doc["look_at"] = at(it.look_at)
     return doc
 
 
@@ -23,4 +25,5 @@ def succession_of(doc: Doc) -> Doc:
     return {
         "replacement": NO_REPLACEMENT if replacement is None else ReplacePolicy.from_doc(replacement),
         "chain": None if chain is None else Chain.from_doc(chain),
+        "look_at": moment(doc.get("look_at")),
     }

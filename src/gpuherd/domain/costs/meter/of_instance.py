@@ -110,6 +110,7 @@ def subject_of_instance(it: Instance, machine: Machine | None = None) -> CostSub
         instance_id=it.id,
         owner=it.owner,
         created_at=it.created_at,
+        lineage=None if it.chain is None else it.chain.lineage,
         name=it.name,
         product_name=product_name,
         region=region,

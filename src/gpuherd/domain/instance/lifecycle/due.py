@@ -21,7 +21,8 @@ def instance_ending(it: Instance, now: datetime, up_since: datetime) -> Ending |
 
 def due_at(it: Instance) -> datetime | None:
     """Return when an instance must be looked at next, whatever else happens or does not."""
-    return next_due(it.terms, _situation(it)) if may_end(it) else None
+    ends_at = next_due(it.terms, _situation(it)) if may_end(it) else None
+    return min(filter(None, (ends_at, it.look_at)), default=None)
 
 
 def silence_ends_at(it: Instance) -> datetime | None:
