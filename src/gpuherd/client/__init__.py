@@ -75,7 +75,15 @@ from gpuherd.client.models.instance import (
     PortMapping,
 )
 from gpuherd.client.models.plan import Plan, PlannedOffer, PlanReason, RefusedOffer
-from gpuherd.client.models.why import Considered, RankedOffer, Sentence, StatusPhase, Waiting, Why
+from gpuherd.client.models.why import (
+    Considered,
+    LineageMember,
+    RankedOffer,
+    Sentence,
+    StatusPhase,
+    Waiting,
+    Why,
+)
 from gpuherd.client.paging import Items, Page
 from gpuherd.client.sync_client import Gpuherd
 from gpuherd.client.webhook import verify_webhook
@@ -135,6 +143,7 @@ __all__ = [
     "LeaseChanged",
     "Leftover",
     "Leftovers",
+    "LineageMember",
     "LiveEvent",
     "NewKey",
     "NewSecret",

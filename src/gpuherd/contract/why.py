@@ -138,6 +138,20 @@ class StatusPhase(Model, needs=("status",)):
     seconds: float | None  # None while it lasts
 
 
+class LineageMember(Model, needs=("instance_id",)):
+    """One of the instances that take over from one another."""
+
+    instance_id: str
+    link: int  # which of them it is, from 1
+    status: Status
+    usable: bool
+    region: str | None
+    made_for: Annotated[str, OneOf(("notice", "lost", "asked"))] | None  # why it took over; None of the first
+    created_at: datetime
+    ready_at: datetime | None
+    stopped_at: datetime | None
+
+
 class Why(Model, needs=("instance_id", "name", "status", "story")):
     """The whole record of an instance, and its story in sentences, oldest first."""
 
@@ -154,6 +168,7 @@ class Why(Model, needs=("instance_id", "name", "status", "story")):
     considered: tuple[Considered, ...]
     attempts: tuple[Attempt, ...]
     health: HealthReport | None
+    lineage: tuple[LineageMember, ...]  # the first of them first; empty where it is alone
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.story))

@@ -334,6 +334,34 @@ async def test_what_is_taken_back_before_anybody_could_use_it_is_replaced_by_its
     assert running(world) == 1
 
 
+async def test_why_tells_the_whole_lineage(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    assert (await herd.plane.explain_instance(old)).lineage == (), "one that is alone has none"
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    young = await heir_of(herd, old)
+    told = (await herd.plane.explain_instance(young)).lineage
+    assert [(it.instance_id, it.link, it.status, it.made_for) for it in told] == [
+        (old.id, 1, "deleted", None),
+        (young.id, 2, "running", "notice"),
+    ]
+
+
+async def test_the_place_that_was_taken_back_is_tried_last_for_an_hour(herd: Herd, world: World) -> None:
+    old = await usable(herd)
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    young = await heir_of(herd, old)
+    assert old.rental is not None and young.rental is not None
+    place = (old.rental.product_id, old.rental.region)
+    assert (young.rental.product_id, young.rental.region) != place
+    only = await herd.settle(await herd.launch("there", regions=(old.rental.region,)))
+    assert only.rental is not None and only.rental.region == old.rental.region, "it may be the only one"
+    await herd.run_for(HOUR)
+    later = await herd.settle(await herd.launch("later"))
+    assert later.rental is not None and (later.rental.product_id, later.rental.region) == place
+
+
 async def test_names_of_a_lineage_are_never_ambiguous(herd: Herd, world: World) -> None:
     old = await usable(herd)
     announce(world, old)

@@ -55,7 +55,12 @@ class ExplainInstance:
             considered=considered(events),
             attempts=tuple(map(describe_attempt, attempts)),
             health=None if it.health_check is None else describe_health(it.health_check, it.health),
+            lineage=describe_lineage(await self.lineage_of(it)),
         )
+
+    async def lineage_of(self, it: Instance) -> tuple[Instance, ...]:
+        """Return all that take over from one another with this one; none where it is alone."""
+        return () if it.chain is None else await self.instances.of_lineage(it.chain.lineage)
 
     async def _next_try_at(self, it: Instance) -> datetime | None:
         """Return when the instance's next pass is; None while one is under way."""
@@ -63,6 +68,27 @@ class ExplainInstance:
         kind = CHECK_HEALTH if awaits_health(it) else reconcile_job_kind(it)
         turns = JobQuery(kind=kind, instance_id=it.id, status=JobStatus.PENDING, limit=1)
         return next((job.next_retry_at for job in (await self.jobs.page(turns)).jobs), None)
+
+
+def describe_lineage(members: Sequence[Instance]) -> tuple[shown.LineageMember, ...]:
+    """Return the instances of a lineage, each with why it took over."""
+    heirs = [it.chain.heir for it in members if it.chain is not None and it.chain.heir is not None]
+    reasons = {heir.id: heir.why.value for heir in heirs}
+    return tuple(
+        shown.LineageMember(
+            instance_id=it.id,
+            link=it.chain.link,
+            status=it.status.value,
+            usable=it.usable,
+            region=it.rental.region if it.rental else None,
+            made_for=reasons.get(it.id),
+            created_at=it.created_at,
+            ready_at=it.ready_at,
+            stopped_at=it.stopped_at,
+        )
+        for it in members
+        if it.chain is not None
+    )
 
 
 def phases(events: Sequence[Event]) -> tuple[shown.StatusPhase, ...]:

@@ -92,6 +92,7 @@ def _facts(record: Why, now: datetime) -> Iterator[tuple[str, Text | str]]:
     elif not record.usable:
         yield "because", record.status_reason or ""
     yield "health", _health(record)
+    yield "lineage", ", ".join(_lineage(record))
     yield "you can", record.advice or ""
 
 
@@ -101,6 +102,19 @@ def _phases(record: Why, now: datetime) -> Iterator[str]:
         if seconds is None and it.at is not None and record.waits is not None:
             seconds = (now - it.at).total_seconds()
         yield it.status if seconds is None else f"{it.status} {format_duration(seconds)}"
+
+
+def _lineage(record: Why) -> Iterator[str]:
+    for it in record.lineage:
+        words = "" if it.made_for is None else f" ({_MADE_FOR.get(it.made_for, it.made_for)})"
+        yield f"{it.link}. {it.instance_id} {it.status}{words}"
+
+
+_MADE_FOR = {
+    "notice": "before a machine was taken back",
+    "lost": "after a machine was taken back",
+    "asked": "asked for",
+}
 
 
 def _lasting_since(waits: Waiting, now: datetime) -> str:

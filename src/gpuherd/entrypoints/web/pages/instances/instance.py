@@ -19,6 +19,7 @@ from gpuherd.entrypoints.web.views.connection import commands_for, connection_op
 from gpuherd.entrypoints.web.views.status_history import cost_so_far, status_spans
 from gpuherd.usecases.explain.story import story_of
 from gpuherd.usecases.explain.waiting import advice_for, explain_waiting
+from gpuherd.usecases.explain.why import describe_lineage
 
 EVENTS_SHOWN = 100
 # What the page offers; any other end can be had from a shell.
@@ -46,6 +47,7 @@ async def show(request: Request) -> Response:
         waiting=waiting,
         place=await plane.explain_instance.place_of(it),
         advice=advice_for(it, waiting),
+        lineage=describe_lineage(await plane.explain_instance.lineage_of(it)),
         ways=connection_options(it),
         commands=commands_for(it),
         ports=[(port, link(port.endpoint)) for port in it.ports],

@@ -1,0 +1,20 @@
+"""Instances that take over from one another, on the page of each of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.entrypoints.web.conftest import Browser
+from tests.support.herd import Herd
+
+
+async def test_the_page_shows_the_whole_lineage(admin: Browser, herd: Herd) -> None:
+    old = await herd.settle(await herd.launch())
+    assert "Lineage" not in await admin.text(f"/instances/{old.id}")
+    chain = (await herd.plane.replace_instance(old.id)).instance.chain
+    assert chain is not None and chain.heir is not None
+    await herd.run_for(timedelta(minutes=3))
+    text = await admin.text(f"/instances/{chain.heir.id}")
+    assert "Lineage" in text
+    assert f'href="/instances/{old.id}"' in text
+    assert "asked for" in text
