@@ -1075,6 +1075,13 @@ SPANS = (
         (f"{TRUST}::TestAnotherKey::test_a_clock_that_is_set_meanwhile_costs_no_hour",),
     ),
     Safeguard(
+        "the cloud's stamp may be of a clock that was not set with ours",
+        "domain/costs/meter/metering.py",
+        "        found.append(stamp + shift)\n",
+        "        found.append(stamp)\n",
+        ("tests/domain/costs/meter/test_metering.py",),
+    ),
+    Safeguard(
         "a time that the clock has skipped is of the clock after it",
         "domain/clock_reading.py",
         "    return min(shown or reckoned, default=moment)\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam, earliest
 from gpuherd.domain.cloud.machine import Machine
@@ -26,6 +26,8 @@ from gpuherd.domain.fast_replace import replace
 
 # So many steps of the clock are kept: what was stamped before them has long ended.
 SEAMS_KEPT_MAX = 20
+# So late a list shows a new machine at the worst; by then it was made after a step of the clock.
+LISTED_LATE_MAX = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,18 @@ def _sent_at(agreed: AgreedTerms, metering: Metering, now: datetime) -> datetime
 
 
 def _created_at(machine: Machine, seams: Sequence[ClockSeam], now: datetime) -> datetime | None:
-    """Return when the cloud made a machine: by its clock, or by ours before it was set."""
+    """Return when the cloud made a machine at the earliest: by its clock, or by ours before it was set.
+
+    Its clock may agree with ours as that was before one of the last steps: a time that lies ahead of us now
+    is that, and one that does not may be.
+    """
     stamp = machine.created_at
-    return None if stamp is None else min(stamp, earliest(stamp, seams, now))
+    if stamp is None:
+        return None
+    found, shift = [stamp, earliest(stamp, seams, now)], timedelta(0)
+    for seam in reversed(seams):
+        shift += seam.step
+        if now - (seam.noticed_at + shift) > LISTED_LATE_MAX:
+            break
+        found.append(stamp + shift)
+    return min(found)

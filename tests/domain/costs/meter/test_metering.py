@@ -1,0 +1,52 @@
+"""When a machine of others was made, by a clock that does not follow ours."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.clock_reading import ClockSeam
+from gpuherd.domain.costs.meter.meter import ListTimes
+from gpuherd.domain.costs.meter.metering import LISTED_LATE_MAX, Metering, read_meters
+from gpuherd.domain.costs.meter.tariff import Tariff
+from tests.support.builders import a_machine, a_sighting
+from tests.support.fake_clock import START
+
+SECOND = timedelta(seconds=1)
+STEP = 60 * SECOND
+PRICED: Any = {"product_id": "p", "cluster_id": "c", "billing_mode": "spot", "gpu_num": 1}
+
+
+def first_sight(made_s: int, seen_s: int) -> Any:
+    """Return the span of a machine that a list shows first so many seconds after our clock was set back.
+
+    The cloud's clock goes on as ours did before.
+    """
+    seam = ClockSeam(before=START, after=START - STEP, noticed_at=START)
+    now = START - STEP + seen_s * SECOND
+    metering = Metering(
+        before={},
+        # It came before the machine was there, or shows new ones late.
+        previous=ListTimes(now - 20 * SECOND, now - 20 * SECOND),
+        this=ListTimes(now, now),
+        tariff=Tariff({("spot", "p", "c"): Decimal(1)}),
+        seams=(seam,),
+    )
+    machine = a_machine(1, created_at=START + made_s * SECOND, **PRICED)
+    (span,) = read_meters(metering, [a_sighting(machine)], {}, {}, {})
+    return span
+
+
+@pytest.mark.parametrize("seen_s", [50, 130])
+def test_a_stamp_of_a_clock_that_was_not_set_counts_by_ours_before_the_step(seen_s: int) -> None:
+    # By our clock as it is now, that is ahead of us at first, and not so long ago later.
+    assert first_sight(made_s=5, seen_s=seen_s).began.lo == START - STEP + 5 * SECOND
+
+
+def test_a_step_long_ago_says_nothing_about_a_new_machine() -> None:
+    late_s = int(LISTED_LATE_MAX / SECOND) + 100
+    found = first_sight(made_s=late_s - 110, seen_s=late_s)
+    assert found.began.lo == START + (late_s - 110) * SECOND
