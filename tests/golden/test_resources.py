@@ -93,6 +93,22 @@ async def test_instances(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_replacements(api: RecordedApi, herd: Herd) -> None:
+    made = await api("a create", "POST", "/api/instances", GOOD)
+    path = f"/api/instances/{made['id']}"
+    await api("a replacement of what is not there yet", "POST", f"{path}/replace")
+    await herd.run_for(3 * MINUTE)
+    once = {"Idempotency-Key": "replace-once"}
+    asked = await api("a replacement", "POST", f"{path}/replace", headers=once)
+    await api("the same replacement", "POST", f"{path}/replace", headers=once)
+    await api("another one meanwhile", "POST", f"{path}/replace")
+    await herd.run_for(5 * MINUTE)
+    await api("the replacement at its end", "GET", f"/api/operations/{asked['operationId']}")
+    await api("who was replaced", "GET", path)
+    await api("a replacement of who was replaced", "POST", f"{path}/replace")
+    api.recording.compare()
+
+
 async def test_operations(api: RecordedApi, herd: Herd) -> None:
     made = await api("a create", "POST", "/api/instances", GOOD)
     path = f"/api/instances/{made['id']}"
