@@ -65,6 +65,8 @@ class PrepareMetering:
     _last: ClockReading | None = field(default=None, init=False)
     # What was there before the meter was, and has not been listed since.
     _unmetered: set[str] = field(default_factory=set, init=False)
+    # What is not listed, and does not count as missing because the clock was set back.
+    _overlooked: set[str] = field(default_factory=set, init=False)
     # When anything was last seen to change, by a clock that may have been ahead.
     _newest: datetime = field(default=BEGINNING, init=False)
 
@@ -76,6 +78,7 @@ class PrepareMetering:
         """Read what the store knows about the meters."""
         self._is_stale = True
         self._straddles = None
+        self._overlooked = set()
         self._previous = await self.observations.last_believable_list()
         self._vouched = await self.observations.last_vouched_list()
         last = await self.observations.last_list()
@@ -173,6 +176,7 @@ class PrepareMetering:
         if not self._unmetered and not state.unclear and not state.unpriced and not overlooks:
             return
         listed = {it.cloud_id for it in listing.machines}
+        self._overlooked -= listed
         changed_ids = {it.machine.cloud_id for it in changed}
         for cloud_id, it in known.items():
             if cloud_id in changed_ids:
@@ -183,7 +187,9 @@ class PrepareMetering:
                 continue
             elif cloud_id not in listed:
                 # After the clock was set back it does not count as missing yet, and was not seen either.
-                if overlooks and it.changed_at >= record.started_at and cloud_id not in state.unclear:
+                # Once: what was unclear before about its GPUs says nothing about its disk.
+                if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
+                    self._overlooked.add(cloud_id)
                     yield replace(it, missing_since=record.finished_at, missing_lists=1)
             elif cloud_id in self._unmetered or (
                 cloud_id in state.unclear and it.machine.phase is not Phase.UNKNOWN
