@@ -27,6 +27,7 @@ from gpuherd.adapters.sql.schema.migrate import migrate
 from gpuherd.bootstrap.cloud import novita_link
 from gpuherd.clock import Clock, Ids, SystemClock
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK
 from gpuherd.domain.cloud.machine import Listing, Machine, Phase
 from gpuherd.domain.cloud.observation import ListRecord, ObservedMachine, Witness
 from gpuherd.domain.cloud.tag import Tag, cloud_name
@@ -36,6 +37,7 @@ from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, Rental, 
 from gpuherd.settings import load_settings
 from gpuherd.simulator.scenarios import apply_scenario
 from gpuherd.simulator.world.world import World
+from gpuherd.usecases.instances.reprice_disks import DISK_TARIFF, tariff_text
 from gpuherd.usecases.jobs.kinds import JobFactory
 
 INSTALLATION = "be9c4be9"
@@ -73,6 +75,8 @@ async def remember(url: str, listing: Listing, clock: Clock, ids: Ids) -> None:
     try:
         await asyncio.to_thread(migrate, database)
         SqlFlags(database).ensure("installation", INSTALLATION)
+        # As the last process of this version has left it: a restart is no upgrade.
+        SqlFlags(database).ensure(DISK_TARIFF, tariff_text(NOVITA_DISK))
         await _remember_list(database, listing)
         await _remember_instances(database, listing, clock.now(), ids)
     finally:

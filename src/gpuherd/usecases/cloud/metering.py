@@ -26,6 +26,9 @@ log = structlog.get_logger()
 BOOTING_OR_PAID = GPU_PAID | {Phase.CREATING}
 # No list takes longer.
 LIST_TIME_MAX = timedelta(minutes=5)
+# So many machines of before the meter are metered with one list, the others with the next ones: all at once
+# they held the store, and the leadership did not last that long.
+FIRST_LOOKS_MAX = 2_000
 BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -155,6 +158,7 @@ class PrepareMetering:
         if metering is None:
             return
         self._unmetered.difference_update(it.machine.cloud_id for it in (*changed, *metering.also))
+        self._overlooked.update(it.machine.cloud_id for it in metering.also if it.missing_since is not None)
         self._newest = max([self._newest, *(it.changed_at for it in changed)])
         self._is_stale = True
 
@@ -178,6 +182,7 @@ class PrepareMetering:
         listed = {it.cloud_id for it in listing.machines}
         self._overlooked -= listed
         changed_ids = {it.machine.cloud_id for it in changed}
+        first_looks = 0
         for cloud_id, it in known.items():
             if cloud_id in changed_ids:
                 continue
@@ -189,11 +194,12 @@ class PrepareMetering:
                 # After the clock was set back it does not count as missing yet, and was not seen either.
                 # Once: what was unclear before about its GPUs says nothing about its disk.
                 if overlooks and it.changed_at >= record.started_at and cloud_id not in self._overlooked:
-                    self._overlooked.add(cloud_id)
                     yield replace(it, missing_since=record.finished_at, missing_lists=1)
-            elif cloud_id in self._unmetered or (
-                cloud_id in state.unclear and it.machine.phase is not Phase.UNKNOWN
-            ):
+            elif cloud_id in self._unmetered:
+                first_looks += 1
+                if first_looks <= FIRST_LOOKS_MAX:
+                    yield it
+            elif cloud_id in state.unclear and it.machine.phase is not Phase.UNKNOWN:
                 yield it
 
     def _needs_prices(self, known: Mapping[str, ObservedMachine], changed: Sequence[ObservedMachine]) -> bool:

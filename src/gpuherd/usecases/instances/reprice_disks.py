@@ -30,7 +30,7 @@ class RepriceDisks:
 
     async def __call__(self) -> None:
         """Price what is alive anew if the tariff is another one; what has ended keeps its price."""
-        tariff = f"{self.disk.usd_per_gb_day.normalize():f} above {self.disk.free_gb} GB"
+        tariff = tariff_text(self.disk)
         if await self.flags.get(DISK_TARIFF) == tariff:
             return
         cursor: str | None = None
@@ -58,3 +58,8 @@ class RepriceDisks:
                 # Another replica's pass was faster.
                 continue
             return
+
+
+def tariff_text(disk: DiskTariff) -> str:
+    """Return a tariff as it is remembered."""
+    return f"{disk.usd_per_gb_day.normalize():f} above {disk.free_gb} GB"

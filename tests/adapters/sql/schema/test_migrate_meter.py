@@ -24,6 +24,7 @@ from gpuherd.domain.costs.period import Period
 from gpuherd.domain.costs.span import CostKind, CostSpan, Edge
 from gpuherd.domain.fast_replace import replace
 from gpuherd.ports.costs import CostQuery, CostReport, GroupBy
+from gpuherd.usecases.cloud import metering
 from gpuherd.usecases.cloud.metering import PrepareMetering
 from tests.adapters.sql.schema.old_database import BOTH, left_at
 from tests.support.builders import a_list, a_machine, a_sighting
@@ -62,14 +63,14 @@ async def _tariff(_is_needed: bool) -> Tariff:
 async def look(database: Database, clock: FakeClock, *machines: Machine) -> None:
     """Make a list of these machines, of which nothing has changed, as the observer does."""
     observations = SqlObservations(database)
-    metering = PrepareMetering(
+    meters = PrepareMetering(
         observations=observations, clock=clock, boot_id="boot", installation="i", tariff=_tariff
     )
     known = await observations.all_known()
-    await metering.load(known)
-    record = replace(a_list(clock.now() - START), reading=metering.read_clocks())
+    await meters.load(known)
+    record = replace(a_list(clock.now() - START), reading=meters.read_clocks())
     listing = Listing(machines, True, record.started_at, record.finished_at)
-    prepared = await metering.prepare(known, listing, record, (), timedelta(seconds=1))
+    prepared = await meters.prepare(known, listing, record, (), timedelta(seconds=1))
     await observations.record(record, (), (), prepared)
 
 
@@ -92,3 +93,18 @@ async def test_what_ran_before_the_ledger_is_metered_from_the_first_look_on(old:
     await clock.advance(3600.0)
     _, report = await ledger(old, clock)
     assert report.amount == nano_usd(Decimal(1))
+
+
+async def test_very_many_of_them_are_metered_with_one_list_after_the_other(
+    old: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(RUNNING, cloud_id="other", name="other")
+    old.write_now(lambda c: c.execute(sa.insert(sighting).values(sighting_row(a_sighting(other), None))))
+    await asyncio.to_thread(migrate, old)
+    monkeypatch.setattr(metering, "FIRST_LOOKS_MAX", 1)
+    clock = FakeClock(START + DAY)
+    for expected in (1, 2, 2):
+        await look(old, clock, RUNNING, other)
+        await clock.advance(60.0)
+        spans, _ = await ledger(old, clock)
+        assert len(spans) == expected
