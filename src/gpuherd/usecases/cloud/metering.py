@@ -158,7 +158,11 @@ class PrepareMetering:
         if metering is None:
             return
         self._unmetered.difference_update(it.machine.cloud_id for it in (*changed, *metering.also))
-        self._overlooked.update(it.machine.cloud_id for it in metering.also if it.missing_since is not None)
+        self._overlooked.update(
+            it.machine.cloud_id
+            for it in metering.also
+            if it.missing_since is not None and metering.before[it.machine.cloud_id].missing_since is None
+        )
         self._newest = max([self._newest, *(it.changed_at for it in changed)])
         self._is_stale = True
 
