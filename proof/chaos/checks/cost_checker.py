@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
@@ -70,17 +70,23 @@ def _metered_since(evidence: Evidence, spans: list[CostSpan]) -> float:
     What was there before we began to look has its begin at that very moment, and is ours to count from there.
     """
     first = min(spans, key=lambda it: it.id, default=None)
+    ends = evidence.list_ends_s
     if first is not None and first.began.lo == first.began.hi:
         # Where the clock was set in the middle of a list, its end was read a moment later.
-        ends = evidence.list_ends_s
-        nearest = min(ends, key=lambda it: abs(it - first.began.lo))
-        return evidence.origin_s + ends[nearest]
+        return evidence.origin_s + _list_end_s(ends, first.began.lo)
     lists = [it for _, it in sorted(evidence.tables.lists.items()) if it.believable]
-    if first is not None and not any(it.finished_at <= first.began.hi for it in lists):
+    # By the time that has passed: by a clock that was set back, an earlier list seems later.
+    if first is not None and not any(
+        ends[it.finished_at] <= _list_end_s(ends, first.began.hi) for it in lists
+    ):
         # A list that proves nothing has shown it all the same, and was the first that anybody saw of it.
-        nearest = min(evidence.list_ends_s, key=lambda it: abs(it - first.began.lo))
-        return evidence.origin_s + evidence.list_ends_s[nearest]
-    return evidence.origin_s + evidence.list_ends_s[lists[0].finished_at] if lists else 0.0
+        return evidence.origin_s + _list_end_s(ends, first.began.lo)
+    return evidence.origin_s + ends[lists[0].finished_at] if lists else 0.0
+
+
+def _list_end_s(ends: Mapping[datetime, float], moment: datetime) -> float:
+    """Return when the list ended whose end, by our clock, is nearest to a moment."""
+    return ends[min(ends, key=lambda it: abs(it - moment))]
 
 
 def _check_amount(
@@ -114,7 +120,7 @@ def _stamp_error(evidence: Evidence, first: CostSpan) -> timedelta:
     if first.cloud_id not in evidence.decoys or first.began.lo == first.began.hi:
         return timedelta(0)
     ends = evidence.list_ends_s
-    opened_s = ends[min(ends, key=lambda it: abs(it - first.began.hi))]
+    opened_s = _list_end_s(ends, first.began.hi)
     earlier = [it for it in evidence.tables.lists.values() if ends[it.finished_at] < opened_s]
     if any(it.believable and it.witness is Witness.SEEN for it in earlier):
         return timedelta(0)

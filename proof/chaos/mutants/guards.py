@@ -851,10 +851,17 @@ OWNERSHIP = (
         (f"{REUSED}::test_a_machine_that_somebody_has_given_the_name_of_another_stays_with_its_instance",),
     ),
     Safeguard(
+        "after a step of the clock the cloud's stamps tell who got an id later",
+        "usecases/reconcile/advance.py",
+        "    return (is_later or not _was_seen_before_ours(listed, leased)) and",
+        "    return not _was_seen_before_ours(listed, leased) and",
+        ("tests/proof/chaos/test_schedules.py::test_a_seed_that_was_broken_once_holds",),
+    ),
+    Safeguard(
         "whose name and environment agree is of that call, whatever the clocks say",
         "domain/instance/lifecycle/conditions.py",
-        "    if machine.env_tag == str(parse_tag(machine.name)):\n        return True\n",
-        "",
+        "    return machine.env_tag == str(parse_tag(machine.name)) or was_made_later(machine, it, bound)\n",
+        "    return was_made_later(machine, it, bound)\n",
         (f"{REUSED}::test_the_next_machine_of_an_id_is_not_taken_for_one_that_no_list_has_shown",),
     ),
     Safeguard(

@@ -25,7 +25,11 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Goal, Instance
-from gpuherd.domain.instance.lifecycle.conditions import is_machine_of_other_call, was_machine_proven_gone
+from gpuherd.domain.instance.lifecycle.conditions import (
+    is_machine_of_other_call,
+    was_machine_proven_gone,
+    was_made_later,
+)
 from gpuherd.domain.instance.lifecycle.due import due_at, instance_ending
 from gpuherd.domain.instance.lifecycle.next_step import next_step
 from gpuherd.domain.instance.lifecycle.steps import Delete, Observation, Settled, Stop, Wait
@@ -278,10 +282,13 @@ def _listed_under_our_id(leased: LeasedInstance) -> ObservedMachine | None:
 
 def _is_id_passed_on(leased: LeasedInstance) -> bool:
     """Tell whether the lists show that the cloud has given the id of our machine to a later one of ours."""
-    listed = _listed_under_our_id(leased)
-    if listed is None or listed.missing_since is not None or _was_seen_before_ours(listed, leased):
+    listed, bound = _listed_under_our_id(leased), leased.bound_attempt
+    if listed is None or bound is None or listed.missing_since is not None:
         return False
-    return _is_passed_on(listed.machine, leased)
+    # What had the id before ours is not what got it afterwards. A clock that was set back makes everything
+    # seem seen before; then the cloud's own stamps tell.
+    is_later = was_made_later(listed.machine, leased.instance, bound)
+    return (is_later or not _was_seen_before_ours(listed, leased)) and _is_passed_on(listed.machine, leased)
 
 
 def _is_passed_on(machine: Machine, leased: LeasedInstance) -> bool:
