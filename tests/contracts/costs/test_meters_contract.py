@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from gpuherd.adapters.sql.costs.write import PARAMETERS_MAX
+from gpuherd.adapters.sql.engine.chunks import PARAMETERS_MAX
 from gpuherd.domain.clock_reading import ClockReading, ClockSeam
 from gpuherd.domain.cloud.machine import Phase
 from gpuherd.domain.costs.amount import nano_usd

@@ -277,11 +277,9 @@ async def test_a_delete_is_not_repeated_on_the_next_machine_of_the_id(
     assert alive(herd) == {"again"}
 
 
-@pytest.mark.parametrize("order", ["delete", "stop"])
-async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
-    herd: Herd, world: World, order: str
-) -> None:
-    """Somebody has removed ours at the console, and the cloud has given its id to another one meanwhile."""
+async def passed_on_unseen(herd: Herd) -> Instance:
+    """Return an instance whose machine somebody has removed at the console, and whose id another one has."""
+    world = herd.world
     before = await herd.settle(await herd.launch("first"))
     world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
     world.delete("again")
@@ -289,6 +287,15 @@ async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
     world.tick()
     world.machines.pop("again")
     assert rent_tagged(herd, 7) == "again"
+    return before
+
+
+@pytest.mark.parametrize("order", ["delete", "stop"])
+async def test_a_machine_that_no_list_shows_is_not_stopped_or_removed_unseen(
+    herd: Herd, world: World, order: str
+) -> None:
+    """Somebody has removed ours at the console, and the cloud has given its id to another one meanwhile."""
+    before = await passed_on_unseen(herd)
     await getattr(herd.change_goal, order)(before.id)
     await herd.run_for(timedelta(minutes=5))
     assert alive(herd) == {"again"}
@@ -300,13 +307,7 @@ async def test_a_machine_that_one_answer_denies_is_not_stopped_or_removed_by_its
     herd: Herd, world: World, order: str
 ) -> None:
     """As above, and the first question about the id is answered with a "not found" that is wrong."""
-    before = await herd.settle(await herd.launch("first"))
-    world.faults.add(Fault(FaultKind.OUTAGE, for_s=600, endpoints=(ApiEndpoint.LIST,)))
-    world.delete("again")
-    await herd.run_for(timedelta(minutes=3))
-    world.tick()
-    world.machines.pop("again")
-    assert rent_tagged(herd, 7) == "again"
+    before = await passed_on_unseen(herd)
     world.faults.add(Fault(FaultKind.GET_404_GLITCH, count=1))
     await getattr(herd.change_goal, order)(before.id)
     await herd.run_for(timedelta(minutes=5))

@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.rows import span_of
-from gpuherd.adapters.sql.costs.write import SpanWriter, chunks
+from gpuherd.adapters.sql.costs.write import SpanWriter
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import dumps, from_micros, insert_into, to_micros
 from gpuherd.adapters.sql.mapping.instances import attempt_of, instance_of
 from gpuherd.adapters.sql.schema.cost_tables import IS_DOUBTFUL, IS_OPEN, IS_UNPRICED, meter

@@ -25,7 +25,7 @@ from gpuherd.adapters.sql.costs.statements import (
     value_of,
     whose,
 )
-from gpuherd.adapters.sql.costs.write import chunks
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import to_micros
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.schema.cost_tables import IS_OPEN, cost_centre, ledger_subject, meter

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs.rows import centre_row, span_of, span_row, subject_key, subject_row
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import Doc, insert_into
 from gpuherd.adapters.sql.mapping.instances import instance_of
 from gpuherd.adapters.sql.postgres.notify import record_change
@@ -29,10 +30,6 @@ from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostSpan
 from gpuherd.domain.costs.subject import CostSubject
 from gpuherd.domain.instance.settled_cost import SettledCost
-
-T = TypeVar("T")
-
-PARAMETERS_MAX = 500
 
 _OPEN_SPAN = sa.insert(meter)
 # Each names the columns that it sets by its parameters.
@@ -273,8 +270,3 @@ def refresh_subjects(connection: sa.Connection, numbers: Sequence[int]) -> None:
             .where(ledger_subject.c.id.in_(chunk))
             .values(last_at=sa.case((goes_on, None), else_=last))
         )
-
-
-def chunks(items: Sequence[T]) -> list[Sequence[T]]:
-    """Cut a long list: databases limit the number of parameters of one statement."""
-    return [items[start : start + PARAMETERS_MAX] for start in range(0, len(items), PARAMETERS_MAX)]

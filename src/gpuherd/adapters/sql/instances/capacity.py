@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import insert_into
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
@@ -24,7 +25,6 @@ _LINE = PreparedStatement(
     .where(instance.c.waits_since.is_not(None))
     .order_by(instance.c.waits_since, instance.c.id)
 )
-ROWS_AT_ONCE = 500
 _RESTS = PreparedStatement(sa.select(offer_rest))
 _RECLAIMED = PreparedStatement(sa.select(reclaimed_place))
 _KEY = ("product_id", "region", "billing_mode")
@@ -91,9 +91,8 @@ class SqlCapacityMemory:
 
 
 def _instances(connection: sa.Connection, ids: Sequence[str]) -> Iterator[Instance]:
-    for first in range(0, len(ids), ROWS_AT_ONCE):
-        some = sa.select(instance).where(instance.c.id.in_(ids[first : first + ROWS_AT_ONCE]))
-        yield from map(instance_of, connection.execute(some))
+    for some in chunks(ids):
+        yield from map(instance_of, connection.execute(sa.select(instance).where(instance.c.id.in_(some))))
 
 
 def _key_columns(key: OfferKey) -> dict[str, str]:

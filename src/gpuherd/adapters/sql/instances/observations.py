@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Row
 
 from gpuherd.adapters.sql.costs.meters import keep_meters, read_meter_state, read_unmetered
-from gpuherd.adapters.sql.costs.write import chunks
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import MICROSECOND, Doc, at, dumps, moment, ports_doc, ports_of
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from pgqueuer.domain.settings import DBSettings
 
 from gpuherd.adapters.sql.engine.batched_inserts import PreparedInsert, can_defer, first_row, pending
+from gpuherd.adapters.sql.engine.chunks import chunks
 from gpuherd.adapters.sql.engine.columns import dumps, insert_for
 from gpuherd.adapters.sql.engine.prepared_statements import PreparedStatement
 from gpuherd.adapters.sql.schema.queue_table import queue
@@ -128,8 +129,6 @@ _NOTIFY = PreparedStatement(
     )
 )
 STRANDED = sa.select(job).where(is_live, ~sa.exists().where(queue.c.id == job.c.queue_id))
-# Far below what either database takes as parameters of one statement.
-_WAKE_BATCH = 500
 
 
 def insert_job(connection: sa.Connection, new: NewJob, now: datetime) -> bool:
@@ -254,8 +253,7 @@ def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> 
         found = number is not None and _WAKE_QUEUE_ROW.count(connection, {"number": number, "moment": now})
         return set(keys) if found else set()
     woken: set[str] = set()
-    for start in range(0, len(keys), _WAKE_BATCH):
-        some = keys[start : start + _WAKE_BATCH]
+    for some in chunks(keys):
         numbers = {row.queue_id: row.key for row in connection.execute(_MARK_WOKEN, {"wanted": some})}
         if numbers:
             woken_rows = connection.execute(_WAKE_QUEUE_ROWS, {"numbers": list(numbers), "moment": now})
@@ -265,8 +263,7 @@ def wake_jobs(connection: sa.Connection, keys: Sequence[str], now: datetime) -> 
 
 def raise_priority(connection: sa.Connection, jobs: Sequence[NewJob]) -> None:
     """Let unfinished jobs be as urgent as what is asked of them now; none becomes less urgent."""
-    for start in range(0, len(jobs), _WAKE_BATCH):
-        some = [new.key for new in jobs[start : start + _WAKE_BATCH]]
+    for some in chunks([new.key for new in jobs]):
         raised = connection.execute(_RAISE_PRIORITY, {"wanted": some}).scalars().all()
         if raised:
             connection.execute(_RAISE_QUEUE_ROWS, {"numbers": list(raised)})
