@@ -62,7 +62,9 @@ def check_ledger(tables: Mapping[str, Sequence[Row]], bill: Bill) -> Iterator[st
             # It came and went while nobody looked, and nobody here had asked for it.
             continue
         for charge in machine["charges"]:
-            charges[machine["id"], charge["kind"]].append(charge)
+            # Of what somebody else has started since the last list nobody here can know.
+            if is_ours or EPOCH + timedelta(seconds=charge["from"]) <= last_seen:
+                charges[machine["id"], charge["kind"]].append(charge)
     now = EPOCH + timedelta(seconds=bill.now_s)
     for key in sorted({*spans, *charges}):
         # What was there before anybody looked counts from that look.

@@ -120,6 +120,16 @@ def test_a_run_in_which_nothing_is_wrong_is_found_good() -> None:
     assert check(good_run()) == []
 
 
+@pytest.mark.parametrize(("began_s", "found"), [(99.7, set()), (50.0, {"ledger"})])
+def test_what_another_starts_is_missed_only_if_a_list_has_come_since(began_s: float, found: set[str]) -> None:
+    run = good_run()
+    # Known by its disk since the first list; its GPU was off then.
+    disk = span(id=2, cloud_id="other", kind="disk", instance_id=None, rate_nusd_h=0)
+    run.tables["meter"].append({**disk, "began_lo": SECOND, "began_hi": SECOND, "began_by": "listed"})
+    run.machines[1]["charges"].append({**CHARGE, "from": began_s})
+    assert kinds(run) == found
+
+
 def end(run: Evidence, at_s: int, amount: int = 0) -> None:
     row = {"ended_lo": at_s * SECOND, "ended_hi": at_s * SECOND, "amount_nusd": amount}
     only(run, "meter").update(row)
