@@ -122,6 +122,7 @@ class Settings(BaseModel):
     allow_private_targets: Annotated[EgressPolicy, BeforeValidator(_policy)] = _named(
         "GPUHERD_ALLOW_PRIVATE_TARGETS", EgressPolicy()
     )
+    secrets_key: OptionalSecret = _named("GPUHERD_SECRETS_KEY", None)
     webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
     webhook_signing: Literal["key", "common"] = _named("GPUHERD_WEBHOOK_SIGNING", "key")
     smtp_url: OptionalSecret = _named("GPUHERD_SMTP_URL", None)
@@ -175,6 +176,14 @@ class Settings(BaseModel):
     def _long_enough(cls, value: Secret | None) -> Secret | None:
         if value is not None and len(value.reveal()) < 16:
             raise ValueError("must have at least 16 characters")
+        return value
+
+    @field_validator("secrets_key")
+    @classmethod
+    def _strong_enough(cls, value: Secret | None) -> Secret | None:
+        # It is not stretched, so it must be random.
+        if value is not None and len(value.reveal()) < 32:
+            raise ValueError("must have at least 32 characters; make one with: openssl rand -base64 32")
         return value
 
     @field_validator("webhook_secret", "webhook_secret_previous")

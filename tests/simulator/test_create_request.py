@@ -123,3 +123,9 @@ def test_whatever_is_sent_is_either_read_or_refused(field: str, value: object) -
         read_create_request({**a_body(), field: value})
     except SimulatedError as refusal:
         assert refusal.reason == "VALIDATOR_PARAM"
+
+
+def test_a_cuda_version_is_two_numbers() -> None:
+    assert read_create_request(a_body(minCudaVersion="12.4")).min_cuda_version == "12.4"
+    with pytest.raises(SimulatedError, match="minCudaVersion"):
+        read_create_request(a_body(minCudaVersion="twelve"))

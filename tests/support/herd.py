@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from gpuherd.adapters.metrics.metered_leases import MeteredLeases, meter_status
 from gpuherd.adapters.metrics.page import MetricSources, PrometheusPage
 from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
+from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
@@ -75,6 +76,7 @@ OBSERVE = timedelta(seconds=2)
 SWEEP = timedelta(seconds=5)
 COLLECT = timedelta(seconds=10)
 ADMIN_KEY = Secret("ghk_a_key_that_only_tests_know")
+SECRETS_KEY = Secret("ghs_a_key_that_seals_what_tests_ask_for")
 ROOT_KEY = Secret("root-key-of-the-herd-that-no-database-holds")
 DUE = PreparedStatement(
     sa.select(queue)
@@ -203,10 +205,12 @@ class Herd:
         self.history = StoreHistory(clock)
         self.history.subscribe(self.hub.everything_changed)
         self.keys = KeyRing([ROOT_KEY])
+        self.sealer = AesGcmSealer(SECRETS_KEY)
         self.stores = self._open(path)
         self.ports = Ports(
             stores=self.stores,
             cloud=self.cloud,
+            sealer=self.sealer,
             billing=self.billing,
             use_metrics=self.use_metrics,
             activity_probe=self.applications,
@@ -309,7 +313,7 @@ class Herd:
             key: wish.pop(key)
             for key in (
                 *("region", "regions", "webhook_url", "on_failure", "health_check", "terms"),
-                *("labels", "caller", "on_reclaim", "max_replacements", "handover_s"),
+                *("labels", "caller", "on_reclaim", "max_replacements", "handover_s", "envs"),
             )
             if key in wish
         }

@@ -35,6 +35,7 @@ JUDGEMENT = "tests/domain/budgets/test_judgement.py"
 REVIEW = "tests/domain/budgets/test_review.py"
 BUDGETS_STORE = "tests/contracts/budgets/test_budgets_contract.py"
 BUDGET_STORIES = "tests/usecases/budgets/test_budgets.py"
+ENVIRONMENT = "tests/usecases/secrets/test_environment.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -43,7 +44,7 @@ RENTING = (
         "usecases/reconcile/rent.py",
         "        leased, attempt, plan = await self._record_intent("
         "leased, best, template, ranking)\n"
-        "        return await self._call(leased, attempt, best, template, decided_s, plan)\n",
+        "        return await self._call(leased, attempt, best, template, envs, decided_s, plan)\n",
         "        before = leased\n"
         "        saved: list[Any] = []\n"
         "        class Later:\n"
@@ -53,8 +54,22 @@ RENTING = (
         "        lazy = replace(self, instance_leases=Later())\n"
         "        _, attempt, plan = await lazy._record_intent("
         "leased, best, template, ranking)\n"
-        "        return await self._call(before, attempt, best, template, decided_s, plan)\n",
+        "        return await self._call(before, attempt, best, template, envs, decided_s, plan)\n",
         (f"{UNKNOWN}::test_a_create_is_on_record_before_it_reaches_the_cloud",),
+    ),
+    Safeguard(
+        "variables that cannot be read rent nothing",
+        "usecases/reconcile/rent.py",
+        "            envs = await self.environments.opened(leased.instance)\n",
+        "            envs = ()\n",
+        (f"{ENVIRONMENT}::test_with_another_key_nothing_is_rented_and_the_reason_is_told",),
+    ),
+    Safeguard(
+        "the tag cannot be set by a variable",
+        "domain/workload/envs.py",
+        "    if name.upper() == TAG_VARIABLE:\n",
+        "    if False:\n",
+        ("tests/domain/workload/test_envs.py::test_the_tag_cannot_be_set",),
     ),
     Safeguard(
         "one open attempt, in the database",

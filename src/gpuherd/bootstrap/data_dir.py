@@ -14,6 +14,7 @@ from gpuherd.domain.errors import GpuherdError
 
 ADMIN_KEY_FILE = "admin.key"
 WEBHOOK_KEY_FILE = "webhook.key"
+SECRETS_KEY_FILE = "secrets.key"
 LOCK_SUFFIX = ".lock"
 
 
@@ -56,6 +57,11 @@ def admin_key(directory: Path, configured: Secret | None) -> Secret:
 def webhook_key(directory: Path) -> Secret:
     """Return the key from which the secrets of webhook endpoints are derived; made at the first call."""
     return _load_or_create_key(directory, WEBHOOK_KEY_FILE, "ghw_")
+
+
+def secrets_key(directory: Path, configured: Secret | None) -> Secret:
+    """Return the key that seals secrets: the configured one, else one that is kept as the admin key is."""
+    return configured if configured is not None else _load_or_create_key(directory, SECRETS_KEY_FILE, "ghs_")
 
 
 def stored_admin_key(directory: Path) -> Secret | None:

@@ -17,7 +17,7 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.succession.chain import MAX_REPLACEMENTS
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
-from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions
+from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions, Sealer
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.events import AccountEventLog, EventLog
@@ -86,6 +86,7 @@ class Ports:
 
     stores: StorePorts
     cloud: Cloud
+    sealer: Sealer
     billing: ProviderBilling
     use_metrics: UseMetrics
     activity_probe: ActivityProbe

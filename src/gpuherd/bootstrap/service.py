@@ -17,6 +17,7 @@ from gpuherd.adapters.metrics.prometheus_meter import PrometheusMeter
 from gpuherd.adapters.probes.activity import EgressActivityProbe
 from gpuherd.adapters.probes.prober import EgressProber
 from gpuherd.adapters.queue.engine import Engine
+from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.integrity_check import IntegrityCheck
 from gpuherd.adapters.webhooks.notifier import ChatAndMailNotifier
@@ -24,7 +25,7 @@ from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.adapters.webhooks.smtp import SmtpMailer
 from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.data_dir import admin_key
+from gpuherd.bootstrap.data_dir import admin_key, secrets_key
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.bootstrap.replicas import Membership, share_limits
 from gpuherd.bootstrap.shown_settings import shown_settings
@@ -157,6 +158,7 @@ async def build_service(
     ports = Ports(
         stores=stores,
         cloud=link.cloud,
+        sealer=AesGcmSealer(secrets_key(settings.data_dir, settings.secrets_key)),
         watch_cloud=link.watch_cloud,
         browse_cloud=link.browse_cloud,
         billing=link.billing,

@@ -168,7 +168,7 @@ def terms_of(
     caller: RetryingCaller,
     name: str,
     product_name: str | Sequence[str],
-    template_id: str | int,
+    template_id: str | int | None,
     wish: Wish,
     *,
     timeout_s: float,

@@ -142,7 +142,7 @@ class Gpuherd(AccountMethods, SyncResource):
         name: str,
         *,
         product_name: str | Sequence[str],
-        template_id: str | int,
+        template_id: str | int | None = None,
         timeout_s: float = WAIT_S,
         on_progress: OnProgress | None = None,
         release: Release = "delete",

@@ -100,10 +100,19 @@ class Wish(TypedDict, total=False):
     on_reclaim: Literal["none", "replace"] | None
     max_replacements: int | None
     handover_seconds: int | None
+    # What runs, beside or instead of a template: what is given here wins.
+    image_url: str | None
+    command: str | None
+    # As "8888/http".
+    ports: Sequence[str] | None
+    min_cuda_version: str | None
+    registry_auth_id: str | None
+    # Values are kept sealed and never come back.
+    envs: Mapping[str, str] | None
 
 
 def create_body(
-    name: str | None, product_name: str | Sequence[str], template_id: str | int, wish: Wish
+    name: str | None, product_name: str | Sequence[str], template_id: str | int | None, wish: Wish
 ) -> Json:
     """Return the body of a create or a plan; what was not given is not in it: the server's defaults hold."""
     body: Json = {} if name is None else {"name": name}
@@ -111,7 +120,8 @@ def create_body(
         body["productName"] = product_name
     else:
         body["productNames"] = list(product_name)
-    body["templateId"] = template_id
+    if template_id is not None:
+        body["templateId"] = template_id
     for field, value in wish.items():
         match field, value:
             case _, None:
@@ -122,9 +132,12 @@ def create_body(
                 body[camel(field)] = part.body
             case "wait_for_capacity_s", seconds:
                 body["waitForCapacity"] = {"seconds": seconds}
-            case "regions", regions:
-                assert isinstance(regions, Sequence)
-                body["regions"] = list(regions)
+            case (("regions" | "ports"), words):
+                assert isinstance(words, Sequence)
+                body[field] = list(words)
+            case "envs", envs:
+                assert isinstance(envs, Mapping)
+                body["envs"] = dict(envs)
             case _:
                 body[camel(field)] = value
     return body

@@ -175,8 +175,13 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     optimize: Optimize  # what matters more: the order of the regions, or the price
     on_failure: OnFailure  # what becomes of the machine when the create fails
     wait_for_capacity: CapacityWait | None
-    template_id: str
+    template_id: str  # empty where an image was given instead, or where it was adopted
     image_url: str | None
+    command: str | None  # this and the next ones as they were asked for: they win over the template
+    ports: tuple[str, ...] | None  # as 8888/http
+    min_cuda_version: str | None
+    registry_auth_id: str | None
+    envs: Mapping[str, Any]  # names only: each value is ***, or says which secret is meant
     port_mappings: tuple[PortMapping, ...]
     connection: ConnectionDetails = on_wire_as("connectionDetails")
     owner: str  # the id of the key that made it

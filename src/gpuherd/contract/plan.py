@@ -76,9 +76,15 @@ class Plan(Model, needs=("fits", "offers")):
     warnings: tuple[str, ...]
     product_name: str
     product_names: tuple[str, ...]
-    template_id: str
+    template_id: str  # empty: an image is given instead
     template_name: str
     template_found: bool
+    image_url: str  # what would run, template and wish together
+    command: str | None
+    ports: tuple[str, ...]  # as 8888/http
+    min_cuda_version: str | None
+    registry_auth_id: str | None
+    envs: Mapping[str, Any]  # names only: each value is ***, or says which secret is meant
     gpu_num: int
     rootfs_size: int  # GB
     billing_mode: BillingChoice

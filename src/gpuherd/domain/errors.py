@@ -2,6 +2,7 @@
 
 GpuherdError
 ├── InvalidRequest · NotFound · Conflict     the user can fix it
+│   └── SecretUnreadable                     it was sealed with another key: put that key back
 ├── ClaimMismatch                            the same Idempotency-Key was used for another request
 ├── QuotaExceeded                            the key's limit is reached: end something first
 │   └── BudgetExhausted                      a budget has no money left for it: ask for less, or raise it
@@ -71,6 +72,12 @@ class Conflict(GpuherdError):
     """It exists, but not in a state in which this can be done."""
 
     code = "CONFLICT"
+
+
+class SecretUnreadable(Conflict):
+    """A value was sealed with another key, or changed since: it cannot be given to a machine."""
+
+    code = "SECRET_UNREADABLE"
 
 
 class IdempotencyKeyReused(GpuherdError):

@@ -1,4 +1,4 @@
-"""What is to be remembered of API keys, dashboard sessions, the audit log, and idempotency keys."""
+"""What is to be remembered of API keys, sessions, the audit log, idempotency keys, and secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditAnchor, AuditEntry, AuditRecord
+from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
 
 
@@ -20,6 +21,18 @@ class IdempotencyClaim:
     scope: str
     key: str
     fingerprint: str
+
+
+class Sealer(Protocol):
+    """Encrypts what must be kept, with a key that is not in the database."""
+
+    def seal(self, value: Secret, about: str) -> str:
+        """Return the value encrypted and authenticated; only with the same `about` can it be opened."""
+        ...
+
+    def unseal(self, sealed: str, about: str) -> Secret:
+        """Return the value; `SecretUnreadable` if the key is another one, or the text was changed."""
+        ...
 
 
 class ApiKeys(Protocol):

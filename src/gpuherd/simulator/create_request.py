@@ -16,6 +16,7 @@ PORTS_AND_TOOLS_MAX = 15
 PROTOCOLS = ("http", "tcp")
 BILLING_MODES = ("onDemand", "monthly", "spot")
 
+_CUDA_VERSION = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
 _PORT = re.compile(r"\s*([0-9]{1,5})/([a-z]+)\s*")
 
 
@@ -63,6 +64,7 @@ class CreateRequest:
     network_id: str = ""
     billing_mode: str = "onDemand"
     months: int = 0
+    min_cuda_version: str = ""
 
 
 def read_create_request(body: Mapping[str, object]) -> CreateRequest:
@@ -98,6 +100,7 @@ def read_create_request(body: Mapping[str, object]) -> CreateRequest:
         network_id=fields.text("networkId"),
         billing_mode="monthly" if months else mode,
         months=months,
+        min_cuda_version=read_cuda_version(fields),
     )
 
 
@@ -130,6 +133,14 @@ def read_envs(fields: Fields) -> tuple[tuple[str, str], ...]:
         (env.text("key", shortest=1, longest=511), env.text("value", longest=4095))
         for env in fields.items("envs", most=100)
     )
+
+
+def read_cuda_version(fields: Fields) -> str:
+    """Read a version such as 12.4; what is none is refused."""
+    version = fields.text("minCudaVersion")
+    if version and _CUDA_VERSION.fullmatch(version) is None:
+        raise invalid("minCudaVersion", "must be a version such as 12.4")
+    return version
 
 
 def _read_disk_gb(fields: Fields, kind: str) -> int:

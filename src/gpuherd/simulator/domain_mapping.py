@@ -94,6 +94,7 @@ def template(stored: StoredTemplate) -> offer.Template:
         ports=stored.ports,
         envs=stored.envs,
         channel=stored.channel,
+        min_cuda_version=stored.min_cuda_version,
     )
 
 
@@ -174,6 +175,7 @@ def create_request(order: offer.CreateCall) -> CreateRequest:
             "envs": [{"key": key, "value": value} for key, value in variables],
             "command": wanted.command,
             "entrypoint": wanted.entrypoint,
+            "minCudaVersion": wanted.min_cuda_version,
         }
     )
 

@@ -330,6 +330,21 @@ def test_nobody_can_forge_the_tag_through_a_template():
     ]
 
 
+def test_a_variable_of_the_wish_is_redacted_in_pieces_whatever_it_is_called():
+    template = replace(ORDER.template, envs=(("HARMLESS", "canary-of-a-variable"), ("OTHER", "x")))
+    secrets = wire.order_secrets(replace(ORDER, template=template, secret_envs=frozenset({"HARMLESS"})))
+    assert secrets.redact("cannot use canary-of-a") == "cannot use ***"
+    assert "canary" in wire.order_secrets(replace(ORDER, template=template)).redact("cannot use canary-of-a")
+
+
+def test_the_least_cuda_version_is_asked_for():
+    template = replace(ORDER.template, min_cuda_version="12.4")
+    assert wire.create_request(replace(ORDER, template=template))["minCudaVersion"] == "12.4"
+    read = wire.read_template(TEMPLATE | {"minCudaVersion": "12.1"})
+    assert read is not None
+    assert read.min_cuda_version == "12.1"
+
+
 def test_an_order_never_has_more_variables_than_are_allowed():
     template = replace(ORDER.template, envs=tuple((f"V{n}", "x") for n in range(100)))
     assert len(wire.create_request(replace(ORDER, template=template))["envs"]) == 100

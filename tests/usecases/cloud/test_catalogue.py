@@ -8,9 +8,11 @@ import pytest
 
 from gpuherd.domain.cloud.offer import BillingMode, Offer, Template
 from gpuherd.domain.errors import NotFound
+from gpuherd.domain.instance.instance import Wish
 from gpuherd.simulator.cloud import SimulatedCloud
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
+from tests.support.builders import PRODUCT
 from tests.support.fake_clock import FakeClock
 
 
@@ -89,7 +91,7 @@ async def test_a_rental_asks_for_itself_what_somebody_was_told_is_not_there(
 ) -> None:
     for view in (browsed, catalogue):
         with pytest.raises(NotFound):
-            await view.template("999")
+            await view.run_spec(Wish(PRODUCT, "999"))
     assert rental_cloud.asked == 1
 
 
@@ -103,7 +105,7 @@ async def test_a_rental_does_not_wait_for_a_question_of_people(
     ]
     await asyncio.sleep(0)
     assert await catalogue.offers(BillingMode.SPOT)
-    assert (await catalogue.template("101")).template_id == "101"
+    assert (await catalogue.run_spec(Wish(PRODUCT, "101"))).template_id == "101"
     people_cloud.open.set()
     await asyncio.gather(*asked)
 
@@ -112,9 +114,9 @@ async def test_people_and_rentals_share_what_is_known(
     catalogue: CatalogueCache, browsed: CatalogueCache, people_cloud: CountedCloud
 ) -> None:
     await catalogue.offers(BillingMode.SPOT)
-    await catalogue.template("101")
+    await catalogue.run_spec(Wish(PRODUCT, "101"))
     await browsed.offers(BillingMode.SPOT)
-    await browsed.template("101")
+    await browsed.run_spec(Wish(PRODUCT, "101"))
     assert people_cloud.asked == 0
 
 

@@ -16,6 +16,7 @@ from gpuherd.contract.instance import InstanceRecord
 from gpuherd.contract.plan import Plan
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Optimize, Wish
+from gpuherd.domain.workload.envs import EnvVar
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from gpuherd.usecases.describe.wish import CONTRACT_NAMES, describe_wish, wish_json
 from gpuherd.usecases.jobs.kinds import create_payload
@@ -35,6 +36,12 @@ WISH = Wish(
     capacity_wait_s=600,
     product_names=("RTX 4090 24GB", "RTX 3090 24GB"),
     fallback_after_s=60,
+    image_url="docker.io/library/ubuntu:22.04",
+    command="sleep 1",
+    ports=("8888/http", "22/tcp"),
+    min_cuda_version="12.4",
+    registry_auth_id="team",
+    envs=(EnvVar("A", "v1.key.sealed"), EnvVar("B", secret="hf")),
 )
 
 

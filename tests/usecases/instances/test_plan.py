@@ -19,7 +19,7 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode, Template, TemplateUnusable
 from gpuherd.domain.errors import CloudTimeout, CloudUnavailable, InvalidRequest, NotFound
 from gpuherd.domain.instance.estimate import DEFAULT_TIME_TO_READY, SAMPLES_MIN, sample_count, time_to_ready
-from gpuherd.domain.instance.instance import Optimize, Status
+from gpuherd.domain.instance.instance import Optimize, Status, Wish
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.faults.fault import Fault, FaultKind
@@ -228,8 +228,8 @@ async def test_regions_that_do_not_sell_it_are_named_if_they_were_asked_for(herd
 class PrivateTemplates(CatalogueCache):
     """Templates that need a credential nobody has."""
 
-    async def template(self, template_id: str) -> Template:
-        return replace(await super().template(template_id), registry_auth_id="gone")
+    async def run_spec(self, wish: Wish) -> Template:
+        return replace(await super().run_spec(wish), registry_auth_id="gone")
 
 
 async def test_a_missing_registry_credential_is_found_before_it_costs_anything(herd: Herd) -> None:
@@ -241,7 +241,7 @@ async def test_a_missing_registry_credential_is_found_before_it_costs_anything(h
 class BrokenTemplates(CatalogueCache):
     """Templates from which nothing can be started."""
 
-    async def template(self, template_id: str) -> Template:
+    async def run_spec(self, wish: Wish) -> Template:
         raise TemplateUnusable("it names no image")
 
 

@@ -275,7 +275,7 @@ async def foreign_machine(herd: Herd, name: str) -> str:
     offers = [it for it in await herd.catalogue.offers(herd.wish.billing_mode) if it.available]
     # Spread over all offers, so that no stock runs out.
     offer = offers[len(herd.world.machines) % len(offers)]
-    template = await herd.catalogue.template(herd.wish.template_id)
+    template = await herd.catalogue.run_spec(herd.wish)
     order = CreateCall(name, "", offer, template, 1, 60, herd.wish.billing_mode)
     return await SimulatedCloud(herd.world).create_machine(order)
 

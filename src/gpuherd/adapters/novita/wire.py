@@ -20,8 +20,8 @@ from gpuherd.adapters.novita.fields import (
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
+from gpuherd.domain.workload.envs import TAG_VARIABLE
 
-ENV_TAG = "GPUHERD_TAG"
 MAX_ENVS = 100
 ERROR_CHARS = 300
 ID_CHARS = 255
@@ -132,6 +132,7 @@ def read_template(row: Any) -> Template | None:
         ports=tuple(_template_ports(row)),
         envs=_envs(row),
         channel=text(row, "channel"),
+        min_cuda_version=text(row, "minCudaVersion"),
     )
 
 
@@ -176,7 +177,9 @@ def read_machine(
         spot_status=text(row, "spotStatus"),
         spot_reclaim_at=moment(row, "spotReclaimTime"),
         created_at=moment(row, "createdAt"),
-        env_tag=next((text(env, "value") for env in parts(row, "envs") if env.get("key") == ENV_TAG), ""),
+        env_tag=next(
+            (text(env, "value") for env in parts(row, "envs") if env.get("key") == TAG_VARIABLE), ""
+        ),
         ports=tuple(_port_mappings(row)),
         # Each of these comes with a password next to it, which ends here.
         connection=ConnectionDetails(
@@ -199,7 +202,7 @@ def _status_error(row: dict[str, Any], secrets_with: Callable[[str], CallSecrets
         if isinstance(value, str) and "password" in name.casefold()
     )
     known = secrets_with(text(row, "imageAuthId")).plus(CallSecrets(logins))
-    involved = known.with_envs(env for env in _envs(row) if env[0] != ENV_TAG)
+    involved = known.with_envs(env for env in _envs(row) if env[0] != TAG_VARIABLE)
     return safe_text(involved.redact(said), ERROR_CHARS)
 
 
@@ -245,7 +248,9 @@ def quoting_auth_ids(machine_rows: Iterable[Any]) -> frozenset[str]:
 
 def order_secrets(order: CreateCall) -> CallSecrets:
     """Return what an order holds that nobody must read in an answer to it."""
-    return NO_SECRETS.with_envs(env for env in _order_envs(order) if env[0] != ENV_TAG)
+    envs = [env for env in _order_envs(order) if env[0] != TAG_VARIABLE]
+    given = tuple(Secret(value) for name, value in envs if name in order.secret_envs)
+    return NO_SECRETS.with_envs(envs).plus(CallSecrets(given))
 
 
 def create_request(order: CreateCall) -> dict[str, Any]:
@@ -267,11 +272,12 @@ def create_request(order: CreateCall) -> dict[str, Any]:
         "ports": ",".join(f"{port}/{kind}" for port, kind in template.ports),
         "command": template.command,
         "entrypoint": template.entrypoint,
+        "minCudaVersion": template.min_cuda_version,
     }
     return request | {key: value for key, value in optional.items() if value}
 
 
 def _order_envs(order: CreateCall) -> list[tuple[str, str]]:
-    envs = [(key, value) for key, value in order.template.envs if key != ENV_TAG]
+    envs = [(key, value) for key, value in order.template.envs if key != TAG_VARIABLE]
     # The name carries the tag too: better one witness less than an order that is refused.
-    return [*envs, (ENV_TAG, order.tag)] if len(envs) < MAX_ENVS else envs
+    return [*envs, (TAG_VARIABLE, order.tag)] if len(envs) < MAX_ENVS else envs

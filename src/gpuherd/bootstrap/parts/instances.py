@@ -45,6 +45,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
         launch=LaunchInstance(
             instances=instances,
             catalogue=catalogue,
+            environments=shared.environments,
             event_recorder=shared.event_recorder,
             job_factory=shared.job_factory,
             rules=values.regions,

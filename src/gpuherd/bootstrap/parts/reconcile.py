@@ -48,6 +48,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         instance_leases=instance_leases,
         cloud=cloud,
         catalogue=shared.catalogue,
+        environments=shared.environments,
         event_recorder=event_recorder,
         flags=ports.stores.flags,
         clock=clock,

@@ -18,6 +18,7 @@ from gpuherd.usecases.cloud.observe import ObserveCloud
 from gpuherd.usecases.cloud.vanishing import VanishingBrake
 from gpuherd.usecases.events.record import EventRecorder
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.secrets.environment import Environments
 from gpuherd.usecases.succession.end_lineage import EndLineage
 from gpuherd.usecases.succession.make_heir import MakeHeir
 from gpuherd.usecases.webhooks.endpoints import EndpointCache
@@ -43,6 +44,7 @@ class Shared:
     alarm: InstallationAlarm
     capacity_line: CapacityLine
     watch_capacity: WatchCapacity
+    environments: Environments
     make_heir: MakeHeir
     end_lineage: EndLineage
 
@@ -71,6 +73,7 @@ def build_shared(ports: Ports, values: Values) -> Shared:
     event_recorder = EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current)
     budget_cache = BudgetCache(stores.budgets)
     return Shared(
+        environments=Environments(ports.sealer),
         make_heir=MakeHeir(
             instances=stores.instances,
             event_recorder=event_recorder,

@@ -39,7 +39,7 @@ class AccountMethods(Resource):
     def plan(
         self,
         product_name: str | Sequence[str],
-        template_id: str | int,
+        template_id: str | int | None = None,
         *,
         name: str | None = None,
         **wish: Unpack[Wish],

@@ -40,11 +40,11 @@ def path_of(instance: Ref) -> str:
 
 
 def create_request(
-    name: str, product_name: str | Sequence[str], template_id: str | int, wish: Wish, idempotency_key: str
+    name: str, product_name: str | Sequence[str], template_id: str | int | None, wish: Wish, key: str
 ) -> Request:
     """Return the request that rents; repeated with the same key it is still one instance."""
     body = create_body(name, product_name, template_id, wish)
-    return Request("POST", "/api/instances", body=body, idempotency_key=idempotency_key)
+    return Request("POST", "/api/instances", body=body, idempotency_key=key)
 
 
 Order = Literal["start", "restart", "stop", "delete", "replace"]
@@ -75,7 +75,7 @@ class InstanceMethods(Resource):
         self,
         name: str,
         product_name: str | Sequence[str],
-        template_id: str | int,
+        template_id: str | int | None = None,
         *,
         idempotency_key: str | None = None,
         **wish: Unpack[Wish],

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.workload.ports import MAX_PORTS, PORT_KINDS, number_problem
 
 
 class BillingMode(StrEnum):
@@ -95,6 +96,7 @@ class Template:
     # Hidden from repr: people keep tokens in here.
     envs: tuple[tuple[str, str], ...] = ()
     channel: str = ""
+    min_cuda_version: str = ""
 
     def __repr__(self) -> str:
         return f"Template({self.template_id!r}, {self.name!r}, image={self.image!r})"
@@ -104,10 +106,6 @@ class TemplateUnusable(GpuherdError):
     """The template exists, but nothing can be started from it."""
 
     code = "INVALID_TEMPLATE_CONFIGURATION"
-
-
-RESERVED_PORTS = frozenset({2222, 2223, 2224})
-MAX_PORTS = 15
 
 
 def check_template(template: Template) -> Template:
@@ -120,14 +118,15 @@ def check_template(template: Template) -> Template:
     if len(template.ports) > MAX_PORTS:
         problems.append(f"it opens {len(template.ports)} ports, {MAX_PORTS} are allowed")
     for port, kind in template.ports:
-        if not 1 <= port <= 65535 or port in RESERVED_PORTS:
-            problems.append(f"port {port} cannot be used")
-        if kind not in ("http", "tcp"):
+        if problem := number_problem(port):
+            problems.append(problem)
+        if kind not in PORT_KINDS:
             problems.append(f"port {port} has the unknown type {kind!r}")
     if len(template.envs) > 100:
         problems.append("it has more than 100 environment variables")
     if problems:
-        raise TemplateUnusable(f"template {template.template_id} cannot be used: {'; '.join(problems)}")
+        what = f"template {template.template_id}" if template.template_id else "what is to run"
+        raise TemplateUnusable(f"{what} cannot be used: {'; '.join(problems)}")
     return template
 
 
@@ -142,5 +141,7 @@ class CreateCall:
     gpu_num: int
     disk_gb: int
     billing_mode: BillingMode
+    # Variables whose values are redacted also in pieces where an answer quotes them.
+    secret_envs: frozenset[str] = frozenset()
     # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
     send_by_s: float = field(default=math.inf, compare=False)

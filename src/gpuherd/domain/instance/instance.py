@@ -10,6 +10,7 @@ from enum import StrEnum
 from gpuherd.domain.access.api_key import ADMIN_ID
 from gpuherd.domain.cloud.machine import NO_CONNECTION, ConnectionDetails, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.run_spec import GivenInputs
 from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice
 from gpuherd.domain.endings.idleness import UseWatch
 from gpuherd.domain.endings.lease_term import LeaseTerm
@@ -21,6 +22,7 @@ from gpuherd.domain.instance.operation import Operation
 from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.instance.waiting import StartWait, Waiting
 from gpuherd.domain.succession.chain import NO_REPLACEMENT, Chain, ReplacePolicy
+from gpuherd.domain.workload.envs import EnvVar
 
 
 class Goal(StrEnum):
@@ -67,6 +69,7 @@ class Wish:
 
     # The first of the names, where there are several.
     product_name: str
+    # Empty where an image is given instead.
     template_id: str
     gpu_num: int = 1
     disk_gb: int = 60
@@ -81,6 +84,30 @@ class Wish:
     product_names: tuple[str, ...] = ()
     # A spot wish that may also be rented on demand once it has waited so long for spot; None: never.
     fallback_after_s: int | None = None
+    # What runs, beside or instead of the template: what is given here wins, and variables are merged.
+    image_url: str | None = None
+    command: str | None = None
+    # As `8888/http`.
+    ports: tuple[str, ...] | None = None
+    min_cuda_version: str | None = None
+    registry_auth_id: str | None = None
+    envs: tuple[EnvVar, ...] = ()
+
+    @property
+    def needs_template(self) -> bool:
+        """Whether a template is a part of what runs."""
+        return bool(self.template_id) or self.image_url is None
+
+    @property
+    def inputs(self) -> GivenInputs:
+        """What wins over the template."""
+        return GivenInputs(
+            image_url=self.image_url,
+            command=self.command,
+            ports=self.ports,
+            min_cuda_version=self.min_cuda_version,
+            registry_auth_id=self.registry_auth_id,
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

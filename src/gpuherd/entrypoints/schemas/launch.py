@@ -32,6 +32,14 @@ from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, O
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
 from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
+from gpuherd.entrypoints.schemas.workload import (
+    Command,
+    Envs,
+    ImageUrl,
+    MinCudaVersion,
+    Ports,
+    RegistryAuthId,
+)
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.instances.launch import LaunchRequest
 
@@ -55,6 +63,8 @@ class BillingChoice(StrEnum):
 
 # Stands for a list of names beside a single one.
 _BESIDE_ONE = object()
+# Stands for a template where there is nothing to run.
+_NOTHING_TO_RUN = object()
 
 
 def _instead_of_one(value: Any) -> Any:
@@ -63,9 +73,15 @@ def _instead_of_one(value: Any) -> Any:
     return value
 
 
-def _either_name(schema: dict[str, Any]) -> None:
-    """Say in the schema that one of the two fields is required."""
+def _either_field(schema: dict[str, Any]) -> None:
+    """Say in the schema which fields are required instead of others."""
+    # An empty one means that there is none, and nobody can say that.
+    del schema["properties"]["templateId"]["default"]
+    schema["properties"]["envs"]["default"] = {}
+    schema["not"] = {"properties": {"templateId": False, "imageUrl": False}}
     schema["required"].remove("productName")
+    if not schema["required"]:
+        del schema["required"]
     # Not `oneOf`, which generators of clients take for another kind of body, and then have none for this.
     schema["if"] = {"required": ["productNames"]}
     schema["then"] = {"not": {"required": ["productName"]}}
@@ -91,6 +107,8 @@ def _untagged(value: str) -> str:
 
 
 def _template_id(value: Any) -> Any:
+    if value is _NOTHING_TO_RUN:
+        raise ValueError("or imageUrl must be given")
     if isinstance(value, int) and not isinstance(value, bool):
         if value <= 0:
             raise ValueError("must be a positive number or a non-empty string")
@@ -119,7 +137,7 @@ class LaunchBody(RequestModel):
     A field that is called as in the `Wish` or the `LaunchRequest` gets there by itself.
     """
 
-    model_config = ConfigDict(json_schema_extra=_either_name)
+    model_config = ConfigDict(json_schema_extra=_either_field)
 
     name: Name
     product_name: Annotated[ShortText, Code("INVALID_PRODUCT_NAME")]
@@ -132,7 +150,13 @@ class LaunchBody(RequestModel):
         NotNull(),
         Code("INVALID_PRODUCT_NAMES"),
     ] = None
-    template_id: Annotated[TemplateId, Code("INVALID_TEMPLATE_ID")]
+    template_id: Annotated[TemplateId, Code("INVALID_TEMPLATE_ID")] = ""
+    image_url: ImageUrl = None
+    command: Command = None
+    ports: Ports = None
+    envs: Envs = ()
+    min_cuda_version: MinCudaVersion = None
+    registry_auth_id: RegistryAuthId = None
     gpu_num: Annotated[StrictInt, Field(ge=1, le=8), Code("INVALID_GPU_NUM")] = 1
     disk_gb: Annotated[StrictInt, Field(alias="rootfsSize", ge=10, le=1000), Code("INVALID_ROOTFS_SIZE")] = 60
     region: Annotated[ShortText | None, Code("INVALID_REGION")] = None
@@ -163,6 +187,13 @@ class LaunchBody(RequestModel):
     on_reclaim: OnReclaimField = OnReclaim.NONE
     max_replacements: MaxReplacements = None
     handover_s: Handover = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _something_to_run(cls, values: Any) -> Any:
+        if "templateId" in values or "imageUrl" in values:
+            return values
+        return {**values, "templateId": _NOTHING_TO_RUN}
 
     @model_validator(mode="before")
     @classmethod

@@ -16,7 +16,8 @@ import structlog
 from gpuherd.clock import Clock
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.cloud.machine import Machine
-from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template, check_template
+from gpuherd.domain.cloud.offer import BillingMode, Offer, Region, Template
+from gpuherd.domain.cloud.run_spec import NO_TEMPLATE, run_spec
 from gpuherd.domain.errors import (
     CloudError,
     CloudUnavailable,
@@ -26,6 +27,7 @@ from gpuherd.domain.errors import (
     NotFound,
 )
 from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.instance import Wish
 from gpuherd.ports.cloud import Cloud
 from gpuherd.resilience.cache import Cache
 
@@ -98,9 +100,10 @@ class CatalogueCache:
     async def templates(self) -> tuple[Template, ...]:
         return await self._templates.get_or_load(None, self._cloud.list_templates, lane=self._lane)
 
-    async def template(self, template_id: str) -> Template:
-        """Return a template from which a machine can be started, or say why there is none."""
-        return check_template(await self.find_template(template_id))
+    async def run_spec(self, wish: Wish) -> Template:
+        """Return what shall run, all but the variables of the wish; or say why it cannot."""
+        template = await self.find_template(wish.template_id) if wish.needs_template else NO_TEMPLATE
+        return run_spec(template, wish.inputs)
 
     async def find_template(self, template_id: str) -> Template:
         """Return a template whether or not a machine can be started from it."""
@@ -139,14 +142,16 @@ class CatalogueCache:
             return await listed(modes[0])
         return tuple(chain.from_iterable([await listed(mode) for mode in modes]))
 
-    def from_cache(self, modes: Sequence[BillingMode], template_id: str) -> CachedCatalogue | None:
+    def from_cache(self, modes: Sequence[BillingMode], wish: Wish) -> CachedCatalogue | None:
         """Return what a create asks for, if all of it can be had without waiting."""
         regions = self._regions.peek("all")
         offers = regions and self._peek_offers(modes)
-        template = offers and self._templates.peek(template_id)
-        if not regions or not offers or not template:
+        template = (
+            (self._templates.peek(wish.template_id) or (None,))[0] if wish.needs_template else NO_TEMPLATE
+        )
+        if not regions or not offers or template is None:
             return None
-        check_template(template[0])
+        run_spec(template, wish.inputs)
         return regions, offers
 
     def _peek_offers(self, modes: Sequence[BillingMode]) -> tuple[Offer, ...] | None:

@@ -25,6 +25,7 @@ def describe(it: Instance) -> shown.InstanceRecord:
         # Of the offer that was taken: a wish may have named a part of it.
         wish["product_name"] = rental.product_name
         wish["billing_mode"] = it.billing_mode
+        wish["image_url"] = rental.image_url
     return shown.InstanceRecord(
         id=it.id,
         instance_id=it.id,
@@ -41,7 +42,6 @@ def describe(it: Instance) -> shown.InstanceRecord:
         gpu_hourly_price=rental.gpu_hourly_usd if rental else None,
         disk_hourly_price=it.disk_hourly_usd if rental else None,
         on_failure=it.on_failure.value,
-        image_url=rental.image_url if rental else None,
         port_mappings=describe_ports(it.ports),
         connection=shown.ConnectionDetails(
             ssh=it.connection.ssh or None,

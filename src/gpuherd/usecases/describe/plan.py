@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuherd.contract import plan as shown
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.workload.envs import EnvVar, shown_envs
+from gpuherd.domain.workload.ports import port_text
 from gpuherd.usecases.describe.wish import describe_wish
 
 HISTORY, FIRST_GUESS = "history", "first_guess"
@@ -37,8 +41,21 @@ def describe_plan(it: Plan) -> shown.Plan:
         regions_without_offer=tuple(
             shown.PassedRegion(region=one.region, reason=one.reason) for one in it.ranking.without_offer
         ),
-        **describe_wish(wish),
+        **describe_wish(wish) | _describe_workload(it),
     )
+
+
+def _describe_workload(it: Plan) -> dict[str, Any]:
+    """Return what would run, template and wish together; of variables never the value."""
+    spec = it.template
+    return {
+        "image_url": spec.image,
+        "command": spec.command or None,
+        "ports": tuple(map(port_text, spec.ports)),
+        "min_cuda_version": spec.min_cuda_version or None,
+        "registry_auth_id": spec.registry_auth_id or None,
+        "envs": shown_envs([*(EnvVar(name) for name, _ in spec.envs), *it.wish.envs]),
+    }
 
 
 def _describe_offer(offer: Offer, wish: Wish) -> shown.WholeOffer:

@@ -11,6 +11,7 @@ from gpuherd.contract.codec.values import camel, decimal_text
 from gpuherd.contract.instance import CapacityWait
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import AUTO
+from gpuherd.domain.workload.envs import shown_envs
 
 # Where the contract has another word for a field.
 CONTRACT_NAMES = {
@@ -33,6 +34,8 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
     seconds = wish.capacity_wait_s
     if wish.fallback_after_s is not None:
         shown["billing_mode"] = AUTO
+    # Never a value: not in a reply, and not in what is stored for a job.
+    shown["envs"] = shown_envs(wish.envs)
     shown["wait_for_capacity"] = CapacityWait(seconds=seconds) if seconds else None
     return shown
 

@@ -30,6 +30,7 @@ from gpuherd.domain.instance.offer_ranking import (
     require_offers,
 )
 from gpuherd.domain.succession.chain import OnReclaim, ReplacePolicy
+from gpuherd.domain.workload.envs import GivenEnv
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Instances
 from gpuherd.resilience.cache import Cache
@@ -40,6 +41,7 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import JobFactory
+from gpuherd.usecases.secrets.environment import Environments
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
 LOOKUP_BUDGET_S = 0.3
@@ -59,7 +61,9 @@ class LaunchRequest:
     """A wish and all that goes with it; regions still in the user's words."""
 
     name: str
+    # Without its variables, which are in here with their values and in the wish sealed.
     wish: Wish
+    envs: tuple[GivenEnv, ...] = ()
     region: str | None = None
     regions: tuple[str, ...] | None = None
     webhook_url: str | None = None
@@ -90,6 +94,7 @@ class LaunchInstance:
 
     instances: Instances
     catalogue: CatalogueCache
+    environments: Environments
     event_recorder: EventRecorder
     job_factory: JobFactory
     rules: RegionRules
@@ -121,6 +126,8 @@ class LaunchInstance:
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
             wish = replace(wish, hourly_usd_max=hourly_usd)
+        if request.envs:
+            wish = replace(wish, envs=self.environments.sealed(request.envs, caller.key_id))
         history = await self._history(wish.product_name)
         now = self.clock.now()
         terms = self.ends.agreed(request.terms, caller.limits, now)
@@ -212,14 +219,14 @@ class LaunchInstance:
             raise CloudUnavailable(PRICE_UNKNOWN)
 
     async def _known(self, wish: Wish) -> tuple[tuple[Region, ...] | None, tuple[Offer, ...] | None]:
-        """Return regions and offers as far as they are known in time; a template that is not there raises."""
+        """Return regions and offers as far as they are known in time; what cannot run raises."""
         modes = billing_modes(wish)
-        if from_cache := self.catalogue.from_cache(modes, wish.template_id):
+        if from_cache := self.catalogue.from_cache(modes, wish):
             return from_cache
         regions, offers, _ = await asyncio.gather(
             within_budget(LOOKUP_BUDGET_S, self.catalogue.regions()),
             within_budget(LOOKUP_BUDGET_S, self.catalogue.offers_of(modes)),
-            within_budget(LOOKUP_BUDGET_S, self.catalogue.template(wish.template_id)),
+            within_budget(LOOKUP_BUDGET_S, self.catalogue.run_spec(wish)),
         )
         return regions, offers
 

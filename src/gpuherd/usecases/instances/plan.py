@@ -42,6 +42,7 @@ from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
+from gpuherd.usecases.secrets.environment import named_envs
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ class PlanLaunch:
             self.catalogue.regions(),
             # Money is about to be spent on what this says.
             self.catalogue.offers_of(modes, fresh=True),
-            self.catalogue.template(request.wish.template_id),
+            self.catalogue.run_spec(request.wish),
             self.instances.ready_times_s(request.wish.product_name),
         )
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
-        wish = replace(request.wish, regions=codes)
+        wish = replace(request.wish, regions=codes, envs=named_envs(request.envs))
         held = await self.line.held_for(Waiter("", self.clock.now(), wish), offers, regions)
         plan = Plan(
             wish=wish,

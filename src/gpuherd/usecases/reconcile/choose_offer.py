@@ -48,7 +48,7 @@ async def choose_offer(
     wish = replace(wish, regions=region_codes(known, regions, "regions"))
     if leased.instance.wish.regions and not known:
         raise NotFound(f"unknown regions: {', '.join(leased.instance.wish.regions)}", code="INVALID_REGION")
-    template = await catalogue.template(wish.template_id)
+    template = await catalogue.run_spec(wish)
     fresh = wish.hourly_usd_max is not None or wish.patience_s > 0
     listed = await catalogue.offers_of(billing_modes(wish), fresh=fresh)
     offers = require_offers(listed, wish)

@@ -6,7 +6,7 @@ instance has already is bound instead.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from gpuherd.clock import Clock
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.clock_reading import ClockReading
 from gpuherd.domain.cloud.offer import CreateCall, Offer, Template, TemplateUnusable
+from gpuherd.domain.cloud.run_spec import with_envs
 from gpuherd.domain.cloud.tag import Tag, cloud_name
 from gpuherd.domain.errors import (
     CloudError,
@@ -25,6 +26,7 @@ from gpuherd.domain.errors import (
     NotFound,
     OutcomeUnknown,
     OutOfStock,
+    SecretUnreadable,
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -32,6 +34,7 @@ from gpuherd.domain.instance.attempt import Attempt, AttemptState
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.domain.instance.offer_ranking import Ranking, gpu_hourly_usd, key_of, mode_of
 from gpuherd.domain.instance.waiting import Waiting, WaitingFor
+from gpuherd.domain.workload.envs import OpenedEnv
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
@@ -46,6 +49,7 @@ from gpuherd.usecases.reconcile.bind_found import BindFoundMachine
 from gpuherd.usecases.reconcile.bind_machine import BindMachine
 from gpuherd.usecases.reconcile.choose_offer import choose_offer, is_refusal_told, was_sold_out
 from gpuherd.usecases.reconcile.send_deadline import SEND_WITHIN_S, check_send_deadline
+from gpuherd.usecases.secrets.environment import Environments
 
 # After so many creates of unknown outcome we stop: something is wrong that more calls will not mend.
 UNKNOWN_OUTCOMES_MAX = 3
@@ -105,6 +109,7 @@ class RentMachine:
     instance_leases: InstanceLeases
     cloud: Cloud
     catalogue: CatalogueCache
+    environments: Environments
     event_recorder: EventRecorder
     flags: Flags
     clock: Clock
@@ -149,22 +154,27 @@ class RentMachine:
             template, ranking = await choose_offer(
                 leased, self.catalogue, self.cloud, self.line, self.clock.now(), spot_only=is_early
             )
+            # Before the intent: what cannot be read is never asked for.
+            envs = await self.environments.opened(leased.instance)
+            template = with_envs(template, envs)
         except NoCapacity as error:
             return self._without_offer(leased, error)
-        except (InvalidRequest, NotFound, TemplateUnusable) as error:
+        except (InvalidRequest, NotFound, SecretUnreadable, TemplateUnusable) as error:
             return CannotRent(leased, error.code, error.message, error.details)
         if not leased.instance.wish.patience_s:
-            return await self._try_best(leased, template, ranking)
+            return await self._try_best(leased, template, envs, ranking)
         with self.line.calling(key_of(ranking.accepted[0], leased.instance.wish)) as pause:
             if pause:
                 # Whether there is any stock is being found out.
                 return RentLater(leased, pause, "")
-            return await self._try_best(leased, template, ranking)
+            return await self._try_best(leased, template, envs, ranking)
 
-    async def _try_best(self, leased: LeasedInstance, template: Template, ranking: Ranking) -> RentOutcome:
+    async def _try_best(
+        self, leased: LeasedInstance, template: Template, envs: Sequence[OpenedEnv], ranking: Ranking
+    ) -> RentOutcome:
         decided_s, best = self.clock.boottime(), ranking.accepted[0]
         leased, attempt, plan = await self._record_intent(leased, best, template, ranking)
-        return await self._call(leased, attempt, best, template, decided_s, plan)
+        return await self._call(leased, attempt, best, template, envs, decided_s, plan)
 
     async def find_lost(self, leased: LeasedInstance) -> CreateAttempted | RentLater | None:
         """Bind a machine whose create call is not on record, or wait until there surely is none."""
@@ -261,6 +271,7 @@ class RentMachine:
         attempt: Attempt,
         offer: Offer,
         template: Template,
+        envs: Sequence[OpenedEnv],
         decided_s: float,
         plan: tuple[NewEvent, ...],
     ) -> RentOutcome:
@@ -273,6 +284,7 @@ class RentMachine:
             gpu_num=instance.wish.gpu_num,
             disk_gb=instance.wish.disk_gb,
             billing_mode=mode_of(offer, instance.wish),
+            secret_envs=frozenset(it.name for it in envs if it.is_credential),
             send_by_s=decided_s + SEND_WITHIN_S,
         )
         try:

@@ -9,10 +9,20 @@ from typing import Any, get_type_hints
 from gpuherd.adapters.sql.engine.columns import Doc
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Optimize, Wish
+from gpuherd.domain.workload.envs import EnvVar
 
 # By the type of a field: how it is kept, and how it is read again. All others are kept as they are.
 _KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple[str, ...]: (list, tuple),
+    tuple[str, ...] | None: (
+        lambda it: None if it is None else list(it),
+        lambda it: None if it is None else tuple(it),
+    ),
+    # The values are sealed before they come here.
+    tuple[EnvVar, ...]: (
+        lambda it: [[each.name, each.sealed, each.secret] for each in it],
+        lambda it: tuple([EnvVar(*each) for each in it]),
+    ),
     BillingMode: (str, BillingMode),
     Optimize: (str, Optimize),
     Decimal | None: (
@@ -21,7 +31,9 @@ _KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
 }
 _WISH_TYPES = {name: hint for name, hint in get_type_hints(Wish).items() if name != "product_name"}
-_PLAIN_FIELDS = tuple(name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None))
+_PLAIN_FIELDS = tuple(
+    name for name, hint in _WISH_TYPES.items() if hint in (str, int, bool, int | None, str | None)
+)
 _KEPT_FIELDS = tuple((name, *_KEPT_AS[hint]) for name, hint in _WISH_TYPES.items() if hint in _KEPT_AS)
 assert len(_PLAIN_FIELDS) + len(_KEPT_FIELDS) == len(_WISH_TYPES), "a wish has a field of another type"
 

@@ -67,6 +67,8 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("cost so far", spent(it, now, sure=True)),
         ("template", it.template_id or ""),
         ("image", it.image_url or ""),
+        ("command", it.command or ""),
+        ("variables", ", ".join(it.envs or ())),
         ("cloud id", it.cloud_instance_id or ""),
         ("created", when(it.created_at, now)),
         ("started", when(it.started_at, now)),

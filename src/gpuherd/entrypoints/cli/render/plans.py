@@ -32,6 +32,7 @@ def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
     if plan.fits:
         yield foldable(f"{_best(plan)}, {_ready(plan)}")
         yield from _disk(plan)
+        yield from _workload(plan)
     else:
         yield from (_line(f"{it.message} ({it.code})", "red") for it in plan.reasons)
     yield from _warnings(plan)
@@ -42,6 +43,7 @@ def short_plan(plan: Plan) -> Iterator[RenderableType]:
     if plan.offers:
         yield _line(_best(plan), "bold")
         yield from _disk(plan)
+        yield from _workload(plan)
         yield _line(_ready(plan))
     else:
         yield from (_line(it.message) for it in plan.reasons)
@@ -62,6 +64,21 @@ def _disk(plan: Plan) -> Iterator[Text]:
     if plan.disk_hourly_price:
         price = usd_an_hour(plan.disk_hourly_price)
         yield _line(f"{price} of it for {plan.rootfs_size} GB of disk, also while it is stopped")
+
+
+def _workload(plan: Plan) -> Iterator[Text]:
+    """Yield what would run; of variables only the names."""
+    # A server of an earlier version does not tell.
+    if not plan.image_url:
+        return
+    yield _line(f"runs {plan.image_url}" + (f": {plan.command}" if plan.command else ""))
+    lines = (
+        ("ports", ", ".join(plan.ports or ())),
+        ("variables", ", ".join(plan.envs or ())),
+        ("CUDA", f"{plan.min_cuda_version} or newer" if plan.min_cuda_version else ""),
+        ("pulled with", plan.registry_auth_id),
+    )
+    yield from (_line(f"{name}: {said}", "dim") for name, said in lines if said)
 
 
 def _ready(plan: Plan) -> str:

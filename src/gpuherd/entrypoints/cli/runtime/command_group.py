@@ -51,6 +51,9 @@ def _suggest_values(context: Any) -> None:
     said = {name: context.params.get(name) for name in REQUIRED_OPTIONS}
     command = [*context.command_path.split()]
     for name, (option, lookup, more) in REQUIRED_OPTIONS.items():
+        if name == "template" and not said[name] and (image := context.params.get("image")):
+            command += ["--image", image]
+            continue
         # Some may be said more than once.
         words = [said[name]] if isinstance(said[name], str) else said[name]
         if not words:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer._click.exceptions import MissingParameter
 
 from gpuherd.client import AutoStop, HealthCheck, Lease, Wish
 from gpuherd.entrypoints.durations import parse_duration
@@ -84,7 +86,36 @@ Gpu = Annotated[
         help="The GPU; part of its name is enough: 4090. Several are tried in this order.",
     ),
 ]
-TemplateId = Annotated[str, typer.Option("--template", help="Id of the template to run.")]
+TemplateId = Annotated[
+    str | None, typer.Option("--template", help="Id of the template to run; or give an image.")
+]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", help="The image to run, instead of the template's: docker.io/pytorch/pytorch:…"),
+]
+ContainerCommand = Annotated[
+    str | None, typer.Option("--command", help="What to start in the container, instead of the template's.")
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME=VALUE",
+        help="A variable of the container; NAME alone takes its value from here. May be given often.",
+    ),
+]
+Port = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--port", metavar="PORT/TYPE", help="A port to open: 8000/http, 22/tcp. May be given often."
+    ),
+]
+MinCuda = Annotated[
+    str | None, typer.Option("--min-cuda", metavar="VERSION", help="Only where CUDA is at least this: 12.4.")
+]
+RegistryAuth = Annotated[
+    str | None, typer.Option("--registry-auth", metavar="ID", help="Pull with this credential of the cloud.")
+]
 Name = Annotated[str | None, typer.Option("--name", help="What to call it; made from the GPU by default.")]
 GpuNum = Annotated[int | None, typer.Option("--gpu-num", min=1, max=8, help="How many GPUs.")]
 Disk = Annotated[int | None, typer.Option("--disk", min=10, max=1000, help="Root disk in GB.")]
@@ -224,6 +255,25 @@ def product_of(gpu: Sequence[str]) -> str | Sequence[str]:
     return gpu[0] if len(gpu) == 1 else gpu
 
 
+def template_of(context: typer.Context, template: str | None, image: str | None) -> str | None:
+    """Return the template, if one is meant; it is required where no image is given."""
+    if template is None and image is None:
+        option: Any = next(it for it in context.command.params if it.name == "template")
+        raise MissingParameter("Or give an image: --image.", ctx=context, param=option)
+    return template
+
+
+def envs_of(words: Sequence[str] | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that were written as NAME=VALUE, or as NAME: those have their value from here."""
+    envs = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals and name not in environ:
+            raise typer.BadParameter(f"there is no variable {name!r} here", param_hint="--env")
+        envs[name] = value if equals else environ[name]
+    return envs
+
+
 def labels_of(words: Sequence[str] | None) -> dict[str, str]:
     """Return the labels that were written as key=value."""
     labels = {}
@@ -264,6 +314,12 @@ def wish_of(
     on_reclaim: Literal["none", "replace"] | None,
     max_replacements: int | None,
     handover: float | None,
+    image: str | None,
+    command: str | None,
+    env: Sequence[str] | None,
+    port: Sequence[str] | None,
+    min_cuda: str | None,
+    registry_auth: str | None,
 ) -> Wish:
     """Return the wish that the options of `up` and `plan` say."""
     return {
@@ -284,6 +340,12 @@ def wish_of(
         "on_reclaim": on_reclaim,
         "max_replacements": max_replacements,
         "handover_seconds": None if handover is None else round(handover),
+        "image_url": image,
+        "command": command,
+        "envs": envs_of(env) or None,
+        "ports": port or None,
+        "min_cuda_version": min_cuda,
+        "registry_auth_id": registry_auth,
     }
 
 

@@ -10,7 +10,10 @@ from gpuherd.domain.errors import FieldProblem
 from gpuherd.entrypoints.durations import HOUR, MINUTE
 from gpuherd.entrypoints.web.forms import Form
 
-TEXT_FIELDS = ("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl")
+TEXT_FIELDS = (
+    *("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl"),
+    *("imageUrl", "command"),
+)
 NUMBER_FIELDS = ("gpuNum", "rootfsSize")
 FIELDS = (
     *TEXT_FIELDS,
@@ -19,6 +22,8 @@ FIELDS = (
     "leaseHours",
     "waitMinutes",
     "labels",
+    "ports",
+    "envs",
     "healthPort",
     "healthPath",
     "health",
@@ -73,6 +78,10 @@ def launch_body_of(it: FormValues) -> dict[str, Any]:
         body["waitForCapacity"] = {"seconds": _seconds(said["waitMinutes"], MINUTE)}
     if labels := _labels(said["labels"]):
         body["labels"] = labels
+    if ports := said["ports"].replace(",", " ").split():
+        body["ports"] = ports
+    if envs := _envs(said["envs"]):
+        body["envs"] = envs
     if said["health"] or said["healthPort"] or said["healthPath"]:
         body["healthCheck"] = _health(said)
     return body
@@ -107,6 +116,12 @@ def _labels(text: str) -> dict[str, str]:
     """Read `team=vision, run=7`."""
     pairs = (part.strip().partition("=") for part in text.replace("\n", ",").split(",") if part.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _envs(text: str) -> dict[str, str]:
+    """Read one `NAME=VALUE` a line."""
+    pairs = (line.partition("=") for line in text.splitlines() if line.strip())
+    return {name.strip(): value for name, _, value in pairs}
 
 
 def _number(text: str) -> int | str:

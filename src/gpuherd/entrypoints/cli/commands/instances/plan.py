@@ -14,7 +14,9 @@ from gpuherd.entrypoints.cli.runtime.errors import CommandError, ErrorReport, de
 from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES
 from gpuherd.entrypoints.cli.runtime.options import (
     BillingOption,
+    ContainerCommand,
     Disk,
+    Env,
     FallbackAfter,
     Gpu,
     GpuNum,
@@ -23,15 +25,19 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthPort,
     HealthTimeout,
     IdleOption,
+    Image,
     Labels,
     LeaseOption,
     MaxPrice,
     MaxReplacementsOption,
+    MinCuda,
     Name,
     OnFailureOption,
     OnReclaimOption,
     OptimizeOption,
+    Port,
     Regions,
+    RegistryAuth,
     SilenceOption,
     TemplateId,
     ThenOption,
@@ -39,6 +45,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WebhookUrl,
     health_check_of,
     product_of,
+    template_of,
     wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
@@ -52,7 +59,13 @@ CONFLICT_STATUS = 409
 def plan(
     context: typer.Context,
     gpu: Gpu,
-    template: TemplateId,
+    template: TemplateId = None,
+    image: Image = None,
+    command: ContainerCommand = None,
+    env: Env = None,
+    port: Port = None,
+    min_cuda: MinCuda = None,
+    registry_auth: RegistryAuth = None,
     name: Name = None,
     gpu_num: GpuNum = None,
     disk: Disk = None,
@@ -99,8 +112,14 @@ def plan(
         on_reclaim=on_reclaim,
         max_replacements=max_replacements,
         handover=handover,
+        image=image,
+        command=command,
+        env=env,
+        port=port,
+        min_cuda=min_cuda,
+        registry_auth=registry_auth,
     )
-    product = product_of(gpu)
+    product, template = product_of(gpu), template_of(context, template, image)
     planned = run(
         cli_context_of(context), output, lambda herd: herd.plan(product, template, name=name, **wish)
     )
@@ -113,7 +132,7 @@ def plan(
 
 
 def confirm_plan(
-    cli: CliContext, output: Output, name: str, product: str | Sequence[str], template: str, wish: Wish
+    cli: CliContext, output: Output, name: str, product: str | Sequence[str], template: str | None, wish: Wish
 ) -> None:
     """Show what would be rented, and return only if that is wanted; what cannot be is refused at once."""
 

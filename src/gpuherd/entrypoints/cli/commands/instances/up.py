@@ -22,7 +22,9 @@ from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, det
 from gpuherd.entrypoints.cli.runtime.options import (
     TIMEOUT_S,
     BillingOption,
+    ContainerCommand,
     Disk,
+    Env,
     FallbackAfter,
     Gpu,
     GpuNum,
@@ -32,15 +34,19 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthTimeout,
     IdempotencyKey,
     IdleOption,
+    Image,
     Labels,
     LeaseOption,
     MaxPrice,
     MaxReplacementsOption,
+    MinCuda,
     Name,
     OnFailureOption,
     OnReclaimOption,
     OptimizeOption,
+    Port,
     Regions,
+    RegistryAuth,
     SilenceOption,
     TemplateId,
     ThenOption,
@@ -49,6 +55,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     WebhookUrl,
     health_check_of,
     product_of,
+    template_of,
     wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
@@ -63,7 +70,13 @@ HOURS_A_DAY = 24
 def up(
     context: typer.Context,
     gpu: Gpu,
-    template: TemplateId,
+    template: TemplateId = None,
+    image: Image = None,
+    command: ContainerCommand = None,
+    env: Env = None,
+    port: Port = None,
+    min_cuda: MinCuda = None,
+    registry_auth: RegistryAuth = None,
     name: Name = None,
     gpu_num: GpuNum = None,
     disk: Disk = None,
@@ -96,7 +109,7 @@ def up(
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    product = product_of(gpu)
+    product, template = product_of(gpu), template_of(context, template, image)
     name = name if name is not None else new_name(gpu[0], cli.rng)
     wish = wish_of(
         gpu_num=gpu_num,
@@ -118,6 +131,12 @@ def up(
         on_reclaim=on_reclaim,
         max_replacements=max_replacements,
         handover=handover,
+        image=image,
+        command=command,
+        env=env,
+        port=port,
+        min_cuda=min_cuda,
+        registry_auth=registry_auth,
     )
     if not yes and output.for_people and is_interactive():
         confirm_plan(cli, output, name, product, template, wish)
@@ -143,7 +162,7 @@ class Create:
 
     name: str
     product_name: str | Sequence[str]
-    template_id: str
+    template_id: str | None
     wish: Wish
     key: str
 

@@ -56,7 +56,8 @@ async def rent(request: Request) -> Response:
 async def plan(request: Request) -> Response:
     """Show what would be tried, in which order, for how much; nothing is rented."""
     plane, filled = plane_of(request), form_values(form_of(request))
-    if not filled.fields["productName"] or not filled.fields["templateId"]:
+    runs = filled.fields["templateId"] or filled.fields["imageUrl"]
+    if not filled.fields["productName"] or not runs:
         return page(request, "plan.html", plan=None, refusal="")
     try:
         wanted = PlanBody.parse(launch_body_of(filled), plane.targets)

@@ -1,0 +1,1 @@
+"""Encryption of what the database keeps and must not be able to read."""

@@ -1,0 +1,60 @@
+"""What a create call shall run: a template, and what is said instead of parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuherd.domain.cloud.offer import Template, check_template
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.workload.envs import OpenedEnv
+from gpuherd.domain.workload.image import registry_of
+from gpuherd.domain.workload.ports import parse_ports
+
+NO_TEMPLATE = Template(template_id="", name="", image="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenInputs:
+    """What wins over the template; None: it is as the template says."""
+
+    image_url: str | None = None
+    command: str | None = None
+    ports: tuple[str, ...] | None = None
+    min_cuda_version: str | None = None
+    registry_auth_id: str | None = None
+
+
+NO_INPUTS = GivenInputs()
+
+
+def run_spec(template: Template, given: GivenInputs) -> Template:
+    """Return what runs, all but the variables that were given beside it."""
+    if given == NO_INPUTS:
+        return check_template(template)
+    image = template.image if given.image_url is None else given.image_url
+    instead: dict[str, Any] = {
+        "image": image,
+        "command": given.command,
+        "min_cuda_version": given.min_cuda_version,
+        "registry_auth_id": _registry_auth_id(template, given, image),
+        "ports": None if given.ports is None else parse_ports(given.ports),
+    }
+    said = {name: value for name, value in instead.items() if value is not None}
+    return check_template(replace(template, **said))
+
+
+def _registry_auth_id(template: Template, given: GivenInputs, image: str) -> str | None:
+    """Return the credential to pull with; that of the template is for no other registry than its own."""
+    if given.registry_auth_id is not None:
+        return given.registry_auth_id
+    return None if registry_of(image) == registry_of(template.image) else ""
+
+
+def with_envs(template: Template, envs: Sequence[OpenedEnv]) -> Template:
+    """Return what runs with its whole environment: of two variables of one name the given one counts."""
+    if not envs:
+        return template
+    merged = dict(template.envs) | {it.name: it.value.reveal() for it in envs}
+    return check_template(replace(template, envs=tuple(merged.items())))

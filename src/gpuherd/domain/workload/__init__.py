@@ -1,0 +1,1 @@
+"""What runs on a machine: the image, its command, ports and environment."""

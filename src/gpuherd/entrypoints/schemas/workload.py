@@ -1,0 +1,104 @@
+"""What runs on an instance, as a request says it: image, command, ports and environment.
+
+No problem repeats the name or the value of a variable before it is known to be a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, PlainValidator, StrictStr, WithJsonSchema
+
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
+from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
+from gpuherd.domain.workload.ports import MAX_PORTS, parse_ports
+from gpuherd.entrypoints.schemas.request_model import Code, NotNull
+from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
+
+COMMAND_CHARS_MAX = 2047
+ENVS_SCHEMA = {
+    "type": "object",
+    "maxProperties": GIVEN_ENVS_MAX,
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$", "maxLength": 511},
+    "additionalProperties": {"type": "string", "maxLength": 4095},
+}
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+def _image(value: str) -> str:
+    if problem := image_problem(value):
+        raise ValueError(problem)
+    return value
+
+
+def _command(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    if _UNPRINTABLE.search(value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+def _ports(value: tuple[str, ...]) -> tuple[str, ...]:
+    parse_ports(value)
+    return value
+
+
+def _envs(value: Any) -> tuple[GivenEnv, ...]:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object of names and texts")  # noqa: TRY004  pydantic reports ValueError only
+    if len(value) > GIVEN_ENVS_MAX:
+        raise ValueError(f"must not be more than {GIVEN_ENVS_MAX} variables")
+    if problems := list(_env_problems(value)):
+        raise ValueError("; ".join(problems))
+    return tuple(GivenEnv(name, Secret(text)) for name, text in value.items())
+
+
+def _env_problems(envs: dict[str, Any]) -> Iterator[str]:
+    for place, (name, value) in enumerate(envs.items(), start=1):
+        if problem := name_problem(name):
+            yield f"the name of variable {place} {problem}"
+        elif not isinstance(value, str):
+            yield f"{name} must be a text"
+        elif problem := value_problem(value):
+            yield f"{name} {problem}"
+
+
+ImageUrl = Annotated[
+    Annotated[
+        StrictStr,
+        Field(json_schema_extra={**NOT_BLANK, "maxLength": IMAGE_CHARS_MAX}),
+        AfterValidator(_image),
+    ]
+    | None,
+    NotNull(),
+    Code("INVALID_IMAGE"),
+]
+Command = Annotated[
+    Annotated[
+        StrictStr,
+        Field(max_length=COMMAND_CHARS_MAX, json_schema_extra=NOT_BLANK),
+        AfterValidator(_command),
+    ]
+    | None,
+    NotNull(),
+    Code("INVALID_COMMAND"),
+]
+Ports = Annotated[
+    Annotated[tuple[StrictStr, ...], Field(max_length=MAX_PORTS), AfterValidator(_ports)] | None,
+    NotNull(),
+    Code("INVALID_PORTS"),
+]
+MinCudaVersion = Annotated[
+    Annotated[StrictStr, Field(pattern=r"^[0-9]{1,2}\.[0-9]{1,2}$")] | None,
+    NotNull(),
+    Code("INVALID_MIN_CUDA_VERSION"),
+]
+RegistryAuthId = Annotated[ShortText | None, NotNull(), Code("INVALID_REGISTRY_AUTH_ID")]
+Envs = Annotated[
+    tuple[GivenEnv, ...], PlainValidator(_envs), WithJsonSchema(ENVS_SCHEMA), Code("INVALID_ENVS")
+]

@@ -1,0 +1,1 @@
+"""Secrets: what is kept sealed, and opened only for a create call."""

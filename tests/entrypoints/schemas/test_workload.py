@@ -1,0 +1,78 @@
+"""What may run: every problem at once, with a code each, and never a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuherd.domain.errors import InvalidRequest
+from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.entrypoints.schemas.launch import LaunchBody
+from tests.entrypoints.http.conftest import GOOD
+
+CANARY = "canary of a value"
+BARE = {key: value for key, value in GOOD.items() if key != "templateId"}
+
+
+def problems(**fields: Any) -> list[tuple[str, str, str]]:
+    with pytest.raises(InvalidRequest) as caught:
+        LaunchBody.parse({**GOOD, **fields}, EgressPolicy())
+    return [(it.field, it.code, it.message) for it in caught.value.problems]
+
+
+def test_an_image_is_enough() -> None:
+    wanted = LaunchBody.parse(
+        {**BARE, "imageUrl": "ubuntu", "envs": {"A": CANARY}}, EgressPolicy()
+    ).to_request()
+    assert (wanted.wish.template_id, wanted.wish.image_url, wanted.wish.envs) == ("", "ubuntu", ())
+    assert [(it.name, it.value and it.value.reveal()) for it in wanted.envs] == [("A", CANARY)]
+    assert CANARY not in repr(wanted)
+
+
+def test_without_template_and_image_there_is_nothing_to_run() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        LaunchBody.parse(BARE, EgressPolicy())
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.code) == ("templateId", "INVALID_TEMPLATE_ID")
+    assert problem.message == "templateId: or imageUrl must be given"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("imageUrl", "https://docker.io/x", "INVALID_IMAGE"),
+        ("imageUrl", None, "INVALID_IMAGE"),
+        ("command", " ", "INVALID_COMMAND"),
+        ("command", "x" * 2048, "INVALID_COMMAND"),
+        ("command", "a\0b", "INVALID_COMMAND"),
+        ("ports", ["8888"], "INVALID_PORTS"),
+        ("ports", ["2222/tcp"], "INVALID_PORTS"),
+        ("ports", ["0/tcp"], "INVALID_PORTS"),
+        ("ports", ["80/udp"], "INVALID_PORTS"),
+        ("ports", ["80/http", "80/tcp"], "INVALID_PORTS"),
+        ("ports", [f"{n}/tcp" for n in range(1, 17)], "INVALID_PORTS"),
+        ("ports", "80/http", "INVALID_PORTS"),
+        ("minCudaVersion", "12", "INVALID_MIN_CUDA_VERSION"),
+        ("registryAuthId", "", "INVALID_REGISTRY_AUTH_ID"),
+        ("envs", [CANARY], "INVALID_ENVS"),
+        ("envs", {CANARY: "x"}, "INVALID_ENVS"),
+        ("envs", {"A": 5}, "INVALID_ENVS"),
+        ("envs", {"A": CANARY * 500}, "INVALID_ENVS"),
+        ("envs", {"GPUHERD_TAG": CANARY}, "INVALID_ENVS"),
+        ("envs", {f"V{n}": CANARY for n in range(100)}, "INVALID_ENVS"),
+        ("envs", None, "INVALID_ENVS"),
+    ],
+)
+def test_what_the_cloud_would_refuse_is_refused_with_a_code(field: str, value: Any, code: str) -> None:
+    (problem,) = problems(**{field: value})
+    assert problem[:2] == (field, code)
+    assert CANARY not in problem[2]
+
+
+def test_all_problems_come_at_once() -> None:
+    found = problems(imageUrl="a b", ports=["x"], envs={"1": "x", "B": 7})
+    assert {code for _, code, _ in found} == {"INVALID_IMAGE", "INVALID_PORTS", "INVALID_ENVS"}
+    (envs,) = [message for field, _, message in found if field == "envs"]
+    assert "variable 1" in envs
+    assert "B must be a text" in envs
