@@ -123,6 +123,7 @@ class Settings(BaseModel):
         "GPUHERD_ALLOW_PRIVATE_TARGETS", EgressPolicy()
     )
     secrets_key: OptionalSecret = _named("GPUHERD_SECRETS_KEY", None)
+    secrets_key_previous: OptionalSecret = _named("GPUHERD_SECRETS_KEY_PREVIOUS", None)
     webhook_secret_previous: OptionalSecret = _named("GPUHERD_WEBHOOK_SECRET_PREVIOUS", None)
     webhook_signing: Literal["key", "common"] = _named("GPUHERD_WEBHOOK_SIGNING", "key")
     smtp_url: OptionalSecret = _named("GPUHERD_SMTP_URL", None)
@@ -178,7 +179,7 @@ class Settings(BaseModel):
             raise ValueError("must have at least 16 characters")
         return value
 
-    @field_validator("secrets_key")
+    @field_validator("secrets_key", "secrets_key_previous")
     @classmethod
     def _strong_enough(cls, value: Secret | None) -> Secret | None:
         # It is not stretched, so it must be random.
@@ -217,6 +218,8 @@ class Settings(BaseModel):
     def _consistent(self) -> Self:
         if self.webhook_secret_previous and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SECRET_PREVIOUS needs a WEBHOOK_SECRET that takes its place")
+        if self.secrets_key_previous and not self.secrets_key:
+            raise ValueError("GPUHERD_SECRETS_KEY_PREVIOUS needs a GPUHERD_SECRETS_KEY that takes its place")
         if self.webhook_signing == "common" and not self.webhook_secret:
             raise ValueError("GPUHERD_WEBHOOK_SIGNING is common, so a WEBHOOK_SECRET must be given")
         if (self.smtp_url is None) != (not self.smtp_from):

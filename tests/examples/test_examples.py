@@ -38,6 +38,9 @@ RENTERS = [
     pytest.param(("bash", "curl/rent.sh", "job"), id="curl", marks=needs_curl),
     pytest.param(("node", "javascript/rent.mjs", "job"), id="javascript", marks=needs_node),
 ]
+RENT_IMAGE = pytest.param(
+    (sys.executable, "python/rent_image.py", "--port", "8000/http", "--env", "PATH"), id="python"
+)
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
@@ -185,6 +188,22 @@ async def test_a_refusal_is_shown_and_fails_it(words: tuple[str, ...], server: S
     assert "Traceback" not in it.said
 
 
+@pytest.mark.parametrize("words", [RENT_IMAGE])
+async def test_it_rents_an_image_and_gives_it_back(words: tuple[str, ...], server: Server) -> None:
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert re.search(
+        r"^would run docker\.io/pytorch/\S+: sleep infinity for \$0\.\d+/h$", it.said, re.MULTILINE
+    )
+    assert re.search(r"^runs: docker\.io/pytorch/\S+: sleep infinity$", it.said, re.MULTILINE), it.said
+    assert re.search(r"^  port 8000: http", it.said, re.MULTILINE), it.said
+    assert "variables: PATH=***" in it.said
+    _, listed = await server.call("GET", "/api/instances")
+    (instance,) = listed["instances"]
+    assert instance["goal"] == "deleted"
+    assert os.environ["PATH"] not in str(instance)
+
+
 @pytest.mark.parametrize("words", [SPENDING])
 async def test_it_says_what_was_spent_and_what_still_costs(words: tuple[str, ...], server: Server) -> None:
     wish = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101", "labels": {"team": "nlp"}}
@@ -310,7 +329,8 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    assert files == {param.values[0][1] for param in (*RENTERS, SPENDING, BUDGETS, NOTIFY, *RECEIVERS)}  # type: ignore[index]
+    run = (*RENTERS, RENT_IMAGE, SPENDING, BUDGETS, NOTIFY, *RECEIVERS)
+    assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)
 

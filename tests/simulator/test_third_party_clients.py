@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -29,11 +30,15 @@ from novita.generated.models import Type as Protocol
 from novita_cli.core import client as official
 from novita_cli.novita_cli import cli
 
+from gpuherd.adapters.novita import wire
 from gpuherd.clock import SystemClock
+from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.simulator.server import SimulatorServer, start_simulator
 from gpuherd.simulator.world.world import World
+from tests.adapters.novita.builders import ORDER
 
 T = TypeVar("T")
+REGISTRY_AUTH = TEAM_REGISTRY.id
 
 SPEED = 1000.0
 PATIENCE_S = 20.0
@@ -71,6 +76,8 @@ async def test_the_unofficial_sdk_lives_through_a_whole_life(server: SimulatorSe
             kind=Kind.gpu,
             ports="8080/http,22/tcp",
             envs=[Env(key="A", value="1")],
+            command="serve",
+            image_auth_id=REGISTRY_AUTH,
             cluster_id="us-ca-6",
             billing_mode=BillingMode.spot,
         )
@@ -88,6 +95,12 @@ async def test_the_unofficial_sdk_lives_through_a_whole_life(server: SimulatorSe
 
         until("running", status)
         instance = gpu.instances.get(instance_id)
+        assert (instance.image_url, instance.command) == (request.image_url, "serve")
+        assert {port.port for port in instance.port_mappings} == {8080, 22}
+        with pytest.raises(BadRequestError, match="ports"):
+            gpu.instances.create(request.model_copy(update={"ports": "8080/udp"}))
+        with pytest.raises(BadRequestError, match="envs"):
+            gpu.instances.create(request.model_copy(update={"envs": [Env(key="A", value="1")] * 101}))
         assert (instance.cpu_num, instance.memory, instance.gpu_num) == ("32", "124", "2")
         assert instance.spot_status == "running"
         assert [row.id for row in gpu.instances.list(page_size=5, page_num=0, name="sdk")] == [instance_id]
@@ -129,6 +142,15 @@ async def test_the_unofficial_sdk_lives_through_a_whole_life(server: SimulatorSe
     machine_id = await in_a_thread(server, use)
     assert list(server.world.machines) == [machine_id]
     assert server.world.alive() == []
+
+
+def test_a_create_of_ours_is_one_that_the_unofficial_sdk_could_send() -> None:
+    template = replace(ORDER.template, registry_auth_id="r3g1stry", command="serve", envs=(("A", "1"),))
+    body = wire.create_request(replace(ORDER, template=template))
+    theirs = CreateInstanceRequest.model_validate(body).model_dump(
+        by_alias=True, mode="json", exclude_none=True
+    )
+    assert theirs == body
 
 
 async def test_the_unofficial_sdk_manages_templates_registries_and_the_rest(server: SimulatorServer) -> None:

@@ -205,7 +205,7 @@ class Herd:
         self.history = StoreHistory(clock)
         self.history.subscribe(self.hub.everything_changed)
         self.keys = KeyRing([ROOT_KEY])
-        self.sealer = AesGcmSealer(SECRETS_KEY)
+        self.sealer = AesGcmSealer([SECRETS_KEY])
         self.stores = self._open(path)
         self.ports = Ports(
             stores=self.stores,

@@ -131,6 +131,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),
         keys=shared.keys,
+        sealer=ports.sealer,
         clock=clock,
         ids=ports.ids,
         meter=ports.meter,

@@ -59,9 +59,9 @@ def webhook_key(directory: Path) -> Secret:
     return _load_or_create_key(directory, WEBHOOK_KEY_FILE, "ghw_")
 
 
-def secrets_key(directory: Path, configured: Secret | None) -> Secret:
-    """Return the key that seals secrets: the configured one, else one that is kept as the admin key is."""
-    return configured if configured is not None else _load_or_create_key(directory, SECRETS_KEY_FILE, "ghs_")
+def secrets_key(directory: Path) -> Secret:
+    """Return the key that seals secrets; made at the first call."""
+    return _load_or_create_key(directory, SECRETS_KEY_FILE, "ghs_")
 
 
 def stored_admin_key(directory: Path) -> Secret | None:
@@ -72,6 +72,11 @@ def stored_admin_key(directory: Path) -> Secret | None:
 def stored_webhook_key(directory: Path) -> Secret | None:
     """Return the key from which secrets of webhook endpoints may have been derived here."""
     return _load_key(directory / WEBHOOK_KEY_FILE)
+
+
+def stored_secrets_key(directory: Path) -> Secret | None:
+    """Return the key with which secrets may have been sealed here."""
+    return _load_key(directory / SECRETS_KEY_FILE)
 
 
 def _load_or_create_key(directory: Path, name: str, prefix: str) -> Secret:

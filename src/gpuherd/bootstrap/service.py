@@ -25,9 +25,10 @@ from gpuherd.adapters.webhooks.sender import HttpWebhookSender
 from gpuherd.adapters.webhooks.smtp import SmtpMailer
 from gpuherd.bootstrap.assemble import Parts, assemble
 from gpuherd.bootstrap.cloud import CloudLink
-from gpuherd.bootstrap.data_dir import admin_key, secrets_key
+from gpuherd.bootstrap.data_dir import admin_key
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.bootstrap.replicas import Membership, share_limits
+from gpuherd.bootstrap.secrets_keys import secrets_keys
 from gpuherd.bootstrap.shown_settings import shown_settings
 from gpuherd.bootstrap.stores import Stores, open_stores
 from gpuherd.bootstrap.webhook_keys import WebhookKeys, webhook_keys
@@ -158,7 +159,7 @@ async def build_service(
     ports = Ports(
         stores=stores,
         cloud=link.cloud,
-        sealer=AesGcmSealer(secrets_key(settings.data_dir, settings.secrets_key)),
+        sealer=AesGcmSealer(secrets_keys(settings, may_make=stores.database.is_sqlite)),
         watch_cloud=link.watch_cloud,
         browse_cloud=link.browse_cloud,
         billing=link.billing,

@@ -46,6 +46,7 @@ SETTING_MEANINGS = {
     "GPUHERD_SMTP_URL": "the mail server for endpoints of the kind email: smtps://user:password@host",
     "GPUHERD_SMTP_FROM": "the address from which this mail comes",
     "GPUHERD_SECRETS_KEY": "seals variables and secrets; without it secrets.key in the data directory does",
+    "GPUHERD_SECRETS_KEY_PREVIOUS": "opens what was sealed before the key was changed",
     "GPUHERD_ALLOW_PRIVATE_TARGETS": "private networks that webhooks and probes may reach",
     "GPUHERD_HOST": "the address to serve on",
     "GPUHERD_PORT": "the port to serve on",

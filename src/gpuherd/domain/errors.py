@@ -2,7 +2,8 @@
 
 GpuherdError
 ├── InvalidRequest · NotFound · Conflict     the user can fix it
-│   └── SecretUnreadable                     it was sealed with another key: put that key back
+│   ├── SecretUnreadable                     it was sealed with another key: put that key back
+│   └── SecretsKeyMissing                    nothing can be sealed: an operator must set the key
 ├── ClaimMismatch                            the same Idempotency-Key was used for another request
 ├── QuotaExceeded                            the key's limit is reached: end something first
 │   └── BudgetExhausted                      a budget has no money left for it: ask for less, or raise it
@@ -78,6 +79,18 @@ class SecretUnreadable(Conflict):
     """A value was sealed with another key, or changed since: it cannot be given to a machine."""
 
     code = "SECRET_UNREADABLE"
+
+
+class SecretsKeyMissing(Conflict):
+    """There is no key to keep values with; without one they would be in the database for all to read."""
+
+    code = "SECRETS_KEY_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the values of variables cannot be kept: this server has no GPUHERD_SECRETS_KEY, which all "
+            "replicas on one database must share (make one with: openssl rand -base64 32)"
+        )
 
 
 class IdempotencyKeyReused(GpuherdError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.net.egress_policy import EgressPolicy
+from gpuherd.ports.access import Sealer
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.replicas import Replica
 from gpuherd.usecases.access.answer_once import AnswerOnce
@@ -162,6 +163,7 @@ class Plane:
     targets: EgressPolicy
     lookup: AuthorizedLookup
     keys: KeyServices
+    sealer: Sealer
     clock: Clock
     ids: Ids
     meter: Meter

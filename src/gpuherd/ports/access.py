@@ -21,10 +21,20 @@ class IdempotencyClaim:
     scope: str
     key: str
     fingerprint: str
+    # What the fingerprint was with earlier keys, where it is made with one.
+    earlier: tuple[str, ...] = ()
+
+    def is_for(self, fingerprint: str) -> bool:
+        """Tell whether this is the request that was remembered so."""
+        return fingerprint == self.fingerprint or fingerprint in self.earlier
 
 
 class Sealer(Protocol):
     """Encrypts what must be kept, with a key that is not in the database."""
+
+    def check(self) -> None:
+        """Raise `SecretsKeyMissing` if nothing can be sealed."""
+        ...
 
     def seal(self, value: Secret, about: str) -> str:
         """Return the value encrypted and authenticated; only with the same `about` can it be opened."""
@@ -32,6 +42,10 @@ class Sealer(Protocol):
 
     def unseal(self, sealed: str, about: str) -> Secret:
         """Return the value; `SecretUnreadable` if the key is another one, or the text was changed."""
+        ...
+
+    def digests(self, text: str) -> tuple[str, ...]:
+        """Return a keyed digest by each key, the newest first: only who has the key can try guesses."""
         ...
 
 

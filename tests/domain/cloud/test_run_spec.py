@@ -10,6 +10,7 @@ import pytest
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.offer import Template, TemplateUnusable
 from gpuherd.domain.cloud.run_spec import NO_INPUTS, NO_TEMPLATE, GivenInputs, run_spec, with_envs
+from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.workload.envs import OpenedEnv
 
 TEMPLATE = Template(
@@ -66,5 +67,10 @@ def test_variables_are_merged_by_name_and_the_given_ones_win() -> None:
 
 def test_template_and_wish_together_have_no_more_variables_than_the_cloud_takes() -> None:
     many = [OpenedEnv(f"V{n}", Secret("x")) for n in range(99)]
+    names = tuple(it.name for it in many)
+    run_spec(TEMPLATE, given(env_names=("A", *names[1:])))
+    # Already where only the names are known.
+    with pytest.raises(InvalidRequest, match="there are 101 variables, 100 are allowed"):
+        run_spec(TEMPLATE, given(env_names=names))
     with pytest.raises(TemplateUnusable, match="more than 100"):
         with_envs(TEMPLATE, many)

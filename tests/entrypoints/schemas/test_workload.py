@@ -35,7 +35,7 @@ def test_without_template_and_image_there_is_nothing_to_run() -> None:
         LaunchBody.parse(BARE, EgressPolicy())
     (problem,) = caught.value.problems
     assert (problem.field, problem.code) == ("templateId", "INVALID_TEMPLATE_ID")
-    assert problem.message == "templateId: or imageUrl must be given"
+    assert problem.message == "templateId: must be given, or an imageUrl"
 
 
 @pytest.mark.parametrize(

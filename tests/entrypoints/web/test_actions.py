@@ -14,6 +14,7 @@ from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import InstanceQuery
 from gpuherd.ports.jobs import JobQuery
 from gpuherd.ports.webhooks import DeliveryQuery, DeliveryResult
+from gpuherd.simulator.catalogue import TEAM_REGISTRY
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from tests.entrypoints.web.conftest import Browser
 from tests.support.herd import Herd
@@ -21,6 +22,15 @@ from tests.support.unmanaged_machines import rent_outside_gpuherd
 
 SignedIn = Callable[[str], Awaitable[Browser]]
 WISH = {"name": "train-7", "productName": "RTX 4090 24GB", "templateId": "101"}
+CANARY = "canary-of-a-variable"
+IMAGE = {
+    "imageUrl": "docker.io/library/ubuntu:22.04",
+    "command": "sleep 9",
+    "ports": "8000/http",
+    "envs": f"HF_TOKEN={CANARY}",
+    "minCudaVersion": "12.4",
+    "registryAuthId": TEAM_REGISTRY.id,
+}
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a\u202egnp.exe", "{{ 7*7 }}")
 
 
@@ -88,6 +98,35 @@ class TestRenting:
         assert "CN-HK-01" in reply.text
         assert "<html" not in reply.text
         assert await names(plane) == []
+
+    async def test_an_image_with_its_environment_is_planned_rented_and_shown_without_values(
+        self, admin: Browser, plane: Plane
+    ) -> None:
+        said = {**IMAGE, "name": "mine", "productName": "RTX 4090 24GB"}
+        plan = await admin.send("/instances/plan", **said)
+        for words in (
+            "runs docker.io/library/ubuntu:22.04: sleep 9",
+            "8000/http",
+            "CUDA 12.4",
+            "HF_TOKEN=***",
+        ):
+            assert words in plan.text
+        reply = await admin.send("/instances/new", once=await once(admin), **said)
+        assert reply.status_code == 303, reply.text
+        shown = await admin.text(reply.headers["location"])
+        for words in (
+            "docker.io/library/ubuntu:22.04",
+            "sleep 9",
+            "8000/http",
+            "12.4 or newer",
+            "HF_TOKEN=***",
+        ):
+            assert words in shown
+        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        assert (it.wish.template_id, it.wish.registry_auth_id) == ("", TEAM_REGISTRY.id)
+        refused = await admin.send("/instances/new", once=await once(admin), **said, gpuNum="99")
+        assert "Type them again" in refused.text
+        assert not [page for page in (plan.text, shown, refused.text) if CANARY in page]
 
     async def test_a_plan_of_nothing_yet_asks_for_something(self, admin: Browser) -> None:
         assert "Choose a GPU" in (await admin.send("/instances/plan")).text

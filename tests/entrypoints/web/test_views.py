@@ -291,6 +291,8 @@ class TestTheFormOfAWish:
             ("labels", "team=x, run = 7"),
             ("healthPort", "8888"),
             ("healthPath", "/ok"),
+            ("ports", "8000/http, 22/tcp"),
+            ("envs", "A=1\n B = x=y \n\nC"),
         ]
         assert launch_body_of(form_values(Form(pairs))) == {
             "name": "a",
@@ -300,6 +302,8 @@ class TestTheFormOfAWish:
             "waitForCapacity": {"seconds": 300},
             "labels": {"team": "x", "run": "7"},
             "healthCheck": {"targetPort": 8888, "path": "/ok"},
+            "ports": ["8000/http", "22/tcp"],
+            "envs": {"A": "1", "B": " x=y ", "C": ""},
         }
 
     def test_what_is_no_number_is_left_for_the_api_to_refuse(self) -> None:
@@ -307,9 +311,10 @@ class TestTheFormOfAWish:
         assert (body["gpuNum"], body["waitForCapacity"]) == ("two", {"seconds": "long"})
 
     def test_a_fresh_form_has_defaults_and_what_a_link_says(self) -> None:
-        fresh = default_values({"productName": "p", "evil": "x"}, "A")
+        fresh = default_values({"productName": "p", "evil": "x", "envs": "A=1"}, "A")
         assert (fresh.fields["gpuNum"], fresh.fields["productName"], fresh.regions) == ("1", "p", ("A",))
         assert "evil" not in fresh.fields
+        assert fresh.fields["envs"] == ""
 
     def test_problems_find_their_field(self) -> None:
         problems = [FieldProblem("healthCheck.path", "X", "bad path"), FieldProblem("name", "X", "no")]

@@ -20,9 +20,8 @@ from gpuherd.adapters.novita.fields import (
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
-from gpuherd.domain.workload.envs import TAG_VARIABLE
+from gpuherd.domain.workload.envs import ENVS_MAX, TAG_VARIABLE
 
-MAX_ENVS = 100
 ERROR_CHARS = 300
 ID_CHARS = 255
 
@@ -280,4 +279,4 @@ def create_request(order: CreateCall) -> dict[str, Any]:
 def _order_envs(order: CreateCall) -> list[tuple[str, str]]:
     envs = [(key, value) for key, value in order.template.envs if key != TAG_VARIABLE]
     # The name carries the tag too: better one witness less than an order that is refused.
-    return [*envs, (TAG_VARIABLE, order.tag)] if len(envs) < MAX_ENVS else envs
+    return [*envs, (TAG_VARIABLE, order.tag)] if len(envs) < ENVS_MAX else envs

@@ -61,6 +61,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
         plan=PlanLaunch(
             instances=instances,
             catalogue=catalogue,
+            environments=shared.environments,
             flags=stores.flags,
             rules=values.regions,
             timeout_s=values.request_timeout_s,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.workload.envs import ENVS_MAX
 from gpuherd.domain.workload.ports import MAX_PORTS, PORT_KINDS, number_problem
 
 
@@ -122,8 +123,8 @@ def check_template(template: Template) -> Template:
             problems.append(problem)
         if kind not in PORT_KINDS:
             problems.append(f"port {port} has the unknown type {kind!r}")
-    if len(template.envs) > 100:
-        problems.append("it has more than 100 environment variables")
+    if len(template.envs) > ENVS_MAX:
+        problems.append(f"it has more than {ENVS_MAX} environment variables")
     if problems:
         what = f"template {template.template_id}" if template.template_id else "what is to run"
         raise TemplateUnusable(f"{what} cannot be used: {'; '.join(problems)}")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuherd.domain.cloud.offer import Template, check_template
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.workload.envs import OpenedEnv
+from gpuherd.domain.workload.envs import ENVS_MAX, OpenedEnv
 from gpuherd.domain.workload.image import registry_of
 from gpuherd.domain.workload.ports import parse_ports
 
@@ -24,6 +25,8 @@ class GivenInputs:
     ports: tuple[str, ...] | None = None
     min_cuda_version: str | None = None
     registry_auth_id: str | None = None
+    # Of the variables beside those of the template.
+    env_names: tuple[str, ...] = ()
 
 
 NO_INPUTS = GivenInputs()
@@ -42,7 +45,12 @@ def run_spec(template: Template, given: GivenInputs) -> Template:
         "ports": None if given.ports is None else parse_ports(given.ports),
     }
     said = {name: value for name, value in instead.items() if value is not None}
-    return check_template(replace(template, **said))
+    spec = check_template(replace(template, **said))
+    count = len({*(name for name, _ in spec.envs), *given.env_names})
+    if count > ENVS_MAX:
+        message = f"envs: with those of the template there are {count} variables, {ENVS_MAX} are allowed"
+        raise InvalidRequest([FieldProblem("envs", "INVALID_ENVS", message)])
+    return spec
 
 
 def _registry_auth_id(template: Template, given: GivenInputs, image: str) -> str | None:

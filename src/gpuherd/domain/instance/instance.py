@@ -107,6 +107,7 @@ class Wish:
             ports=self.ports,
             min_cuda_version=self.min_cuda_version,
             registry_auth_id=self.registry_auth_id,
+            env_names=tuple([it.name for it in self.envs]),
         )
 
     @property

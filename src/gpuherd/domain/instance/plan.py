@@ -10,6 +10,7 @@ from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import Ranking, counted_usd, hourly_usd
+from gpuherd.domain.workload.envs import EnvVar
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class Plan:
     @property
     def fits(self) -> bool:
         return not self.obstacles
+
+    @property
+    def variables(self) -> tuple[EnvVar, ...]:
+        """The whole environment, without values: of two variables of one name the given one counts."""
+        named = {name: EnvVar(name) for name, _ in self.template.envs}
+        return tuple((named | {it.name: it for it in self.wish.envs}).values())
 
     @property
     def hourly_usd(self) -> Decimal | None:

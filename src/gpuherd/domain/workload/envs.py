@@ -10,8 +10,9 @@ from gpuherd.domain.access.secret import HIDDEN, Secret
 
 # Carries the tag of the machine beside its name, so nobody else may set it.
 TAG_VARIABLE = "GPUHERD_TAG"
-# The cloud takes 100; one of them is the tag.
-GIVEN_ENVS_MAX = 99
+# So many the cloud takes; one of them is the tag.
+ENVS_MAX = 100
+GIVEN_ENVS_MAX = ENVS_MAX - 1
 NAME_CHARS_MAX, VALUE_CHARS_MAX = 511, 4095
 # So long a value is redacted also in pieces where an error quotes it; a shorter one may be any word.
 CREDENTIAL_CHARS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 from starlette.types import Scope
 
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.entrypoints.fingerprints import fingerprints_of
+from gpuherd.ports.access import IdempotencyClaim, Sealer
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 REPLAYED_HEADER = "Idempotency-Replayed"
 _KEY_PATTERN = re.compile(rb"[\x21-\x7e]{1,255}")
 
 
-def claim_of(scope: Scope, body: Any) -> IdempotencyClaim | None:
+def claim_of(scope: Scope, body: Any, sealer: Sealer) -> IdempotencyClaim | None:
     """Return the claim that a request makes, None if it makes none.
 
     Requests are the same if method, path and body are; the order of fields, and blanks, do not count.
@@ -29,5 +29,5 @@ def claim_of(scope: Scope, body: Any) -> IdempotencyClaim | None:
         message = "Idempotency-Key must be given once, with 1 to 255 visible ASCII characters"
         raise InvalidRequest([FieldProblem("Idempotency-Key", "INVALID_IDEMPOTENCY_KEY", message)])
     asked = json.dumps([scope["method"], scope["path"], body], sort_keys=True, separators=(",", ":"))
-    fingerprint = hashlib.sha256(asked.encode()).hexdigest()
-    return IdempotencyClaim(scope["caller"].key_id, sent[0].decode("ascii"), fingerprint)
+    now, *earlier = fingerprints_of(asked, body, sealer)
+    return IdempotencyClaim(scope["caller"].key_id, sent[0].decode("ascii"), now, tuple(earlier))

@@ -108,7 +108,7 @@ def _untagged(value: str) -> str:
 
 def _template_id(value: Any) -> Any:
     if value is _NOTHING_TO_RUN:
-        raise ValueError("or imageUrl must be given")
+        raise ValueError("must be given, or an imageUrl")
     if isinstance(value, int) and not isinstance(value, bool):
         if value <= 0:
             raise ValueError("must be a positive number or a non-empty string")

@@ -8,10 +8,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuherd.bootstrap.data_dir import ADMIN_KEY_FILE, WEBHOOK_KEY_FILE
+from gpuherd.bootstrap.data_dir import ADMIN_KEY_FILE, SECRETS_KEY_FILE, WEBHOOK_KEY_FILE
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult
 from gpuherd.ops.doctor.verdicts import OK, PROBLEM, WARNING
 
+KEY_FILES = (ADMIN_KEY_FILE, WEBHOOK_KEY_FILE, SECRETS_KEY_FILE)
 DIRECTORY, KEYS = "data directory", "key files"
 GROUP_AND_OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
 FREE_SPACE_MIN_BYTES, FREE_SPACE_WARN_BYTES = 100_000_000, 1_000_000_000
@@ -41,7 +42,7 @@ class KeyFileFacts:
 
 def check_files(data_dir: Path, config_file: Path, *, file_has_secrets: bool) -> list[CheckResult]:
     """Look at the directory and at every file that may hold a key."""
-    files = [inspect_file(data_dir / name) for name in (ADMIN_KEY_FILE, WEBHOOK_KEY_FILE)]
+    files = [inspect_file(data_dir / name) for name in KEY_FILES]
     if file_has_secrets:
         files.append(inspect_file(config_file, required=False))
     return [

@@ -10,7 +10,7 @@ from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
-from gpuherd.domain.workload.envs import EnvVar, shown_envs
+from gpuherd.domain.workload.envs import shown_envs
 from gpuherd.domain.workload.ports import port_text
 from gpuherd.usecases.describe.wish import describe_wish
 
@@ -54,7 +54,7 @@ def _describe_workload(it: Plan) -> dict[str, Any]:
         "ports": tuple(map(port_text, spec.ports)),
         "min_cuda_version": spec.min_cuda_version or None,
         "registry_auth_id": spec.registry_auth_id or None,
-        "envs": shown_envs([*(EnvVar(name) for name, _ in spec.envs), *it.wish.envs]),
+        "envs": shown_envs(it.variables),
     }
 
 

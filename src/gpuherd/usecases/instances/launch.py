@@ -41,7 +41,7 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import JobFactory
-from gpuherd.usecases.secrets.environment import Environments
+from gpuherd.usecases.secrets.environment import Environments, named_envs
 
 # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
 LOOKUP_BUDGET_S = 0.3
@@ -122,6 +122,8 @@ class LaunchInstance:
         caller = request.caller
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
+        self.environments.check(request.envs)
+        await self._check_registry_auth(request.wish)
         wish, hourly_usd = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
@@ -181,7 +183,8 @@ class LaunchInstance:
 
         What is already known to be impossible is refused.
         """
-        regions, offers = await self._known(request.wish)
+        named = replace(request.wish, envs=named_envs(request.envs)) if request.envs else request.wish
+        regions, offers = await self._known(named)
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
         wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
@@ -212,6 +215,11 @@ class LaunchInstance:
         )
         if not ranking.accepted:
             raise no_capacity(ranking, wish)
+
+    async def _check_registry_auth(self, wish: Wish) -> None:
+        """Refuse a credential that is known not to be there; that of a template is looked up by the job."""
+        if wish.registry_auth_id:
+            await within_budget(LOOKUP_BUDGET_S, self.catalogue.check_registry_auth(wish.registry_auth_id))
 
     def _refuse_unpriced(self, request: LaunchRequest) -> None:
         """Refuse a wish of unknown price where there is a limit on what may be spent."""

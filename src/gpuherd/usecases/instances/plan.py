@@ -18,6 +18,7 @@ from gpuherd.domain.errors import (
     InvalidRequest,
     NotFound,
     QuotaExceeded,
+    SecretsKeyMissing,
 )
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.capacity_line import Waiter
@@ -42,7 +43,7 @@ from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
-from gpuherd.usecases.secrets.environment import named_envs
+from gpuherd.usecases.secrets.environment import Environments, named_envs
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class PlanLaunch:
 
     instances: Instances
     catalogue: CatalogueCache
+    environments: Environments
     flags: Flags
     rules: RegionRules
     timeout_s: float
@@ -75,7 +77,7 @@ class PlanLaunch:
             self.catalogue.regions(),
             # Money is about to be spent on what this says.
             self.catalogue.offers_of(modes, fresh=True),
-            self.catalogue.run_spec(request.wish),
+            self.catalogue.run_spec(replace(request.wish, envs=named_envs(request.envs))),
             self.instances.ready_times_s(request.wish.product_name),
         )
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
@@ -103,6 +105,8 @@ class PlanLaunch:
             missing := await self._registry_auth_error(auth_id)
         ):
             yield missing
+        if key_error := self._secrets_key_error(request):
+            yield key_error
         if quota_error := await self._quota_error(plan, request.caller):
             yield quota_error
         if budget_error := await self._budget_error(plan, request):
@@ -112,6 +116,13 @@ class PlanLaunch:
         try:
             await self.catalogue.check_registry_auth(auth_id)
         except NotFound as missing:
+            return missing
+        return None
+
+    def _secrets_key_error(self, request: LaunchRequest) -> SecretsKeyMissing | None:
+        try:
+            self.environments.check(request.envs)
+        except SecretsKeyMissing as missing:
             return missing
         return None
 

@@ -17,6 +17,11 @@ class Environments:
 
     sealer: Sealer
 
+    def check(self, given: Sequence[GivenEnv]) -> None:
+        """Refuse variables that could not be kept."""
+        if given:
+            self.sealer.check()
+
     def sealed(self, given: Sequence[GivenEnv], owner: str) -> tuple[EnvVar, ...]:
         """Return the variables as they may be stored."""
         return tuple(self._sealed(it, owner) for it in given)

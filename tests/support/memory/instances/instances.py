@@ -139,7 +139,7 @@ class MemoryInstances:
 
     def _claim_row(self, claim: IdempotencyClaim) -> ClaimRow | None:
         row = self._tables.claims.get((claim.scope, claim.key))
-        if row is not None and row.fingerprint != claim.fingerprint:
+        if row is not None and not claim.is_for(row.fingerprint):
             raise IdempotencyKeyReused("this Idempotency-Key was already used for another request")
         return row
 

@@ -34,7 +34,7 @@ def find_claim(connection: sa.Connection, claim: IdempotencyClaim) -> sa.Row[Any
     """Return the row of a claim, None if nobody made it; `IdempotencyKeyReused` if it was another request."""
     query = sa.select(table).where(same_key(claim))
     row = connection.execute(query).first()
-    if row is not None and row.fingerprint != claim.fingerprint:
+    if row is not None and not claim.is_for(row.fingerprint):
         raise IdempotencyKeyReused("this Idempotency-Key was already used for another request")
     return row
 
@@ -48,7 +48,11 @@ def claim_instance(
 ) -> None:
     """Let a claim stand for the making of an instance, or for an operation on it."""
     mine = {"instance_id": instance_id, "created_at": now, "operation_id": operation_id}
-    _INSERT.run(connection, {**vars(claim), **mine})
+    _INSERT.run(connection, {**_columns(claim), **mine})
+
+
+def _columns(claim: IdempotencyClaim) -> dict[str, str]:
+    return {"scope": claim.scope, "key": claim.key, "fingerprint": claim.fingerprint}
 
 
 def same_key(claim: IdempotencyClaim) -> sa.ColumnElement[bool]:
@@ -78,7 +82,7 @@ class SqlIdempotencyStore:
         now = self._clock.now()
         row = find_claim(connection, claim)
         if row is None:
-            connection.execute(sa.insert(table).values(**vars(claim), created_at=now))
+            connection.execute(sa.insert(table).values(**_columns(claim), created_at=now))
             return None
         if row.reply is not None:
             return StoredReply(**json.loads(row.reply))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +35,15 @@ def status_style(status: str, *, usable: bool) -> str:
     if status == "failed":
         return "red"
     return "dim" if status in ("exited", "deleted") else "yellow"
+
+
+def variables(envs: Mapping[str, Any] | None) -> str:
+    """Return the variables of a container: their names, and which secrets are meant."""
+    words = []
+    for name, value in (envs or {}).items():
+        secret = value.get("secret") if isinstance(value, Mapping) else None
+        words.append(f"{name} from the secret {secret}" if secret else f"{name}=***")
+    return ", ".join(words)
 
 
 def instance_table(rows: Sequence[Instance], now: datetime, width: int) -> Table:
@@ -68,7 +77,10 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("template", it.template_id or ""),
         ("image", it.image_url or ""),
         ("command", it.command or ""),
-        ("variables", ", ".join(it.envs or ())),
+        ("ports", "" if it.ports is None else ", ".join(it.ports) or "none"),
+        ("CUDA", f"{it.min_cuda_version} or newer" if it.min_cuda_version else ""),
+        ("pulled with", it.registry_auth_id or ""),
+        ("variables", variables(it.envs)),
         ("cloud id", it.cloud_instance_id or ""),
         ("created", when(it.created_at, now)),
         ("started", when(it.started_at, now)),

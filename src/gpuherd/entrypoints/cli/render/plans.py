@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuherd.client import Plan, PlannedOffer, RefusedOffer
-from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour
+from gpuherd.entrypoints.cli.render.instances import facts_of, usd_an_hour, variables
 from gpuherd.entrypoints.cli.render.output import safe
 from gpuherd.entrypoints.cli.render.tables import Column, foldable, table
 from gpuherd.entrypoints.durations import rough_duration
@@ -74,7 +74,7 @@ def _workload(plan: Plan) -> Iterator[Text]:
     yield _line(f"runs {plan.image_url}" + (f": {plan.command}" if plan.command else ""))
     lines = (
         ("ports", ", ".join(plan.ports or ())),
-        ("variables", ", ".join(plan.envs or ())),
+        ("variables", variables(plan.envs)),
         ("CUDA", f"{plan.min_cuda_version} or newer" if plan.min_cuda_version else ""),
         ("pulled with", plan.registry_auth_id),
     )

@@ -16,7 +16,7 @@ from gpuherd.entrypoints.auth.authorization import NATIVE_CLAIMS
 from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_body
 from gpuherd.entrypoints.http.middleware.authorization import declared_route
-from gpuherd.ports.access import StoredReply
+from gpuherd.ports.access import Sealer, StoredReply
 from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.compact_json import compact
 
@@ -28,8 +28,9 @@ SECRET_FIELDS = ("key", "secret", "webhookSecret")
 class IdempotencyMiddleware:
     """Runs behind authorization."""
 
-    def __init__(self, app: ASGIApp, answer_once: AnswerOnce):
+    def __init__(self, app: ASGIApp, answer_once: AnswerOnce, sealer: Sealer):
         self._app = app
+        self._sealer = sealer
         self._answer_once = answer_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +38,7 @@ class IdempotencyMiddleware:
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
-        claim = claim_of(scope, _parsed_or_hex(raw))
+        claim = claim_of(scope, _parsed_or_hex(raw), self._sealer)
         assert claim is not None, "there is a header"
         reply = _BufferedReply()
 

@@ -12,7 +12,7 @@ from gpuherd.entrypoints.web.forms import Form
 
 TEXT_FIELDS = (
     *("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl"),
-    *("imageUrl", "command"),
+    *("imageUrl", "command", "minCudaVersion", "registryAuthId"),
 )
 NUMBER_FIELDS = ("gpuNum", "rootfsSize")
 FIELDS = (
@@ -59,7 +59,8 @@ def form_values(form: Form) -> FormValues:
 
 def default_values(said: dict[str, str], region: str = "") -> FormValues:
     """Return a fresh form, with what an offer's link has said already."""
-    fields = {name: said.get(name) or DEFAULTS.get(name, "") for name in FIELDS}
+    # A link is kept by browsers and proxies, so nobody shall learn to put values there.
+    fields = {name: said.get(name) or DEFAULTS.get(name, "") for name in FIELDS} | {"envs": ""}
     return FormValues(fields, (region,) if region else ())
 
 

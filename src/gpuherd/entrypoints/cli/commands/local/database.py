@@ -100,7 +100,7 @@ def _tell_backup(output: Output, made: BackupMade) -> None:
         return
     size = f"{made.size_bytes / 1e6:.1f} MB"
     output.out.print(f"{safe(made.file)}: {size}, read through and whole", soft_wrap=True)
-    output.note("admin.key and webhook.key of the data directory are not in it; keep them too")
+    output.note("admin.key, webhook.key and secrets.key of the data directory are not in it; keep them too")
 
 
 def _tell_restore(output: Output, done: Restored) -> None:
@@ -341,7 +341,7 @@ def _next_steps(done: DatabaseCopied) -> list[str]:
     return [
         f"put the old database away, it must never be served again: mkdir {away} && mv {old}* {away}",
         "set GPUHERD_DATABASE_URL to the new one and start: gpuherd serve",
-        "keep admin.key and webhook.key of the data directory: they are not in any database",
+        "keep admin.key, webhook.key and secrets.key of the data directory: they are not in any database",
     ]
 
 

@@ -35,7 +35,7 @@ async def launch(request: Request) -> Response:
     """Create an instance; its machine is rented in the background. Follow `Location` or a `webhookUrl`."""
     plane = plane_of(request)
     body = await read_object(request)
-    claim, caller = claim_of(request.scope, body), acting_caller(request)
+    claim, caller = claim_of(request.scope, body, plane.sealer), acting_caller(request)
     wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
     launched = await plane.launch_instance(wanted)
     headers = {"Location": f"/api/instances/{launched.instance.id}"}

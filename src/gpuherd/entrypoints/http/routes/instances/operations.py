@@ -127,7 +127,10 @@ class _RequestOrigin(TypedDict):
 
 
 def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
-    return {"caller": acting_caller(request), "claim": claim_of(request.scope, body)}
+    return {
+        "caller": acting_caller(request),
+        "claim": claim_of(request.scope, body, plane_of(request).sealer),
+    }
 
 
 def accepted(it: AcceptedGoal) -> Response:

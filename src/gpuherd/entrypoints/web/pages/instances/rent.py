@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
+from gpuherd.entrypoints.fingerprints import fingerprints_of
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
@@ -27,7 +27,7 @@ from gpuherd.entrypoints.web.views.wish_form import (
     launch_body_of,
     problems_by_field,
 )
-from gpuherd.ports.access import IdempotencyClaim
+from gpuherd.ports.access import IdempotencyClaim, Sealer
 
 
 async def show(request: Request) -> Response:
@@ -42,7 +42,7 @@ async def rent(request: Request) -> Response:
     filled = form_values(form)
     body = launch_body_of(filled)
     try:
-        claim = _claim(form.text("once"), body, caller.key_id)
+        claim = _claim(form.text("once"), body, caller.key_id, plane.sealer)
         wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
         launched = await plane.launch_instance(wanted)
     except InvalidRequest as error:
@@ -70,12 +70,13 @@ async def plan(request: Request) -> Response:
     return page(request, "plan.html", plan=made, refusal="")
 
 
-def _claim(once: str, body: dict[str, Any], key_id: str) -> IdempotencyClaim:
+def _claim(once: str, body: dict[str, Any], key_id: str, sealer: Sealer) -> IdempotencyClaim:
     """Return the claim of a form: each one that is shown has a word of its own."""
     if not once.isascii() or not once.isalnum() or len(once) > 100:
         raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "this form is not ours; open it anew")])
     asked = json.dumps(["form", body], sort_keys=True)
-    return IdempotencyClaim(key_id, f"form-{once}", hashlib.sha256(asked.encode()).hexdigest())
+    now, *earlier = fingerprints_of(asked, body, sealer)
+    return IdempotencyClaim(key_id, f"form-{once}", now, tuple(earlier))
 
 
 async def _form(
