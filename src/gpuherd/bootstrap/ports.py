@@ -148,5 +148,7 @@ class Values:
     # Whether the collector removes what it may, or only reports it.
     auto_delete: bool = True
     request_timeout_s: float = 30.0
+    # How long the accept of a create waits for the catalogue, in real time.
+    lookup_budget_s: float = 0.3
     allowed_targets: EgressPolicy = field(default_factory=EgressPolicy)
     session_stretching_rounds: int = STRETCHING_ROUNDS

@@ -57,6 +57,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             budget_rules=values.budget_rules,
             line=shared.capacity_line,
             max_replacements=values.max_replacements,
+            lookup_budget_s=values.lookup_budget_s,
         ),
         plan=PlanLaunch(
             instances=instances,

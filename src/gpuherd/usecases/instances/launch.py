@@ -43,8 +43,6 @@ from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.secrets.environment import Environments, named_envs
 
-# A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
-LOOKUP_BUDGET_S = 0.3
 # An estimate does not get better by asking for every create of a burst how long the others took.
 HISTORY_TTL_S = 5.0
 # A burst wishes for the same thing over and over.
@@ -107,6 +105,8 @@ class LaunchInstance:
     line: CapacityLine
     # Of one lineage in a day, where the request says nothing.
     max_replacements: int
+    # A request waits for the catalogue no longer than this; what is not known by then, the job finds out.
+    lookup_budget_s: float
     _histories: Cache[str, Sequence[float]] = field(init=False)
     # Wishes that some offer fits, each with the very catalogue in which that was so, and the best price.
     _satisfiable: dict[Wish, tuple[tuple[Offer, ...], Decimal | None]] = field(
@@ -219,7 +219,9 @@ class LaunchInstance:
     async def _check_registry_auth(self, wish: Wish) -> None:
         """Refuse a credential that is known not to be there; that of a template is looked up by the job."""
         if wish.registry_auth_id:
-            await within_budget(LOOKUP_BUDGET_S, self.catalogue.check_registry_auth(wish.registry_auth_id))
+            await within_budget(
+                self.lookup_budget_s, self.catalogue.check_registry_auth(wish.registry_auth_id)
+            )
 
     def _refuse_unpriced(self, request: LaunchRequest) -> None:
         """Refuse a wish of unknown price where there is a limit on what may be spent."""
@@ -232,9 +234,9 @@ class LaunchInstance:
         if from_cache := self.catalogue.from_cache(modes, wish):
             return from_cache
         regions, offers, _ = await asyncio.gather(
-            within_budget(LOOKUP_BUDGET_S, self.catalogue.regions()),
-            within_budget(LOOKUP_BUDGET_S, self.catalogue.offers_of(modes)),
-            within_budget(LOOKUP_BUDGET_S, self.catalogue.run_spec(wish)),
+            within_budget(self.lookup_budget_s, self.catalogue.regions()),
+            within_budget(self.lookup_budget_s, self.catalogue.offers_of(modes)),
+            within_budget(self.lookup_budget_s, self.catalogue.run_spec(wish)),
         )
         return regions, offers
 
