@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.deviation import Deviation
 from gpuherd.simulator.faults.fault import Fault
 from gpuherd.simulator.faults.fault import FaultKind as Kind
 from gpuherd.simulator.money.tariff import HOUR_S
@@ -22,6 +23,11 @@ class Scenario:
     description: str
     faults: tuple[Fault, ...] = ()
     weather: Weather = CALM
+    deviations: tuple[Deviation, ...] = ()
+
+
+def _otherwise(deviation: Deviation) -> Scenario:
+    return Scenario(f"unlike the documents: {deviation}", deviations=(deviation,))
 
 
 def _scenario(description: str, *faults: Fault) -> Scenario:
@@ -82,6 +88,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             Fault(Kind.RATE_LIMIT, probability=0.5, retry_after="2"),
         ),
         "list-lag": _scenario("new machines are listed 20 s late", Fault(Kind.LIST_LAG, seconds=20)),
+        "list-very-late": _scenario("new machines are listed 100 s late", Fault(Kind.LIST_LAG, seconds=100)),
         "empty-list": _scenario(
             "for 60 s the list is empty, with status 200", Fault(Kind.EMPTY_LIST, for_s=60)
         ),
@@ -158,6 +165,22 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             "the API key is refused",
             Fault(Kind.REFUSE, status=401, reason="UNAUTHORIZED", message="invalid api key"),
         ),
+        "throttled-once": _scenario(
+            "one call is answered with 429, without a Retry-After", Fault(Kind.RATE_LIMIT, count=1)
+        ),
+        "envs-hidden": _otherwise(Deviation.ENVS_HIDDEN),
+        "endpoints-not-listed": _otherwise(Deviation.ENDPOINTS_NOT_LISTED),
+        "page-no": _otherwise(Deviation.PAGE_NO),
+        "short-pages": _otherwise(Deviation.SHORT_PAGES),
+        "other-not-found": _otherwise(Deviation.OTHER_NOT_FOUND),
+        "prices-in-usd": _otherwise(Deviation.PRICES_IN_USD),
+        "other-labels": _otherwise(Deviation.OTHER_LABELS),
+        "ports-kept": _otherwise(Deviation.PORTS_KEPT),
+        "bill-rounded-up": _otherwise(Deviation.BILL_ROUNDED_UP),
+        "bill-by-minute": _otherwise(Deviation.BILL_BY_MINUTE),
+        "no-instance-price": _otherwise(Deviation.NO_INSTANCE_PRICE),
+        "no-stamps": _otherwise(Deviation.NO_STAMPS),
+        "limits-told": _otherwise(Deviation.LIMITS_TOLD),
     }
 )
 
@@ -173,4 +196,5 @@ def apply_scenario(world: WorldState, name: str) -> None:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     world.faults.replace(SCENARIOS[name].faults)
     set_weather(world, SCENARIOS[name].weather)
+    world.deviations = frozenset(SCENARIOS[name].deviations)
     world.scenario = name

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
 from gpuherd.simulator.api.account import ACCOUNT_ROUTES
 from gpuherd.simulator.api.billing import BILLING_ROUTES, HOST_PATH
+from gpuherd.simulator.api.deviations import answer_as, error_as, headers_as, question_as
 from gpuherd.simulator.api.instances import INSTANCE_ROUTES
 from gpuherd.simulator.api.replies import cut, error_reply, garbage_reply, json_reply
-from gpuherd.simulator.api.routes import Answer, Route, Values
+from gpuherd.simulator.api.routes import Route, Values
 from gpuherd.simulator.api.shapes import Json, cluster_shape, cpu_product_shape, product_shape
 from gpuherd.simulator.api.volumes import VOLUME_ROUTES
 from gpuherd.simulator.errors import ConnectionCut, GarbageReply, SimulatedError
@@ -44,20 +45,36 @@ CATALOGUE_ROUTES = (
     Route("GET", "/cpu/products", list_cpu_products),
 )
 
+API_ROUTES: Mapping[str, tuple[Route, ...]] = {
+    BASE_PATH: (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES, *VOLUME_ROUTES),
+    HOST_PATH: BILLING_ROUTES,
+}
+
 
 def add_api(app: web.Application, operations: CloudOperations) -> None:
     """Let `app` answer Novita's paths from `operations`."""
-    for method, path, answer in (*CATALOGUE_ROUTES, *INSTANCE_ROUTES, *ACCOUNT_ROUTES, *VOLUME_ROUTES):
-        app.router.add_route(method, BASE_PATH + path, _handler(operations, answer))
-    for method, path, answer in BILLING_ROUTES:
-        app.router.add_route(method, HOST_PATH + path, _handler(operations, answer))
+    for base, routes in API_ROUTES.items():
+        for route in routes:
+            app.router.add_route(route.method, base + route.path, _handler(operations, route))
 
 
-def _handler(operations: CloudOperations, answer: Answer) -> Handler:
+async def answered(operations: CloudOperations, route: Route, values: Values) -> Json:
+    """Return the answer of a route, as the Novita of today gives it."""
+    deviations = operations.world.deviations
+    try:
+        body = await route.answer(operations, question_as(deviations, route.path, values))
+    except SimulatedError as error:
+        raise error_as(deviations, error) from None
+    return answer_as(deviations, route.path, body)
+
+
+def _handler(operations: CloudOperations, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             _check_key(request)
-            return json_reply(await answer(operations, await _read_values(request)))
+            reply = json_reply(await answered(operations, route, await _read_values(request)))
+            reply.headers.update(headers_as(operations.world.deviations))
+            return reply
         except SimulatedError as error:
             return error_reply(error)
         except ConnectionCut:
