@@ -37,6 +37,7 @@ from gpuherd.entrypoints.cli.commands.local.database import (
     migrate_command,
 )
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, doctor_command
+from gpuherd.entrypoints.cli.commands.local.first_contact import FirstContact
 from gpuherd.ops.connection import server_address
 from gpuherd.settings import Settings, SettingsInvalid, load_settings
 
@@ -161,6 +162,13 @@ def examine_all() -> Sequence[CheckResult]:
     return examine(SystemClock())
 
 
+def first_contact() -> FirstContact:
+    """Return the checks of what gpuherd assumes about Novita."""
+    from gpuherd.ops.doctor.live.contact import LiveContact  # noqa: PLC0415  the client commands must start fast
+
+    return LiveContact(_settings(), SystemClock())
+
+
 def read_configuration() -> Configuration:
     """Return the settings in force, once they are known to be usable."""
     from gpuherd.ops.config import configuration  # noqa: PLC0415  as above
@@ -207,7 +215,7 @@ def application() -> typer.Typer:
         more={
             **backup_commands(make_backup, restore_backup),
             **migrate_command(migrate_database),
-            **doctor_command(examine_all),
+            **doctor_command(examine_all, first_contact),
             **config_command(read_configuration),
         },
     )

@@ -63,6 +63,9 @@ def test_a_quiet_doctor_and_a_quiet_backup_say_nothing() -> None:
     def put_back(source: Path, *, force: bool) -> Any:
         raise AssertionError("nobody asked for it")
 
+    def no_contact() -> Any:
+        raise AssertionError("nobody asked for it")
+
     app = build_app(
         connect=lambda: address_of("http://127.0.0.1:1", None),
         clock=InstantClock(),
@@ -71,7 +74,7 @@ def test_a_quiet_doctor_and_a_quiet_backup_say_nothing() -> None:
         simulator=nothing,
         demo=nothing,
         more={
-            **doctor_command(lambda: [CheckResult("port", Severity.PROBLEM, "taken", "free it")]),
+            **doctor_command(lambda: [CheckResult("port", Severity.PROBLEM, "taken", "free it")], no_contact),
             **backup_commands(make, put_back),
         },
     )

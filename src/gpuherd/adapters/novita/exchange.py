@@ -163,7 +163,8 @@ class Exchange:
             response.close()
             raise
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock.now())
-        return read_reply(response.status, raw, retry_after_s, self.account_secrets.plus(secrets))
+        involved = self.account_secrets.plus(secrets)
+        return read_reply(response.status, raw, retry_after_s, involved, response.headers)
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         body = bytearray()

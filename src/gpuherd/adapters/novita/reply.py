@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -10,6 +12,7 @@ from gpuherd.adapters.novita.call_secrets import NO_SECRETS, TEXT_CHARS_MAX, Cal
 from gpuherd.adapters.novita.fields import safe_text
 
 EXCERPT_CHARS = 300
+_LIMIT = re.compile(r"rate-?limit|retry-after", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class NovitaReply:
     # The beginning of what came, for `excerpt`.
     head: bytes = field(default=b"", repr=False)
     retry_after_s: float | None = None
+    # The headers that tell of a limit of calls, by their names in lower case.
+    limit_headers: Mapping[str, str] = field(default_factory=dict, compare=False)
     # What the call involved, and so what no text of this reply may be shown with.
     secrets: CallSecrets = field(default=NO_SECRETS, repr=False, compare=False)
 
@@ -42,7 +47,11 @@ class NovitaReply:
 
 
 def read_reply(
-    status: int, raw: bytes, retry_after_s: float | None = None, secrets: CallSecrets = NO_SECRETS
+    status: int,
+    raw: bytes,
+    retry_after_s: float | None = None,
+    secrets: CallSecrets = NO_SECRETS,
+    headers: Mapping[str, str] | None = None,
 ) -> NovitaReply:
     """Read a whole reply; whatever cannot be read becomes garbage, never an error."""
     is_empty = raw.strip() in (b"", b"null")
@@ -52,8 +61,13 @@ def read_reply(
         is_empty=is_empty,
         head=raw[:TEXT_CHARS_MAX],
         retry_after_s=retry_after_s,
+        limit_headers=_limit_headers(headers or {}),
         secrets=secrets,
     )
+
+
+def _limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): safe_text(value, 80) for name, value in headers.items() if _LIMIT.search(name)}
 
 
 def _parse_object(raw: bytes) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     NO_CAPACITY = 6
     BUDGET = 7
     UNREACHABLE = 8
+    DIFFERS = 9
     CONFIGURATION = 78
     TIMEOUT = 124
     INTERRUPTED = 130
@@ -32,6 +33,7 @@ MEANINGS = {
     ExitCode.NO_CAPACITY: "no offer that fits is available",
     ExitCode.BUDGET: "the key's limit forbids it",
     ExitCode.UNREACHABLE: "the gpuherd server cannot be reached",
+    ExitCode.DIFFERS: "Novita does otherwise than gpuherd assumes (`doctor --live`)",
     ExitCode.CONFIGURATION: "the configuration is wrong",
     ExitCode.TIMEOUT: "not ready in time; the work goes on",
     ExitCode.INTERRUPTED: "interrupted; the work goes on",

@@ -12,12 +12,17 @@ from typer.testing import CliRunner, Result
 from gpuherd.client.address import Address
 from gpuherd.entrypoints.cli.app import build_app
 from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity, doctor_command, exit_code_of
+from gpuherd.entrypoints.cli.commands.local.first_contact import FirstContact
 from tests.entrypoints.cli.support import InstantClock, nothing
 
 WELL = CheckResult("port", Severity.OK, "it is free", facts={"port": 1})
 SO_SO = CheckResult("clock", Severity.WARNING, "it is late", "set it")
 BAD = CheckResult("database", Severity.PROBLEM, "it is damaged\x1b[31m", "put a copy back")
 BAD_SETTING = CheckResult("settings", Severity.PROBLEM, "PORT: no number", "correct it")
+
+
+def no_contact() -> FirstContact:
+    raise AssertionError("nobody asked for it")
 
 
 def doctor(findings: Sequence[CheckResult], *options: str) -> Result:
@@ -31,7 +36,7 @@ def doctor(findings: Sequence[CheckResult], *options: str) -> Result:
         serve=nothing,
         simulator=nothing,
         demo=nothing,
-        more=doctor_command(lambda: findings),
+        more=doctor_command(lambda: findings, no_contact),
     )
     return CliRunner().invoke(app, ["doctor", *options], catch_exceptions=False)
 

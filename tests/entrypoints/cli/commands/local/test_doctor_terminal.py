@@ -32,7 +32,7 @@ found = Configuration(Path("/x/gpuherd.toml"), False, settings)
 build_app(
     connect=lambda: address_of("http://127.0.0.1:1", None), clock=SystemClock(), rng=random.Random(1),
     serve=nothing, simulator=nothing, demo=nothing,
-    more={**doctor_command(lambda: findings), **config_command(lambda: found)},
+    more={**doctor_command(lambda: findings, nothing), **config_command(lambda: found)},
 )(args=sys.argv[1:], prog_name="gpuherd")
 """
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from gpuherd.entrypoints.cli.commands.local.first_contact import (
+    CannotLook,
+    FirstContact,
+    LiveOrder,
+    run_first_contact,
+)
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, SilentOption, safe
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 
@@ -38,16 +46,50 @@ SETTINGS = "settings"
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
 
-def doctor_command(examine: Callable[[], Sequence[CheckResult]]) -> Mapping[str, Callable[..., None]]:
+LiveOption = Annotated[
+    bool, typer.Option("--live", help="Check what gpuherd assumes about Novita, on the real service.")
+]
+SpendOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="USD", help="Of --live: rent a machine for the paid checks if they cost at most this."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Of --live: keep what was found there, without secrets; go on from it later."
+    ),
+]
+
+
+def doctor_command(
+    examine: Callable[[], Sequence[CheckResult]], first_contact: Callable[[], FirstContact]
+) -> Mapping[str, Callable[..., None]]:
     """Return `gpuherd doctor`."""
 
-    def doctor(as_json: JsonOption = False, quiet: SilentOption = False) -> None:
+    def doctor(
+        live: LiveOption = False,
+        yes_spend: SpendOption = None,
+        report: ReportOption = None,
+        as_json: JsonOption = False,
+        quiet: SilentOption = False,
+    ) -> None:
         """Check settings, Novita, clock, disk, database, port, server and keys, and say what to do.
 
         Exit code 0 if there is no problem (there may be warnings), 1 if there is one, 78 if it is in the
         settings.
+
+        With --live: what gpuherd assumes about Novita is compared with what Novita does. The free checks
+        only read. The paid ones rent the cheapest machine for some minutes, through the server that runs
+        here: they are made if you say yes, or with --yes-spend. Exit code 0 if all that was seen is as
+        assumed, 9 if something differs, 1 if the checks could not be made.
         """
         output = Output.for_command(as_json=as_json, quiet=quiet)
+        if live:
+            raise typer.Exit(int(_first_contact(first_contact, _order(yes_spend, report), output)))
+        if yes_spend is not None or report is not None:
+            raise typer.BadParameter("--yes-spend and --report belong to --live")
         findings = examine()
         if output.silent:
             raise typer.Exit(int(exit_code_of(findings)))
@@ -59,6 +101,25 @@ def doctor_command(examine: Callable[[], Sequence[CheckResult]]) -> Mapping[str,
         raise typer.Exit(int(exit_code_of(findings)))
 
     return {"doctor": doctor}
+
+
+def _order(yes_spend: str | None, report: Path | None) -> LiveOrder:
+    try:
+        usd = None if yes_spend is None else Decimal(yes_spend)
+    except InvalidOperation:
+        usd = Decimal("NaN")
+    if usd is not None and not (usd.is_finite() and usd >= 0):
+        raise typer.BadParameter("say an amount in USD, such as 0.50", param_hint="--yes-spend")
+    return LiveOrder(usd, report)
+
+
+def _first_contact(contact: Callable[[], FirstContact], order: LiveOrder, output: Output) -> ExitCode:
+    try:
+        return run_first_contact(contact(), order, output)
+    except CannotLook as cannot:
+        if not output.silent:
+            output.note(f"the checks cannot be made: {safe(cannot)}", "bold red")
+        return cannot.exit_code
 
 
 def worst(findings: Sequence[CheckResult]) -> Severity:

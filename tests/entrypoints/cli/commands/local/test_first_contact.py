@@ -1,0 +1,142 @@
+"""`gpuherd doctor --live` tells what differs, spends only what was agreed, and keeps a report."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpuherd.client.address import Address
+from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.commands.local.doctor import doctor_command
+from gpuherd.entrypoints.cli.commands.local.first_contact import (
+    Agreement,
+    CannotLook,
+    LiveFinding,
+    Quote,
+    Rented,
+)
+from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
+from tests.entrypoints.cli.support import InstantClock, nothing
+
+HOLDS = LiveFinding("list.form", "rows", "rows", Agreement.AS_ASSUMED)
+DIFFERS = LiveFinding("list.lag", "soon", "late", Agreement.DIFFERS, "waits", ("GPUHERD_CREATE_SETTLE=430",))
+UNSEEN = LiveFinding("bill.span", "pulling", "no rows yet", Agreement.NOT_SEEN)
+MACHINE = {"cloudInstanceId": "5f0c9b1d2e3a4f60"}
+
+
+class FakeContact:
+    """Finds what it is told to, and remembers what was rented."""
+
+    def __init__(self, free: Sequence[LiveFinding], paid: Sequence[LiveFinding] = (), usd: str = "0.06"):
+        self.free, self.paid, self.usd = free, paid, usd
+        self.rented = 0
+        self.earlier: Mapping[str, Any] | None = None
+        self.cannot: CannotLook | None = None
+
+    def look(self, earlier_machine: Mapping[str, Any] | None) -> Sequence[LiveFinding]:
+        if self.cannot is not None:
+            raise self.cannot
+        self.earlier = earlier_machine
+        return self.free
+
+    def quote(self) -> Quote:
+        return Quote(Decimal(self.usd), "the cheapest machine for half an hour")
+
+    def rent(self, quote: Quote, tell: Callable[[str], None]) -> Rented:
+        self.rented += 1
+        return Rented(self.paid, MACHINE)
+
+    def heading(self) -> Mapping[str, Any]:
+        return {"gpuherd": "0"}
+
+
+def doctor(contact: FakeContact, *options: str) -> Result:
+    def connect() -> Address:
+        raise AssertionError("the doctor finds its own way")
+
+    app = build_app(
+        connect=connect,
+        clock=InstantClock(),
+        rng=random.Random(1),
+        serve=nothing,
+        simulator=nothing,
+        demo=nothing,
+        more=doctor_command(lambda: (), lambda: contact),
+    )
+    return CliRunner().invoke(app, ["doctor", *options], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("findings", "exit_code"),
+    [([HOLDS, UNSEEN], ExitCode.OK), ([HOLDS, DIFFERS], ExitCode.DIFFERS)],
+)
+def test_the_exit_code_tells_whether_something_differs(
+    findings: list[LiveFinding], exit_code: ExitCode
+) -> None:
+    result = doctor(FakeContact(findings), "--live")
+    assert result.exit_code == exit_code
+    told = json.loads(result.stdout)
+    assert [it["check"] for it in told["findings"]] == [it.check for it in findings]
+
+
+def test_what_cannot_be_looked_at_has_an_exit_code_of_its_own() -> None:
+    contact = FakeContact([])
+    contact.cannot = CannotLook("no key", ExitCode.CONFIGURATION)
+    result = doctor(contact, "--live")
+    assert (result.exit_code, result.stdout) == (ExitCode.CONFIGURATION, "")
+    assert "no key" in result.stderr
+
+
+def test_without_a_word_about_money_nothing_is_rented_and_that_is_said() -> None:
+    contact = FakeContact([HOLDS])
+    result = doctor(contact, "--live")
+    assert contact.rented == 0
+    assert "nothing was rented" in result.stderr
+    assert "--yes-spend 0.06" in result.stderr
+
+
+def test_more_than_was_agreed_is_not_spent() -> None:
+    contact = FakeContact([HOLDS], usd="0.51")
+    result = doctor(contact, "--live", "--yes-spend", "0.50")
+    assert (contact.rented, result.exit_code) == (0, ExitCode.FAILED)
+    assert json.loads(result.stdout)["spend"]["rented"] is False
+
+
+def test_the_paid_checks_are_made_for_who_agrees_to_their_price() -> None:
+    contact = FakeContact([HOLDS], [DIFFERS])
+    result = doctor(contact, "--live", "--yes-spend", "0.06")
+    told = json.loads(result.stdout)
+    assert (contact.rented, result.exit_code) == (1, ExitCode.DIFFERS)
+    assert told["settings"] == ["GPUHERD_CREATE_SETTLE=430"]
+    assert told["spend"] == {"rented": True, "quotedUsd": "0.06", "failed": None}
+
+
+def test_a_report_is_gone_on_from(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    doctor(FakeContact([HOLDS], [DIFFERS, UNSEEN]), "--live", "--yes-spend", "1", "--report", str(file))
+    assert file.stat().st_mode & 0o077 == 0
+    later = FakeContact([HOLDS, LiveFinding("bill.span", "pulling", "153 s", Agreement.AS_ASSUMED)])
+    result = doctor(later, "--live", "--report", str(file))
+    assert later.earlier == MACHINE
+    verdicts = {it["check"]: it["verdict"] for it in json.loads(file.read_text())["findings"]}
+    assert verdicts == {"list.form": "as assumed", "list.lag": "differs", "bill.span": "as assumed"}
+    assert result.exit_code == ExitCode.DIFFERS
+
+
+def test_a_file_that_is_no_report_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    result = doctor(FakeContact([HOLDS]), "--live", "--report", str(file))
+    assert (result.exit_code, file.read_text()) == (ExitCode.USAGE, "mine")
+
+
+@pytest.mark.parametrize("options", [("--yes-spend", "1"), ("--live", "--yes-spend", "much")])
+def test_options_that_make_no_sense_are_refused(options: tuple[str, ...]) -> None:
+    assert doctor(FakeContact([]), *options).exit_code == ExitCode.USAGE
