@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
+from proof.chaos.mutants.doctor_guards import DOCTOR
 from proof.chaos.mutants.end_guards import ENDS
 from proof.chaos.mutants.heir_guards import SUCCESSION
 from proof.chaos.mutants.safeguard import Safeguard
@@ -1397,5 +1398,5 @@ BUDGETS = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR),
 )

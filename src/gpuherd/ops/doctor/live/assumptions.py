@@ -118,3 +118,81 @@ FREE = (
     *(REGIONS, PRICES, SPOT_PRICES, TEMPLATES, NO_TEMPLATE, LIST, LONG_PAGES, PAGE_PARAMETER, NO_MACHINE),
     *(BALANCE, BILL_ROWS, VOLUMES, METRICS, LIMITS, THROTTLED),
 )
+# Paid: of one machine that is rented for it.
+TAG_NAME = Assumption(
+    "tag.name",
+    "the name is kept whole, with the tag at its end",
+    "gpuherd stops all creates at the first such machine (CREATES_BLOCKED): without its tag a machine cannot "
+    "be found again",
+)
+TAG_ENV = Assumption(
+    "tag.environment",
+    "GET and list return the environment, so GPUHERD_TAG is a second witness",
+    "a machine whose name is lost cannot be found by its environment; the name alone tells whose it is",
+)
+LIST_LAG = Assumption(
+    "list.lag",
+    "a new machine is listed so soon that 30 s and four times as long are below GPUHERD_CREATE_SETTLE",
+    "a create without an answer may be given up and called again before its machine is seen: a surplus "
+    "machine, collected when it is listed",
+)
+LIST_ROW = Assumption(
+    "list.row",
+    "a row has what GET has: endpoints of ports, and how to log in",
+    "each new machine costs one GET more before its endpoints are known",
+)
+STATUSES = Assumption(
+    "statuses.words",
+    "only the documented words, and `pulling` before `running`",
+    "a machine in an unknown status is waited for until its deadline",
+)
+STAMPS = Assumption(
+    "stamps.started",
+    "lastStartedAt and lastStoppedAt are when it came to run, and to `exited`",
+    "the meter goes by the statuses that it has seen, to the second of its lists",
+)
+PRICE = Assumption(
+    "price.instance",
+    "instancePrice is the price of the offer",
+    "the price of the offer is what counts; a bill that differs shows in `gpuherd costs`",
+)
+SPOT = Assumption(
+    "spot.fields",
+    "a spot machine has spotStatus `running` and spotReclaimTime 0 until its notice",
+    "a notice may be missed; the loss is seen when the machine has exited",
+)
+STATE_REFUSAL = Assumption(
+    "refusal.state",
+    "a start of what runs is refused with `invalid state change`",
+    "such a refusal ends the operation instead of being looked into",
+)
+CREATE_REFUSAL = Assumption(
+    "refusal.create",
+    "an impossible create is refused with 4xx and a reason",
+    "a refused create is taken for one without an answer, and looked for until GPUHERD_CREATE_SETTLE is over",
+)
+PORTS = Assumption(
+    "start.ports",
+    "TCP and SSH ports change with every start",
+    "nothing: endpoints are read anew after each start all the same",
+)
+GONE = Assumption(
+    "delete.gone",
+    "a deleted machine is soon unknown; to delete it again is 404, 400 with RESOURCE_NOT_FOUND, or accepted",
+    "a removal is asked for again until a list shows that it is done",
+)
+PAID_METRICS = Assumption(
+    "metrics.machine",
+    METRICS.assumed,
+    METRICS.changes,
+)
+BILL_SPAN = Assumption(
+    "bill.span",
+    "GPU seconds are billed from `pulling` to the stop, at the price of the offer",
+    "`gpuherd costs` differs from the bill by that; the comparison of the month says by how much",
+)
+
+PAID = (
+    *(TAG_NAME, TAG_ENV, LIST_LAG, LIST_ROW, STATUSES, STAMPS, PRICE, SPOT, STATE_REFUSAL, CREATE_REFUSAL),
+    *(PORTS, GONE, PAID_METRICS, BILL_SPAN),
+)

@@ -57,6 +57,8 @@ class Rented:
 
     findings: Sequence[LiveFinding]
     machine: Mapping[str, Any] | None = None
+    # Why not everything could be looked at, if so.
+    broke_off: str | None = None
 
 
 class CannotLook(Exception):
@@ -167,10 +169,13 @@ def _paid(contact: FirstContact, order: LiveOrder, output: Output, free: Sequenc
             tell(NOTHING_RENTED)
             return _Paid(quoted_usd=quote.usd, free_shown=True)
     try:
-        return _Paid(contact.rent(quote, tell), quote.usd, free_shown=asks)
+        rented = contact.rent(quote, tell)
     except CannotLook as cannot:
-        tell(f"the paid checks broke off: {cannot}")
+        tell(f"the paid checks cannot be made: {cannot}")
         return _Paid(quoted_usd=quote.usd, failed=str(cannot), free_shown=asks)
+    if rented.broke_off is not None:
+        tell(f"the paid checks broke off: {rented.broke_off}")
+    return _Paid(rented, quote.usd, rented.broke_off, free_shown=asks)
 
 
 def merged(before: Sequence[LiveFinding], after: Sequence[LiveFinding]) -> list[LiveFinding]:

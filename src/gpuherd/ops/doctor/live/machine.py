@@ -1,0 +1,211 @@
+"""The paid checks judged: pure functions of what was seen of one machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from gpuherd.adapters.novita import failures, wire
+from gpuherd.adapters.novita.failures import ResourceKind
+from gpuherd.adapters.novita.fields import moment, part, parts, text, usd
+from gpuherd.adapters.novita.reply import NovitaReply
+from gpuherd.domain.cloud.machine import Phase
+from gpuherd.domain.cloud.tag import parse_tag
+from gpuherd.domain.errors import MachineGone, OutcomeUnknown
+from gpuherd.domain.workload.envs import TAG_VARIABLE
+from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, LiveFinding
+from gpuherd.ops.doctor.live import assumptions
+from gpuherd.ops.doctor.live.assumptions import Assumption
+from gpuherd.ops.doctor.live.catalogue import unread
+from gpuherd.ops.doctor.live.money import judge_metrics
+from gpuherd.ops.doctor.live.rentals import INSTANCE_NAME
+from gpuherd.ops.doctor.live.story import MachineStory
+
+# Of the settling time: what a create and its reply take, and how much later than seen once a list may be.
+REPLY_S, LAG_FACTOR = 30, 4
+SPOT_WORDS = frozenset({"running", "notified", "reclaiming", "terminated"})
+# Between a stamp of theirs and a look of ours.
+STAMP_SLACK_S = 10.0
+
+Judge = Callable[[MachineStory], LiveFinding]
+
+
+def judge_story(story: MachineStory, create_settle_s: float) -> list[LiveFinding]:
+    """Return all findings of the paid checks but the one about the bill."""
+    why = story.broke_off or "it was not looked at"
+    judges: tuple[tuple[Assumption, object, Judge], ...] = (
+        (assumptions.TAG_NAME, story.row, judge_name),
+        (assumptions.TAG_ENV, story.row, judge_environment),
+        (assumptions.LIST_LAG, story.sightings, lambda it: judge_lag(it, create_settle_s)),
+        (assumptions.LIST_ROW, story.row, judge_listed_row),
+        (assumptions.STATUSES, story.sightings, judge_statuses),
+        (assumptions.STAMPS, story.row, judge_stamps),
+        (assumptions.PRICE, story.row, judge_price),
+        (assumptions.SPOT, story.row, judge_spot),
+        (assumptions.STATE_REFUSAL, story.refused_start, judge_state_refusal),
+        (assumptions.CREATE_REFUSAL, story.refused_create, judge_create_refusal),
+        (assumptions.PORTS, story.row_restarted, judge_ports),
+        (assumptions.GONE, story.deleted_again, judge_gone),
+        (assumptions.PAID_METRICS, story.metrics, _metrics),
+    )
+    return [judge(story) if seen else assumption.not_seen(why) for assumption, seen, judge in judges]
+
+
+def judge_name(story: MachineStory) -> LiveFinding:
+    names = {text(row, "name") for row in (story.row, story.listed_row) if row is not None}
+    whole = all(name.startswith(INSTANCE_NAME) and parse_tag(name) is not None for name in names)
+    if whole and len(names) == 1:
+        return assumptions.TAG_NAME.holds(f"{len(names.pop())} characters kept, with the tag")
+    lengths = " and ".join(str(len(name)) for name in sorted(names))
+    blocked = f"; the server says: {story.creates_blocked}" if story.creates_blocked else ""
+    return assumptions.TAG_NAME.differs(f"a name of {lengths} characters without the whole tag{blocked}")
+
+
+def judge_environment(story: MachineStory) -> LiveFinding:
+    shown = {
+        where: any(env.get("key") == TAG_VARIABLE and text(env, "value") for env in parts(row or {}, "envs"))
+        for where, row in (("GET", story.row), ("list", story.listed_row))
+    }
+    words = ", ".join(f"{where} {'has it' if has else 'does not have it'}" for where, has in shown.items())
+    return assumptions.TAG_ENV.judged(all(shown.values()), words, **shown)
+
+
+def judge_lag(story: MachineStory, create_settle_s: float) -> LiveFinding:
+    if story.listed_after_s is None:
+        return assumptions.LIST_LAG.differs(
+            f"not listed {story.unlisted_after_s:.0f} s after the wish was sent",
+            f"GPUHERD_CREATE_SETTLE={_settle_s(story.unlisted_after_s)}",
+        )
+    # It was not there the last time that it was looked for, so it came at most so late.
+    lag_s = story.listed_after_s if story.unlisted_after_s else 0.0
+    needed_s = _settle_s(lag_s)
+    seen = f"listed {story.listed_after_s:.1f} s after the wish was sent" + (
+        "" if story.unlisted_after_s else ", when it was looked for first"
+    )
+    if needed_s > create_settle_s:
+        return assumptions.LIST_LAG.differs(seen, f"GPUHERD_CREATE_SETTLE={needed_s}", lagSeconds=lag_s)
+    return assumptions.LIST_LAG.holds(seen, lagSeconds=lag_s)
+
+
+def _settle_s(lag_s: float) -> int:
+    return min(3600, math.ceil((REPLY_S + LAG_FACTOR * lag_s) / 10) * 10)
+
+
+def judge_listed_row(story: MachineStory) -> LiveFinding:
+    if story.listed_row is None:
+        return assumptions.LIST_ROW.not_seen("it was never listed")
+    got, listed = (wire.read_machine(row) for row in (story.row, story.listed_row))
+    if got is None or listed is None:
+        return assumptions.LIST_ROW.differs("a row without an id")
+    missing = [
+        name
+        for name, ours, theirs in (
+            ("endpoints", got.ports, listed.ports),
+            ("how to log in", got.connection.ssh, listed.connection.ssh),
+            ("product", got.product_id, listed.product_id),
+            ("billing mode", got.billing_mode, listed.billing_mode),
+            ("cluster", got.cluster_id, listed.cluster_id),
+        )
+        if ours != theirs
+    ]
+    seen = f"the list differs in {', '.join(missing)}" if missing else "the same in both"
+    return assumptions.LIST_ROW.judged(not missing, seen, differs=missing)
+
+
+def judge_statuses(story: MachineStory) -> LiveFinding:
+    words = [it.status for it in story.sightings]
+    unknown = sorted({word for word in words if wire.PHASES.get(word, Phase.UNKNOWN) is Phase.UNKNOWN})
+    return assumptions.STATUSES.judged(not unknown, " → ".join(words), unknown=unknown, words=words)
+
+
+def judge_stamps(story: MachineStory) -> LiveFinding:
+    row, stopped = story.row or {}, story.row_stopped or {}
+    pairs = [("lastStartedAt", moment(row, "lastStartedAt"), story.first("running"))]
+    if story.row_stopped is not None:
+        pairs.append(("lastStoppedAt", moment(stopped, "lastStoppedAt"), story.first("exited")))
+    told = [f"{name} {_beside(stamp, seen)}" for name, stamp, seen in pairs]
+    created = moment(row, "createdAt")
+    told.append(f"createdAt {_beside(created, story.sent_at)}".replace("we saw it", "we asked"))
+    holds = created is not None and all(
+        stamp is not None and seen is not None and abs((stamp - seen).total_seconds()) <= STAMP_SLACK_S
+        for _, stamp, seen in pairs
+    )
+    return assumptions.STAMPS.judged(holds, "; ".join(told))
+
+
+def _beside(stamp: datetime | None, seen: datetime | None) -> str:
+    if stamp is None or seen is None:
+        return "is missing"
+    apart_s = (stamp - seen).total_seconds()
+    return f"{abs(apart_s):.0f} s {'after' if apart_s > 0 else 'before'} we saw it"
+
+
+def judge_price(story: MachineStory) -> LiveFinding:
+    told = usd(story.row or {}, "instancePrice")
+    if told is None:
+        return assumptions.PRICE.differs("a machine does not say its price")
+    seen = f"instancePrice is {told} USD, the offer was {story.gpu_usd}"
+    return assumptions.PRICE.judged(story.gpu_usd is not None and told == Decimal(story.gpu_usd), seen)
+
+
+def judge_spot(story: MachineStory) -> LiveFinding:
+    row = story.row or {}
+    if text(row, "billingMode") != "spot":
+        return assumptions.SPOT.differs(f"billingMode is {text(row, 'billingMode') or 'empty'}")
+    status, time = text(row, "spotStatus"), text(row, "spotReclaimTime")
+    seen = f"spotStatus {status or 'empty'}, spotReclaimTime {time or 'empty'}"
+    return assumptions.SPOT.judged(status in SPOT_WORDS and time == "0", seen)
+
+
+def judge_state_refusal(story: MachineStory) -> LiveFinding:
+    reply = _reply(story.refused_start)
+    error = failures.failure_of_change(reply, ResourceKind.MACHINE)
+    holds = error is not None and error.code == "INVALID_STATE_CHANGE"
+    return assumptions.STATE_REFUSAL.judged(holds, unread(reply))
+
+
+def judge_create_refusal(story: MachineStory) -> LiveFinding:
+    reply = _reply(story.refused_create)
+    error = failures.failure_of_change(reply, ResourceKind.ACCOUNT)
+    holds = error is not None and not isinstance(error, OutcomeUnknown)
+    return assumptions.CREATE_REFUSAL.judged(holds, unread(reply))
+
+
+def judge_ports(story: MachineStory) -> LiveFinding:
+    before, after = (_ports(row or {}) for row in (story.row, story.row_restarted))
+    if not before:
+        return assumptions.PORTS.not_seen("the machine has no TCP port and no SSH")
+    changed = sum(after.get(name) != where for name, where in before.items())
+    return assumptions.PORTS.judged(changed == len(before), f"{changed} of {len(before)} changed")
+
+
+def _ports(row: dict[str, Any]) -> dict[str, str]:
+    mapped = {
+        text(it, "port"): text(it, "endpoint") for it in parts(row, "portMappings") if it.get("type") == "tcp"
+    }
+    ssh = text(part(row, "connectComponentSSH"), "sshCommand")
+    return mapped | ({"ssh": ssh} if ssh else {})
+
+
+def judge_gone(story: MachineStory) -> LiveFinding:
+    gone, again = _reply(story.gone), _reply(story.deleted_again)
+    is_gone = isinstance(failures.failure_of_read(gone, ResourceKind.MACHINE), MachineGone)
+    error = failures.failure_of_change(again, ResourceKind.MACHINE)
+    holds = is_gone and (error is None or isinstance(error, MachineGone))
+    return assumptions.GONE.judged(holds, f"GET: {unread(gone)}; deleted again: {unread(again)}")
+
+
+def _metrics(story: MachineStory) -> LiveFinding:
+    found = judge_metrics(story.metrics)
+    paid = assumptions.PAID_METRICS
+    if found.verdict is Agreement.NOT_SEEN:
+        return paid.not_seen("nothing was measured yet")
+    return paid.judged(found.verdict is Agreement.AS_ASSUMED, found.seen)
+
+
+def _reply(reply: NovitaReply | None) -> NovitaReply:
+    assert reply is not None
+    return reply
