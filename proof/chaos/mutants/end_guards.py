@@ -6,12 +6,14 @@ from proof.chaos.mutants.safeguard import Safeguard
 
 ENDING = "tests/domain/endings/test_ending.py"
 IDLENESS = "tests/domain/endings/test_idleness.py"
+BRAKE = "tests/domain/endings/test_idle_brake.py"
 ENDINGS = "tests/usecases/reconcile/test_endings.py"
 STORE = "tests/contracts/instances/test_endings_contract.py"
 ON_THE_WAY = "tests/usecases/reconcile/test_endings_on_the_way.py"
 WATCH = "tests/usecases/idleness/test_watch.py"
 _IDLENESS_FILE = "domain/endings/idleness.py"
 _ENDING_FILE = "domain/endings/ending.py"
+_BRAKE_FILE = "domain/endings/idle_brake.py"
 
 ENDS = (
     Safeguard(
@@ -66,8 +68,8 @@ ENDS = (
     Safeguard(
         "one busy sample is use",
         _IDLENESS_FILE,
-        "            busy_at = sample.at\n            break\n",
-        "            busy_at = sample.at\n",
+        "- sample.at <= gap_max\n            break\n",
+        "- sample.at <= gap_max\n",
         (f"{IDLENESS}::test_one_busy_sample_ends_the_evidence",),
     ),
     Safeguard(
@@ -226,23 +228,44 @@ ENDS = (
     ),
     Safeguard(
         "idleness does not end a small herd two by two",
-        "usecases/idleness/brake.py",
-        "            if (is_braked and ended) or abs(now.timestamp() - at) < for_s\n",
-        "            if abs(now.timestamp() - at) < for_s\n",
-        (f"{WATCH}::test_zeros_for_a_small_herd_do_not_end_it_two_by_two",),
+        _BRAKE_FILE,
+        "        return (self.has_ended and is_braked) or abs(now_s - self.looked_s) < self.counts_for_s\n",
+        "        return abs(now_s - self.looked_s) < self.counts_for_s\n",
+        (f"{WATCH}::test_zeros_for_a_small_herd_do_not_end_it_two_by_two", BRAKE),
     ),
     Safeguard(
         "metrics that are away release no brake",
         "usecases/idleness/brake.py",
-        "            if key in found and not found[key][2]:\n",
-        "            if False:\n",
+        "        key: replace(it, looked_s=now_s) if key in looked and not it.has_ended else it\n",
+        "        key: it\n",
         (f"{WATCH}::test_a_brake_is_not_released_by_metrics_that_are_away",),
     ),
     Safeguard(
         "the brake on idleness",
-        "usecases/idleness/brake.py",
-        "        return reason is not None\n",
-        "        return False\n",
+        _BRAKE_FILE,
+        "    return 0 if in_use >= together else together\n",
+        "    return 0\n",
         (f"{WATCH}::test_zeros_for_all_machines_end_no_more_than_the_brake_lets",),
+    ),
+    Safeguard(
+        "whoever's idleness began with that of the ended waits with the others",
+        _BRAKE_FILE,
+        "        if self.has_ended and self.is_beginning_seen:\n",
+        "        if False:\n",
+        (f"{WATCH}::test_metrics_that_begin_to_say_zero_end_no_more_later_by_longer_times",),
+    ),
+    Safeguard(
+        "a beginning of idleness that nobody saw is not taken for one of its own",
+        _BRAKE_FILE,
+        "            return len(self.unseen_s) + by_then\n",
+        "            return 1\n",
+        (f"{WATCH}::test_zeros_for_all_machines_end_no_more_than_the_brake_lets",),
+    ),
+    Safeguard(
+        "never more than the brake lets end within five minutes",
+        _BRAKE_FILE,
+        "    may_end = frozenset(free[: max(0, allowed - lately)])\n",
+        "    may_end = frozenset(free)\n",
+        (BRAKE,),
     ),
 )

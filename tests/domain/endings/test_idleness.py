@@ -22,7 +22,6 @@ from gpuherd.domain.endings.idleness import (
     are_late,
     asked_span,
     first_end,
-    idle_brake,
     judge,
     latest_cloud_time,
     must_read_samples,
@@ -50,7 +49,32 @@ def quiet_for(samples: list[Utilization], gpu_num: int = 1) -> timedelta:
 
 
 def test_samples_without_use_and_without_a_gap_are_evidence() -> None:
-    assert use_of(quiet(40), RULE, 1, NOON) == MachineUse(40 * MINUTE)
+    found = use_of(quiet(40), RULE, 1, NOON)
+    assert found == MachineUse(40 * MINUTE, None, NOON - 41 * MINUTE, NOON - MINUTE)
+
+
+def test_the_beginning_of_idleness_is_seen_where_the_sample_before_shows_use() -> None:
+    samples = quiet(40)
+    samples[30] = replace(samples[30], gpus=(99.0,))
+    found = use_of(samples, RULE, 1, NOON)
+    assert found.is_beginning_seen and found.quiet_from == samples[29].at
+    # Through a gap nobody sees when it began.
+    del samples[29]
+    assert not use_of(samples, RULE, 1, NOON).is_beginning_seen
+
+
+def test_a_beginning_that_was_seen_is_known_while_later_looks_go_on_from_it() -> None:
+    began = NOON - 31 * MINUTE
+    seen = judged(MachineUse(30 * MINUTE, began - MINUTE, began, NOON - MINUTE, True))
+    later = judged(
+        MachineUse(30 * MINUTE, None, began + 5 * MINUTE, NOON + 4 * MINUTE), seen, NOON + 5 * MINUTE
+    )
+    assert (later.quiet_from, later.is_beginning_seen) == (began, True)
+    # Nobody looked in between, so it may have been used.
+    apart = MachineUse(30 * MINUTE, None, NOON + 5 * MINUTE, NOON + 35 * MINUTE)
+    after_a_gap = judged(apart, later, NOON + 36 * MINUTE)
+    assert (after_a_gap.quiet_from, after_a_gap.is_beginning_seen) == (NOON + 5 * MINUTE, False)
+    assert judged(MachineUse(busy_at=NOON), seen, NOON + MINUTE).quiet_from is None
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 39])
@@ -207,10 +231,3 @@ def test_both_the_application_and_the_machine_must_have_been_idle_for_the_whole_
 def test_a_watch_is_read_as_it_was_written() -> None:
     for watch in (UseWatch(NOON, NOON), judged(MachineUse(40 * MINUTE, LONG_AGO))):
         assert UseWatch.from_doc(json.loads(json.dumps(watch.as_doc()))) == watch
-
-
-def test_too_many_at_once_are_more_likely_a_mistake() -> None:
-    assert idle_brake(2, 5) is None
-    assert idle_brake(3, 5) is not None
-    assert idle_brake(10, 100) is None
-    assert "11 of 100" in (idle_brake(11, 100) or "")

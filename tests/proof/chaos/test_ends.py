@@ -12,7 +12,7 @@ from gpuherd.domain.budgets.budget import AtLimit
 from gpuherd.domain.endings import ending, idleness
 from gpuherd.domain.errors import Conflict
 from gpuherd.usecases.clock_steps import ClockStepDetector
-from gpuherd.usecases.idleness import look
+from gpuherd.usecases.idleness import brake, look
 from gpuherd.usecases.idleness.brake import IdleBrake
 from gpuherd.usecases.instances import change_lease
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
@@ -97,19 +97,19 @@ def overlook_what_is_missing(patch: Patch) -> None:
 
 
 def without_the_brake(patch: Patch) -> None:
-    async def holds(*_: object) -> bool:
-        return False
+    async def may_end(_: IdleBrake, looks: brake.Looks) -> frozenset[str]:
+        return frozenset(it.id for it, _ in looks.over)
 
-    patch.setattr(IdleBrake, "holds", holds)
+    patch.setattr(IdleBrake, "may_end", may_end)
 
 
 def forget_those_that_ended(patch: Patch) -> None:
-    real = IdleBrake._found_lately
+    real = brake._still_counting
 
-    async def found_lately(self: IdleBrake, now: Any) -> Any:
-        return {key: it for key, it in (await real(self, now)).items() if not it[2]}
+    def still_counting(*args: Any, **named: Any) -> Any:
+        return {key: it for key, it in real(*args, **named).items() if not it.has_ended}
 
-    patch.setattr(IdleBrake, "_found_lately", found_lately)
+    patch.setattr(brake, "_still_counting", still_counting)
 
 
 def never_used_up(patch: Patch) -> None:

@@ -231,6 +231,45 @@ async def test_a_brake_is_not_released_by_metrics_that_are_away(herd: Herd, worl
     assert world.calls[ApiEndpoint.STOP.value] == ended
 
 
+async def test_metrics_that_begin_to_say_zero_end_no_more_later_by_longer_times(
+    herd: Herd, world: World
+) -> None:
+    fleet = [await watched(herd, Idleness(60 * minutes), f"job-{minutes}") for minutes in (5, 6, 50, 60, 110)]
+    await herd.run_for(timedelta(hours=1))
+    for it in fleet:
+        let(world, it)
+    await herd.run_for(timedelta(hours=4))
+    assert world.calls[ApiEndpoint.STOP.value] == 2
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
+
+
+async def test_several_that_become_idle_at_moments_of_their_own_are_not_held(
+    herd: Herd, world: World
+) -> None:
+    fleet = [await watched(herd, name=f"job-{n}") for n in range(6)]
+    for it in fleet[:5]:
+        let(world, it)
+        await herd.run_for(7 * MINUTE)
+    for n, it in enumerate(fleet):
+        await herd.run_for(7 * MINUTE if n else MINUTE)
+        assert (await now_of(herd, it)).goal is (Goal.STOPPED if n < 5 else Goal.RUNNING), n
+        assert await herd.flags.get(AUTO_STOP_BRAKED) is None
+
+
+async def test_those_that_finish_together_end_once_as_many_others_are_seen_in_use(
+    herd: Herd, world: World
+) -> None:
+    fleet = [await watched(herd, name=f"job-{n}") for n in range(8)]
+    for it in fleet[:4]:
+        let(world, it)
+    await herd.run_for(timedelta(minutes=36))
+    assert world.calls[ApiEndpoint.STOP.value] <= 2
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is not None
+    await herd.run_for(timedelta(minutes=45))
+    assert [(await now_of(herd, it)).goal for it in fleet] == [Goal.STOPPED] * 4 + [Goal.RUNNING] * 4
+    assert await herd.flags.get(AUTO_STOP_BRAKED) is None
+
+
 async def test_few_that_are_idle_among_many_end(herd: Herd, world: World) -> None:
     fleet = [await watched(herd, name=f"job-{n}") for n in range(6)]
     for it in fleet[:2]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuherd.domain.blast_limit import blast_limit
 from gpuherd.domain.endings.terms import Idleness
 from gpuherd.domain.fast_replace import replace
 
@@ -34,10 +33,11 @@ RETRY_AFTER = timedelta(minutes=5)
 LOOK_AGAIN = timedelta(seconds=30)
 # How often an application is asked that does not say since when it is idle.
 ASK_EVERY_MIN, ASK_EVERY_MAX = timedelta(minutes=1), timedelta(minutes=5)
-# Ends by idleness are counted together within the time of idleness, and this at least.
-BRAKE_SPAN_MIN = timedelta(minutes=5)
 
-_MOMENTS = ("look_at", "looked_at", "busy_at", "ends_at", "samples_at", "app_idle_since", "app_asked_at")
+_MOMENTS = (
+    *("look_at", "looked_at", "busy_at", "ends_at", "samples_at", "app_idle_since", "app_asked_at"),
+    *("quiet_from", "quiet_until"),
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class MachineUse:
     quiet_for: timedelta = timedelta(0)
     # When it last did something, as far as the samples go back.
     busy_at: datetime | None = None
+    # The first and the last sample that show it idle, without a gap; and whether the one before shows use.
+    quiet_from: datetime | None = None
+    quiet_until: datetime | None = None
+    is_beginning_seen: bool = False
 
 
 UNKNOWN_USE = MachineUse()
@@ -91,6 +95,11 @@ class UseWatch:
     # Since when the application says that it is idle, and when it last said so.
     app_idle_since: datetime | None = None
     app_asked_at: datetime | None = None
+    # The first and the last sample that have shown it idle, over all looks, without a gap; and whether the
+    # first one came after use.
+    quiet_from: datetime | None = None
+    quiet_until: datetime | None = None
+    is_beginning_seen: bool = False
 
     def as_doc(self) -> dict[str, Any]:
         """Return it as JSON can hold it, for storage."""
@@ -103,9 +112,7 @@ class UseWatch:
     @classmethod
     def from_doc(cls, doc: Mapping[str, Any]) -> UseWatch:
         """Return what `as_doc` wrote down."""
-        moments = {
-            name: None if doc[name] is None else datetime.fromisoformat(doc[name]) for name in _MOMENTS
-        }
+        moments = {name: datetime.fromisoformat(doc[name]) for name in _MOMENTS if doc.get(name) is not None}
         return cls(**{**doc, **moments})
 
     def is_verdict_fresh(self, now: datetime) -> bool:
@@ -169,15 +176,18 @@ def use_of(samples: Sequence[Utilization], rule: Idleness, gpu_num: int, now: da
         return UNKNOWN_USE
     newest, quiet_from = newest_first[0].at, newest_first[0].at
     gap_max = sample_interval(rule) * 1.5
-    is_unbroken, busy_at = True, None
+    is_unbroken, busy_at, is_beginning_seen = True, None, False
     for sample in newest_first:
         if not _is_quiet(sample, rule, gpu_num):
             busy_at = sample.at
+            is_beginning_seen = is_unbroken and quiet_from - sample.at <= gap_max
             break
         is_unbroken = is_unbroken and quiet_from - sample.at <= gap_max
         if is_unbroken:
             quiet_from = sample.at
-    return MachineUse(newest - quiet_from, busy_at)
+    if busy_at == newest:
+        return MachineUse(busy_at=busy_at)
+    return MachineUse(newest - quiet_from, busy_at, quiet_from, newest, is_beginning_seen)
 
 
 def _is_quiet(sample: Utilization, rule: Idleness, gpu_num: int) -> bool:
@@ -273,7 +283,11 @@ def _judge(
     )
     if use is None or use == UNKNOWN_USE:
         return known
-    known = replace(known, busy_at=max(filter(None, (before.busy_at, use.busy_at)), default=None))
+    known = replace(
+        known,
+        busy_at=max(filter(None, (before.busy_at, use.busy_at)), default=None),
+        **_quiet_spell(before, use),
+    )
     lead, left = warning_lead(rule), rule.window - use.quiet_for
     if before.app_idle_since is not None:
         left = max(left, rule.window - (now - before.app_idle_since))
@@ -291,20 +305,26 @@ def _judge(
     return replace(known, look_at=now + VERDICT_FRESH, ends_at=ends_at, warned=True, is_over=True)
 
 
+def _quiet_spell(before: UseWatch, use: MachineUse) -> dict[str, Any]:
+    """Return since when it is idle, by this look and those before that it goes on from."""
+    quiet_from, is_beginning_seen = use.quiet_from, use.is_beginning_seen
+    goes_on = (
+        before.quiet_from is not None
+        and before.quiet_until is not None
+        and quiet_from is not None
+        and quiet_from <= before.quiet_until
+        and (use.busy_at is None or use.busy_at < before.quiet_from)
+    )
+    if goes_on and not is_beginning_seen:
+        assert before.quiet_from is not None and quiet_from is not None, "it goes on from a look before"
+        quiet_from, is_beginning_seen = min(before.quiet_from, quiet_from), before.is_beginning_seen
+    return {
+        "quiet_from": quiet_from,
+        "quiet_until": use.quiet_until,
+        "is_beginning_seen": is_beginning_seen,
+    }
+
+
 def held(watch: UseWatch, now: datetime) -> UseWatch:
     """Return the watch of one whose time is over, and that is not ended: too many would end at once."""
     return replace(watch, is_over=False, look_at=now + RETRY_AFTER)
-
-
-def idle_brake(idle: int, instances: int) -> str | None:
-    """Say why nothing ends by idleness now; None: it may.
-
-    `idle` have ended lately or would end now, of so many instances that have machines.
-    """
-    allowed = blast_limit(instances)
-    if idle <= allowed:
-        return None
-    return (
-        f"{idle} of {instances} instances seem to be idle at once, {allowed} may end by it; the metrics may "
-        "be wrong. This ends by itself when they are in use again; if nobody needs them: gpuherd stop"
-    )

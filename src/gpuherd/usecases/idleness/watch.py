@@ -24,7 +24,7 @@ from gpuherd.ports.instances import Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.usecases.cloud.account import AccountGuard
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
-from gpuherd.usecases.idleness.brake import IdleBrake
+from gpuherd.usecases.idleness.brake import IdleBrake, Looks
 from gpuherd.usecases.idleness.look import LookAtUse
 from gpuherd.usecases.jobs.kinds import JobFactory
 
@@ -54,11 +54,10 @@ class WatchUse:
             return 0
         watches = await self._look_at(due)
         looked = [(it, watch) for it, watch in zip(due, watches, strict=True) if watch is not None]
-        over = [it for it, watch in looked if watch.is_over]
-        in_use = {it.id: at for it, watch in looked if not watch.is_over and (at := _used_at(it, watch))}
-        is_held = await self.brake.holds(over, in_use, [it.id for it, _ in looked])
+        may_end = await self.brake.may_end(_shown_by(looked))
         for it, watch in looked:
-            await self._write(it, held(watch, self.clock.now()) if is_held and watch.is_over else watch)
+            is_held = watch.is_over and it.id not in may_end
+            await self._write(it, held(watch, self.clock.now()) if is_held else watch)
         return len(looked)
 
     async def _look_at(self, due: Sequence[Instance]) -> list[UseWatch | None]:
@@ -86,6 +85,22 @@ class WatchUse:
         words = f"it is idle, and ends at {iso(watch.ends_at)} unless somebody says that it is in use"
         details = {"endsAt": iso(watch.ends_at), "then": it.terms.idle.then.value}
         return NewEvent(events.IDLE_WARNING, words, details)
+
+
+def _shown_by(looked: Sequence[tuple[Instance, UseWatch]]) -> Looks:
+    running = [(it, watch) for it, watch in looked if not watch.is_over]
+    return Looks(
+        over=[(it, watch) for it, watch in looked if watch.is_over],
+        in_use={it.id: at for it, watch in running if (at := _used_at(it, watch))},
+        seen_in_use={it.id: at for it, watch in running if (at := _newly_busy_at(it, watch))},
+        looked=[it.id for it, _ in looked],
+    )
+
+
+def _newly_busy_at(it: Instance, watch: UseWatch) -> datetime | None:
+    """Return when it was busy by the samples, if no look before has shown that."""
+    known = None if it.use_watch is None else it.use_watch.busy_at
+    return watch.busy_at if watch.busy_at is not None and (known is None or watch.busy_at > known) else None
 
 
 def _used_at(it: Instance, watch: UseWatch) -> datetime | None:

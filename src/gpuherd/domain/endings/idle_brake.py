@@ -1,0 +1,135 @@
+"""The brake on idleness: metrics that are wrong for everybody must not end a herd.
+
+Metrics that begin to say zero for all machines have one thing in common: the idleness of all begins at one
+moment, or no look goes back to its beginning. Those that became idle at moments of their own are no such
+case, however many they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+from gpuherd.domain.blast_limit import blast_limit
+
+# Beginnings that are no further apart than this may have one cause. Within this no more than the brake lets
+# end at all, whatever they have in common.
+TOGETHER = timedelta(minutes=5)
+# So long it is remembered when the idleness of one that was ended began: others may have a longer time.
+BEGINNING_KEPT = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class IdleSpell:
+    """An instance whose time of idleness was found to be over. Moments are seconds of the epoch."""
+
+    # Since when it is idle: surely if its last use was seen before that, else it may have begun earlier.
+    began_s: float
+    is_beginning_seen: bool
+    # When that was found first, and when it was last looked at.
+    found_s: float
+    looked_s: float
+    # So long after the last look it counts where the beginning is not known.
+    counts_for_s: float
+    has_ended: bool = False
+
+    @classmethod
+    def from_doc(cls, doc: Mapping[str, Any]) -> Self:
+        """Return what was written down by its fields."""
+        return cls(**doc)
+
+    def counts(self, now_s: float, *, is_braked: bool) -> bool:
+        """Tell whether it still says something about others.
+
+        While others are held, one that was ended goes on counting: else they would follow it two by two.
+        """
+        if self.has_ended and self.is_beginning_seen:
+            return abs(now_s - self.looked_s) < BEGINNING_KEPT.total_seconds()
+        return (self.has_ended and is_braked) or abs(now_s - self.looked_s) < self.counts_for_s
+
+    @property
+    def contradicted_after_s(self) -> float:
+        """Return since when the metrics do not say zero for all, if they show others in use after that."""
+        return self.began_s + TOGETHER.total_seconds() if self.is_beginning_seen else self.found_s
+
+
+@dataclass(frozen=True)
+class BrakeVerdict:
+    """What may end now, and why others may not."""
+
+    may_end: frozenset[str]
+    reason: str | None
+
+
+def judge_spells(
+    over: Sequence[str],
+    spells: Mapping[str, IdleSpell],
+    used_s: Mapping[str, float],
+    instances: int,
+    now_s: float,
+) -> BrakeVerdict:
+    """Decide which of those whose time is over may end.
+
+    `spells` holds them and whatever counts beside them; `used_s` when the metrics have shown others in use;
+    `instances` is how many have machines.
+    """
+    allowed = blast_limit(instances)
+    beginnings = _Beginnings.of(spells)
+    others_s = sorted(at_s for key, at_s in used_s.items() if key not in spells)
+    sizes = {
+        key: _held_with(it, beginnings, others_s, allowed) for key, it in spells.items() if not it.has_ended
+    }
+    free = sorted((key for key in over if not sizes[key]), key=lambda key: (spells[key].found_s, key))
+    lately = sum(
+        it.has_ended and abs(now_s - it.looked_s) < TOGETHER.total_seconds() for it in spells.values()
+    )
+    # One that is not held and waits for its turn only is looked at again soon.
+    may_end = frozenset(free[: max(0, allowed - lately)])
+    together = max(sizes.values(), default=0)
+    return BrakeVerdict(may_end, _reason(together, instances, allowed) if together else None)
+
+
+@dataclass(frozen=True)
+class _Beginnings:
+    """When the idleness of all of them began, in order: of thousands each one is compared with all others."""
+
+    seen_s: Sequence[float]
+    unseen_s: Sequence[float]
+
+    @classmethod
+    def of(cls, spells: Mapping[str, IdleSpell]) -> Self:
+        seen_s = sorted(it.began_s for it in spells.values() if it.is_beginning_seen)
+        return cls(seen_s, sorted(it.began_s for it in spells.values() if not it.is_beginning_seen))
+
+    def together_with(self, spell: IdleSpell) -> int:
+        """Count those that may have begun at the same moment, itself included."""
+        apart_s, began_s = TOGETHER.total_seconds(), spell.began_s
+        by_then = bisect_right(self.seen_s, began_s + apart_s)
+        # A beginning that was not seen lies anywhere before.
+        if not spell.is_beginning_seen:
+            return len(self.unseen_s) + by_then
+        unseen = len(self.unseen_s) - bisect_left(self.unseen_s, began_s - apart_s)
+        return by_then - bisect_left(self.seen_s, began_s - apart_s) + unseen
+
+
+def _held_with(spell: IdleSpell, beginnings: _Beginnings, others_s: Sequence[float], allowed: int) -> int:
+    """Return with how many it may have become idle at once; 0 if these are not too many.
+
+    `others_s`: when others were seen in use, in order.
+    """
+    together = beginnings.together_with(spell)
+    if together <= allowed:
+        return 0
+    in_use = len(others_s) - bisect_right(others_s, spell.contradicted_after_s)
+    return 0 if in_use >= together else together
+
+
+def _reason(together: int, instances: int, allowed: int) -> str:
+    return (
+        f"{together} of {instances} instances seem to be idle at once, {allowed} may end by it; the metrics "
+        "may be wrong. This ends by itself when they, or as many others, are seen in use; if nobody needs "
+        "them: gpuherd stop"
+    )
