@@ -1133,6 +1133,13 @@ SPANS = (
         (f"{METERS}::test_what_a_machine_cost_stays_with_its_instance_when_its_id_is_given_to_another",),
     ),
     Safeguard(
+        "a price on a machine that is far from what was agreed is not believed",
+        "domain/costs/meter/tariff.py",
+        "    return shown if shown is not None and abs(shown - agreed) <= agreed * PRICE_MOVE_MAX else",
+        "    return shown if shown is not None else",
+        ("tests/domain/costs/meter/test_tariff.py",),
+    ),
+    Safeguard(
         "what stood still before any list could be believed may run again since then",
         "domain/costs/meter/meter.py",
         "        return now if ended is None else min(ended.lo, now)\n",

@@ -122,6 +122,7 @@ def machine(snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses)
         env_tag=dict(request.envs).get(TAG_VARIABLE, ""),
         ports=tuple(_ports(snapshot, addresses)),
         connection=_connection(snapshot, addresses),
+        hourly_usd=_usd(stored.price * max(1, request.gpu_num)),
     )
 
 

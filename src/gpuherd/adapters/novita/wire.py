@@ -180,6 +180,7 @@ def read_machine(
             (text(env, "value") for env in parts(row, "envs") if env.get("key") == TAG_VARIABLE), ""
         ),
         ports=tuple(_port_mappings(row)),
+        hourly_usd=usd(row, "instancePrice"),
         # Each of these comes with a password next to it, which ends here.
         connection=ConnectionDetails(
             ssh=text(part(row, "connectComponentSSH"), "sshCommand"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 
 
@@ -72,6 +73,9 @@ class Machine:
     env_tag: str = ""
     ports: tuple[PortMapping, ...] = ()
     connection: ConnectionDetails = NO_CONNECTION
+    # What the cloud says that all of it costs an hour, where it says so. It is read when it begins to cost
+    # something, is not stored, and makes no machine another one.
+    hourly_usd: Decimal | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ def machine_doc(it: Machine) -> str:
         "ports": ports_doc(it.ports),
         "connection": vars(it.connection),
     }
+    # Of use only in the list that shows it; and replicas of an older version read this, too.
+    del doc["hourly_usd"]
     return dumps(doc)
 
 

@@ -18,6 +18,8 @@ from gpuherd.domain.costs.span import PriceSource, Rate
 PriceKey = tuple[str, str, str]
 PAID_BY_TIME = frozenset(it.value for it in BillingMode)
 NO_RATE = Rate(0, PriceSource.UNKNOWN)
+# No price moves further than this while a machine is rented.
+PRICE_MOVE_MAX = Decimal("0.25")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Tariff:
         if machine.billing_mode and machine.billing_mode not in PAID_BY_TIME:
             return Rate(0, PriceSource.CATALOGUE)
         if agreed is not None:
-            return Rate(nano_usd(agreed * cards), PriceSource.RENTAL)
+            return Rate(nano_usd(_rented_at(machine, agreed * cards)), PriceSource.RENTAL)
         price = self.gpu_hourly_usd.get((machine.billing_mode, machine.product_id, machine.cluster_id))
         return NO_RATE if price is None else Rate(nano_usd(price * cards), PriceSource.CATALOGUE)
 
@@ -52,3 +54,13 @@ class Tariff:
         if machine.billing_mode and machine.billing_mode not in PAID_BY_TIME:
             return Rate(0, PriceSource.CATALOGUE)
         return Rate(nano_usd(self.disk.hourly_usd(machine.disk_gb)), PriceSource.CATALOGUE)
+
+
+def _rented_at(machine: Machine, agreed: Decimal) -> Decimal:
+    """Return what a machine costs that was rented at this price.
+
+    A price may move between the catalogue and the create call, and the cloud rents at its own. The field that
+    says so is in no document: it is believed where it is near, and may be of one GPU or of all where not.
+    """
+    shown = machine.hourly_usd
+    return shown if shown is not None and abs(shown - agreed) <= agreed * PRICE_MOVE_MAX else agreed
