@@ -12,6 +12,7 @@ from gpuherd.domain.access.api_key import Limits
 from gpuherd.domain.access.caller import ADMIN
 from gpuherd.domain.budgets.budget import AtLimit, BudgetScope
 from gpuherd.domain.budgets.calendar import BudgetPeriod
+from gpuherd.domain.cloud.spot_reclaim import NOTICES_MIN
 from gpuherd.domain.endings.terms import EndAction, Lease, Terms
 from gpuherd.domain.errors import QuotaExceeded
 from gpuherd.domain.fast_replace import replace
@@ -22,6 +23,7 @@ from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.budgets.add import BudgetRequest
 from gpuherd.usecases.instances.change_lease import LeaseOrder
+from gpuherd.usecases.succession.notice_lengths import NOTICE_LENGTHS
 from tests.support.budgets import USD
 from tests.support.herd import Herd
 from tests.support.memory.herd import MemoryHerd
@@ -89,6 +91,32 @@ async def test_an_heir_is_usable_before_the_loss_and_then_the_old_one_goes(herd:
     assert told == ["instance.replacing", "instance.replaced"], "each of them once"
     bodies = [json.loads(body)["data"] for _, body in herd.receiver.got]
     assert {it["lineage"] for it in bodies} == {old.id}
+
+
+async def test_where_notices_were_short_an_heir_comes_earlier(herd: Herd, world: World) -> None:
+    for n in range(NOTICES_MIN):
+        it = await herd.settle(await herd.launch(f"taken-{n}"))
+        world.reclaim(it.cloud_id or "", 1500)
+        await herd.run_for(26 * MINUTE)
+        assert (await herd.instances.get(it.id)).status is Status.EXITED
+    old = await usable(herd)
+    world.reclaim(old.cloud_id or "", 3600)
+    await herd.run_for(9 * MINUTE)
+    told = await herd.instances.get(old.id)
+    assert told.chain is None
+    assert told.reclaim is not None
+    assert told.reclaim.loss_expected_at - told.reclaim.seen_at == timedelta(hours=1), "as it is promised"
+    await herd.run_for(9 * MINUTE)
+    assert (await heir_of(herd, old)).usable
+
+
+async def test_machines_that_were_replaced_in_time_count_as_if_the_promise_was_kept(
+    herd: Herd, world: World
+) -> None:
+    old = await usable(herd)
+    world.reclaim(old.cloud_id or "", 3600)
+    await herd.run_for(54 * MINUTE)
+    assert json.loads(await herd.flags.get(NOTICE_LENGTHS) or "") == [3600]
 
 
 async def test_a_reclaim_without_a_policy_makes_no_heir(herd: Herd, world: World) -> None:

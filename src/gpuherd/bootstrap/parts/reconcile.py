@@ -24,6 +24,7 @@ from gpuherd.usecases.reconcile.resolve_attempt import ResolveAttempt
 from gpuherd.usecases.reconcile.restart_machine import RestartMachine
 from gpuherd.usecases.reconcile.verify_tag import VerifyTag
 from gpuherd.usecases.succession.follow import FollowSuccession
+from gpuherd.usecases.succession.notice_lengths import NoticeLengths
 
 
 def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstance:
@@ -76,6 +77,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
     )
     verify_tag = VerifyTag(instance_leases, event_recorder, ports.stores.flags)
     request = RequestMachine(instance_leases, event_recorder, clock)
+    notices = NoticeLengths(ports.stores.flags, values.reclaim_notice)
     apply_step = ApplyStep(
         instance_leases=instance_leases,
         cloud=cloud,
@@ -88,7 +90,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
         own_machine=VerifyOwnMachine(cloud, ports.stores.observations, clock),
         request=request,
         restart=RestartMachine(instance_leases, cloud, event_recorder, request, clock),
-        reclaim=RecordReclaim(instance_leases, event_recorder, values.reclaim_notice, shared.capacity_line),
+        reclaim=RecordReclaim(instance_leases, event_recorder, notices, shared.capacity_line),
         end=EndInstance(instance_leases, event_recorder, clock, ports.ids, shared.end_lineage),
         clock=clock,
         clock_steps=clock_steps,
@@ -119,7 +121,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
             end_lineage=shared.end_lineage,
             clock=clock,
             ids=ports.ids,
-            notice=values.reclaim_notice,
+            notices=notices,
             limits_of=shared.keys.key_cache.limits_of,
         ),
     )

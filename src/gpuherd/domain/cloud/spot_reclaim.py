@@ -6,6 +6,7 @@ only together with the phase of the machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,10 @@ RECLAIM_SPOT_STATUSES = frozenset({"notified", "reclaiming", "terminated", "recl
 
 # Novita promises so much time between the notice and the loss.
 RECLAIM_NOTICE = timedelta(hours=1)
+# So many notices must be known before they are believed more than the promise; the latest ones count.
+NOTICES_MIN, NOTICES_KEPT = 10, 200
+# What seems longer is a mistake of a clock.
+NOTICE_LONGEST = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,28 @@ class ReclaimNotice:
 def read_notice(reclaim_at: datetime | None, seen_at: datetime, promised: timedelta) -> ReclaimNotice:
     """Return a notice that was first seen at that moment, with the time that the cloud says by now."""
     return ReclaimNotice(seen_at, reclaim_at, seen_at + promised if reclaim_at is None else reclaim_at)
+
+
+def usual_notice(lengths_s: Sequence[float], promised: timedelta) -> timedelta:
+    """Return for how long after its notice a machine can be counted on: as long as nineteen of twenty were
+    seen to be there, and not longer than is promised."""
+    if len(lengths_s) < NOTICES_MIN:
+        return promised
+    return min(promised, timedelta(seconds=sorted(lengths_s)[(len(lengths_s) - 1) // 20]))
+
+
+def counted_on_until(notice: ReclaimNotice, usual: timedelta) -> datetime:
+    """Return how long a machine can be counted on after its notice; what the cloud says is exact."""
+    if notice.reclaim_at is not None:
+        return notice.loss_expected_at
+    return min(notice.loss_expected_at, notice.seen_at + usual)
+
+
+def with_notice(lengths_s: Sequence[float], length: timedelta) -> Sequence[float]:
+    """Return what was seen with one notice more."""
+    if not timedelta(0) <= length <= NOTICE_LONGEST:
+        return lengths_s
+    return [*lengths_s, length.total_seconds()][-NOTICES_KEPT:]
 
 
 def is_reclaim_withdrawn(machine: Machine | None) -> bool:

@@ -227,7 +227,10 @@ class ApplyStep:
             # While it was thought lost, or moved, nobody could use it.
             changed = replace(changed, usable_at=_usable_at(it, self.clock.now()))
         new_event = NewEvent(events.STATUS_EVENTS[status], changed.reason, {}, it.status.value, status.value)
-        return await self._save(leased, changed, new_event)
+        saved = await self._save(leased, changed, new_event)
+        if step.is_loss:
+            await self.reclaim.note_loss(it, now)
+        return saved
 
     async def _start(self, leased: LeasedInstance) -> StepResult:
         wait, now = leased.instance.start_wait, self.clock.now()

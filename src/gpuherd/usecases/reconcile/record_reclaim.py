@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuherd.contract.codec.values import iso
 from gpuherd.domain.cloud.offer import OfferKey
-from gpuherd.domain.cloud.spot_reclaim import RECLAIM_NOTICE, ReclaimNotice, read_notice
+from gpuherd.domain.cloud.spot_reclaim import ReclaimNotice, read_notice
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
 from gpuherd.domain.instance.instance import Instance
 from gpuherd.ports.instances import InstanceLeases, LeasedInstance
 from gpuherd.usecases.capacity.line import CapacityLine
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
+from gpuherd.usecases.succession.notice_lengths import NoticeLengths
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,15 @@ class RecordReclaim:
 
     instance_leases: InstanceLeases
     event_recorder: EventRecorder
-    # So long after its notice a spot machine is taken back, where the cloud does not say when.
-    notice: timedelta = RECLAIM_NOTICE
+    # So long after its notice a spot machine is taken back, where the cloud does not say when; and what was
+    # seen of that.
+    notices: NoticeLengths
     line: CapacityLine | None = None
 
     async def announce(self, leased: LeasedInstance) -> LeasedInstance:
         """Tell that the machine will be taken back, and when."""
         seen = next(it for it in leased.observations if it.machine.cloud_id == leased.instance.cloud_id)
-        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.notice)
+        notice = read_notice(seen.machine.spot_reclaim_at, seen.changed_at, self.notices.promised)
         warned = _warned(leased.instance, notice)
         details = {
             "spotStatus": seen.machine.spot_status,
@@ -43,7 +45,7 @@ class RecordReclaim:
         """Take over another time, or that none is said any more; nobody is told again."""
         known = leased.instance.reclaim
         assert known is not None, "only what was announced is followed"
-        notice = read_notice(reclaim_at, known.seen_at, self.notice)
+        notice = read_notice(reclaim_at, known.seen_at, self.notices.promised)
         return await self._save(leased, _warned(leased.instance, notice))
 
     async def withdraw(self, leased: LeasedInstance) -> LeasedInstance:
@@ -51,6 +53,11 @@ class RecordReclaim:
         reason = "the cloud does not take this spot machine back after all"
         kept = replace(leased.instance, reason=reason, waiting_for=None, reclaim=None)
         return await self._save(leased, kept, NewEvent(events.RECLAIM_WITHDRAWN, reason))
+
+    async def note_loss(self, it: Instance, now: datetime) -> None:
+        """Remember how long its notice was, if a list has shown one."""
+        if it.reclaim is not None:
+            await self.notices.note_loss(now - it.reclaim.seen_at)
 
     async def _avoid_place(self, it: Instance) -> None:
         """Let others be rented elsewhere first: where one is taken back, others will be."""

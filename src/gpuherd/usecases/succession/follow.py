@@ -11,6 +11,7 @@ import structlog
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.api_key import NO_LIMITS, Limits
 from gpuherd.domain.access.caller import SYSTEM_CALLER
+from gpuherd.domain.cloud.spot_reclaim import counted_on_until
 from gpuherd.domain.errors import BudgetExhausted, CloudError, NotFound, QuotaExceeded
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance import events
@@ -49,6 +50,7 @@ from gpuherd.usecases.events.record import EventRecorder, NewEvent
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.succession.end_lineage import ACTOR, EndLineage
 from gpuherd.usecases.succession.make_heir import AUDIT_ACTION, MakeHeir
+from gpuherd.usecases.succession.notice_lengths import NoticeLengths
 
 log = structlog.get_logger()
 
@@ -76,7 +78,7 @@ class FollowSuccession:
     clock: Clock
     ids: Ids
     # How long after its notice a spot machine is usually lost.
-    notice: timedelta
+    notices: NoticeLengths
     # What the owner of an instance may use.
     limits_of: Callable[[str], Limits] = field(default=_unlimited)
 
@@ -92,10 +94,12 @@ class FollowSuccession:
             last = await self.observations.last_believable_list()
             listed_since = None if last is None else last.started_at
         old = predecessor_of(it, observation, listed_since, is_alone=await self._is_alone(it))
-        lead, is_scarce = self.notice, False
-        if old.is_notice_confirmed and known.heir is None:
+        lead, is_scarce = timedelta(0), False
+        if old.is_notice_confirmed and it.reclaim is not None and known.heir is None:
             boot = time_to_ready(await self.instances.ready_times_s(it.wish.product_name))
-            lead, is_scarce = lead_time(boot, self.notice), await self._is_scarce(it)
+            usual = await self.notices.usual()
+            old = replace(old, loss_expected_at=counted_on_until(it.reclaim, usual))
+            lead, is_scarce = lead_time(boot, usual), await self._is_scarce(it)
         return succession_step(old, known, lead, self.clock.now(), is_scarce=is_scarce)
 
     async def apply(self, step: SuccessionStep, leased: LeasedInstance) -> tuple[LeasedInstance, timedelta]:
@@ -169,8 +173,11 @@ class FollowSuccession:
             is_replace = operation.kind is OperationKind.REPLACE
             ended = operation.succeeded(now) if is_replace else operation.superseded(now)
             change = replace(change, operations=(ended, *change.operations))
+        saved = await self.instance_leases.save(leased, change)
+        if it.reclaim is not None and not was_taken_back(it):
+            await self.notices.note_unharmed()
         log.info("instance.retired", instance_id=it.id, heir=heir.id)
-        return await self.instance_leases.save(leased, change)
+        return saved
 
     async def _cancel(self, leased: LeasedInstance, reason: str) -> tuple[LeasedInstance, timedelta]:
         """Remove the heir. It is remembered until it is proven to be gone: only then there may be another."""
