@@ -137,6 +137,27 @@ ROWS = (
         ),
     ),
     Row(
+        "Replacement of spot machines",
+        (
+            Panel(
+                "Replacements",
+                "By how they ended: handed over warm, while the old machine ran, or cold, after its loss.",
+                (
+                    Query(
+                        "sum by (outcome) (increase(gpuherd_replacements_total[$__rate_interval]))",
+                        "{{outcome}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Time without a usable machine",
+                "At each handover; 0 of a warm one.",
+                _quantiles("gpuherd_handover_gap_seconds"),
+                "s",
+            ),
+        ),
+    ),
+    Row(
         "Novita",
         (
             Panel(

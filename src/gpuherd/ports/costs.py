@@ -76,6 +76,8 @@ class Waste:
     failed_boots: int = 0
     # From the moment the end was wanted to the moment it came.
     after_end: int = 0
+    # An old machine beside the one that has taken its place.
+    overlap: int = 0
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ class Meter(Protocol):
         """A create call has come into this state."""
         ...
 
+    def replacement(self, outcome: str, gap_s: float | None = None) -> None:
+        """A replacement has ended; where it was handed over, nothing could be used for `gap_s`."""
+        ...
+
 
 class NullMeter:
     """Takes no note of anything: for tests, and where nobody keeps watch."""
@@ -50,6 +54,8 @@ class NullMeter:
     def status_left(self, status: str, seconds: float) -> None: ...
 
     def attempt(self, state: str) -> None: ...
+
+    def replacement(self, outcome: str, gap_s: float | None = None) -> None: ...
 
 
 class MetricsPage(Protocol):

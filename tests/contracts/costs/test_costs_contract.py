@@ -104,6 +104,22 @@ async def test_of_very_many_only_the_dearest_are_told_apart_and_all_are_in_the_s
     assert (everything.groups_left_out, len(everything.groups)) == (0, 3)
 
 
+@pytest.mark.parametrize("by", [GroupBy.KEY, GroupBy.INSTANCE])
+async def test_an_old_machine_beside_its_heir_is_overlap(store, by):
+    ada = SUBJECTS["m-ada"]
+    heir = replace(
+        ada, cloud_id="m-heir", instance_id="inst_heir", lineage="inst_ada", usable_at=NOON + 2 * HOUR
+    )
+    subjects = {**SUBJECTS, "m-ada": replace(ada, usable_at=NOON), "m-heir": heir}
+    await store.write_spans([span(hours=3), span("m-heir", NOON + HOUR), span("m-bob")], subjects)
+    found = await report(store, by)
+    assert found.waste.overlap == USD, "the last of its three hours"
+    half = Period(NOON, NOON + 2.5 * HOUR)
+    assert (await report(store, by, half)).waste.overlap == USD // 2
+    assert (await report(store, by, owner="key-ada")).waste.overlap == USD
+    assert (await report(store, by, owner="key-bob")).waste.overlap == 0
+
+
 @pytest.mark.parametrize("by", [GroupBy.INSTANCE, GroupBy.LINEAGE])
 async def test_of_a_span_at_the_border_of_a_period_only_its_part_counts(store, by):
     wide = replace(span(hours=4), began=Edge(NOON, NOON + HOUR), ended=Edge(NOON + 4 * HOUR, NOON + 5 * HOUR))

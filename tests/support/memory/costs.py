@@ -19,6 +19,7 @@ from gpuherd.domain.costs.meter.of_instance import (
     subject_of_instance,
     unseen_spans,
 )
+from gpuherd.domain.costs.overlap import LineageMember, overlap_within, taken_over_at
 from gpuherd.domain.costs.period import DAY, NO_SHARE, Period, Share, cost_within, day_start
 from gpuherd.domain.costs.settled import settle
 from gpuherd.domain.costs.span import CostKind, CostSpan
@@ -112,7 +113,9 @@ class MemoryCosts:
             doubt=sum(it.doubt for it in groups.values()),
             hourly_now=sum(hourly.values()),
             by_kind=kinds,
-            waste=Waste(unbound, failed, sum(it.after_end for it in groups.values())),
+            waste=Waste(
+                unbound, failed, sum(it.after_end for it in groups.values()), self._overlap(query, now)
+            ),
             groups=tuple(found[:shown]),
             groups_left_out=max(0, len(found) - shown),
         )
@@ -185,6 +188,23 @@ class MemoryCosts:
         if row.span.ended is None and known is not None:
             subject = subject_of_instance(known.instance)
         return cost_within(row.span, period, now, seen_at, subject.end_wanted_at(row.span.kind))
+
+    def _overlap(self, query: CostQuery, now: datetime) -> int:
+        subjects = {it.subject.instance_id: it.subject for it in self._rows(None)}
+        heirs_at = taken_over_at(
+            LineageMember(key, it.lineage or key, it.usable_at or self._ready_at(key))
+            for key, it in subjects.items()
+            if key is not None
+        )
+        return sum(
+            overlap_within(row.span, heirs_at[row.subject.instance_id], query.period, now)
+            for row in self._rows(query.owner)
+            if row.subject.instance_id in heirs_at
+        )
+
+    def _ready_at(self, instance_id: str) -> datetime | None:
+        row = self._tables.instances.get(instance_id)
+        return None if row is None else row.instance.ready_at
 
     def _failed(self, subject: CostSubject) -> bool:
         if subject.instance_id is None or subject.usable_at is not None:

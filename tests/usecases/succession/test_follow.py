@@ -19,6 +19,7 @@ from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.health_check import HealthCheck
 from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.ports.metrics import NullMeter
 from gpuherd.simulator.faults.fault import Fault, FaultKind
 from gpuherd.simulator.world.world import World
 from gpuherd.usecases.budgets.add import BudgetRequest
@@ -108,6 +109,24 @@ async def test_where_notices_were_short_an_heir_comes_earlier(herd: Herd, world:
     assert told.reclaim.loss_expected_at - told.reclaim.seen_at == timedelta(hours=1), "as it is promised"
     await herd.run_for(9 * MINUTE)
     assert (await heir_of(herd, old)).usable
+
+
+async def test_each_handover_is_counted_with_its_gap(
+    herd: Herd, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[str, float | None]] = []
+    monkeypatch.setattr(
+        NullMeter, "replacement", lambda _, outcome, gap_s=None: counted.append((outcome, gap_s))
+    )
+    old = await usable(herd)
+    announce(world, old)
+    await herd.run_for(5 * MINUTE)
+    assert counted == [("warm", 0.0)]
+    young = await heir_of(herd, old)
+    world.reclaim(young.cloud_id or "", 0)
+    await herd.run_for(5 * MINUTE)
+    ((_, _), (outcome, gap_s)) = counted
+    assert outcome == "cold" and gap_s is not None and 0 < gap_s < 300
 
 
 async def test_machines_that_were_replaced_in_time_count_as_if_the_promise_was_kept(

@@ -147,6 +147,7 @@ class StateCollector(Collector):
             "unbound": costs.waste.unbound,
             "failed_boots": costs.waste.failed_boots,
             "after_end": costs.waste.after_end,
+            "overlap": costs.waste.overlap,
         }
         causes = {it: self._highest("cause", it, amount) for it, amount in waste.items()}
         about = "What of it was paid for nothing; a dollar may have two causes."

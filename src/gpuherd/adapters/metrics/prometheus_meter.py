@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from gpuherd.domain.instance.attempt import AttemptState
+from gpuherd.domain.succession.outcome import ReplacementOutcome
 
 OTHER = "other"
 NONE = "none"
@@ -22,6 +23,8 @@ WORK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 NETWORK_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60)
 # From a boot in seconds to a machine that runs for weeks.
 STATUS_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 21_600, 86_400, 604_800)
+# None at best, some boots at worst.
+GAP_BUCKETS_S = (0, 1, 5, 15, 30, 60, 120, 180, 300, 600, 1200, 3600, 21_600)
 
 M = TypeVar("M", Counter, Histogram)
 
@@ -72,6 +75,16 @@ class PrometheusMeter:
         for state in AttemptState:
             # An alert on growth does not see the first one of a series that did not exist before.
             self._attempts.labelled(state.value)
+        self._replacements = self._counter(
+            "gpuherd_replacements_total", "Replacements of instances that have ended.", "outcome"
+        )
+        for outcome in ReplacementOutcome:
+            self._replacements.labelled(outcome.value)
+        self._handover_gap = self._histogram(
+            "gpuherd_handover_gap_seconds",
+            "Time without a usable machine when an instance was handed over to its heir.",
+            GAP_BUCKETS_S,
+        )
 
     def request(self, route: str, method: str, status: int | None, seconds: float) -> None:
         known = self._known_requests.get((route, method, status))
@@ -97,6 +110,11 @@ class PrometheusMeter:
 
     def attempt(self, state: str) -> None:
         self._attempts.labelled(state).inc()
+
+    def replacement(self, outcome: str, gap_s: float | None = None) -> None:
+        self._replacements.labelled(outcome).inc()
+        if gap_s is not None:
+            self._handover_gap.labelled().observe(gap_s)
 
     def _request_series(self, route: str, method: str, status: int | None) -> tuple[Counter, Histogram]:
         # The method is the client's word, and some servers let any word pass.

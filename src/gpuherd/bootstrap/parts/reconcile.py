@@ -122,6 +122,7 @@ def build_advance(ports: Ports, values: Values, shared: Shared) -> AdvanceInstan
             clock=clock,
             ids=ports.ids,
             notices=notices,
+            meter=ports.meter,
             limits_of=shared.keys.key_cache.limits_of,
         ),
     )

@@ -13,9 +13,6 @@ from gpuherd.domain.costs.runway import AccountBalance
 from gpuherd.domain.costs.span import CostKind
 from gpuherd.ports.costs import GROUPS_MAX, CostGroup, CostQuery, CostReport, GroupBy, Waste
 
-# Of an instance there is one machine at a time as yet: none takes the place of another.
-NO_OVERLAP = Decimal(0)
-
 
 def cents(nano: int) -> str:
     """Return an amount for people."""
@@ -47,7 +44,7 @@ def describe_waste(it: Waste) -> contract.Waste:
     return contract.Waste(
         unbound=usd_of(it.unbound),
         failed_boots=usd_of(it.failed_boots),
-        overlap=NO_OVERLAP,
+        overlap=usd_of(it.overlap),
         after_end=usd_of(it.after_end),
     )
 

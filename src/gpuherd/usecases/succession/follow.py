@@ -22,6 +22,7 @@ from gpuherd.domain.instance.lifecycle import goals
 from gpuherd.domain.instance.lifecycle.handover import (
     lineage_of,
     may_be_replaced,
+    outcome_of_handover,
     predecessor_of,
     was_taken_back,
 )
@@ -29,6 +30,7 @@ from gpuherd.domain.instance.lifecycle.steps import Observation
 from gpuherd.domain.instance.offer_ranking import billing_modes, rank_offers, require_offers
 from gpuherd.domain.instance.operation import OperationKind
 from gpuherd.domain.succession.chain import Chain, Heir, Why
+from gpuherd.domain.succession.outcome import ReplacementOutcome
 from gpuherd.domain.succession.succession import (
     HANDOVER_RECHECK,
     SCARCE_STOCK,
@@ -44,6 +46,7 @@ from gpuherd.domain.succession.succession import (
 )
 from gpuherd.ports.instances import Change, InstanceLeases, Instances, LeasedInstance
 from gpuherd.ports.jobs import Jobs
+from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.ports.observations import Observations
 from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.events.record import EventRecorder, NewEvent
@@ -79,6 +82,7 @@ class FollowSuccession:
     ids: Ids
     # How long after its notice a spot machine is usually lost.
     notices: NoticeLengths
+    meter: Meter = field(default_factory=NullMeter)
     # What the owner of an instance may use.
     limits_of: Callable[[str], Limits] = field(default=_unlimited)
 
@@ -152,7 +156,9 @@ class FollowSuccession:
         new_event = NewEvent(
             events.REPLACEMENT_REFUSED, refusal.message, {"code": refusal.code, **dict(refusal.details)}
         )
-        return await self._save(leased, told, new_event)
+        saved = await self._save(leased, told, new_event)
+        self.meter.replacement(ReplacementOutcome.REFUSED.value)
+        return saved
 
     async def _retire(self, leased: LeasedInstance) -> LeasedInstance:
         """Delete the old one, as if a person had asked: its heir can be used."""
@@ -173,8 +179,12 @@ class FollowSuccession:
             is_replace = operation.kind is OperationKind.REPLACE
             ended = operation.succeeded(now) if is_replace else operation.superseded(now)
             change = replace(change, operations=(ended, *change.operations))
+        young = await self._heir(it)
         saved = await self.instance_leases.save(leased, change)
-        if it.reclaim is not None and not was_taken_back(it):
+        usable_since = now if young is None or young.ready_at is None else young.ready_at
+        outcome, gap_s = outcome_of_handover(it, usable_since)
+        self.meter.replacement(outcome.value, gap_s)
+        if it.reclaim is not None and outcome is ReplacementOutcome.WARM:
             await self.notices.note_unharmed()
         log.info("instance.retired", instance_id=it.id, heir=heir.id)
         return saved
@@ -195,13 +205,16 @@ class FollowSuccession:
         chain, known = _heir_in(it)
         error = None if heir is None else heir.last_error
         after = replace(it, chain=chain.without_heir(None if error is None else self.clock.now()))
+        change = self.event_recorder.change(after)
         operation = it.operation
         if operation is not None and operation.is_running and operation.kind is OperationKind.REPLACE:
             failure = error or Failure("REPLACEMENT_FAILED", f"{known.id} is gone", self.clock.now())
             ended = operation.failed(replace(failure, at=self.clock.now()))
-            change = self.event_recorder.change(replace(after, operation=ended))
-            return await self.instance_leases.save(leased, replace(change, operations=(ended,)))
-        return await self._save(leased, after)
+            change = replace(self.event_recorder.change(replace(after, operation=ended)), operations=(ended,))
+        saved = await self.instance_leases.save(leased, change)
+        outcome = ReplacementOutcome.CANCELLED if error is None else ReplacementOutcome.FAILED
+        self.meter.replacement(outcome.value)
+        return saved
 
     async def _give_up(self, leased: LeasedInstance) -> LeasedInstance:
         it = leased.instance
@@ -209,7 +222,9 @@ class FollowSuccession:
         reason = f"it was replaced {it.replacement.max_replacements} times in 24 h, and is not any more"
         given_up = replace(it, chain=replace(chain, gave_up=True))
         details = {"maxReplacements": it.replacement.max_replacements}
-        return await self._save(leased, given_up, NewEvent(events.REPLACEMENT_GAVE_UP, reason, details))
+        saved = await self._save(leased, given_up, NewEvent(events.REPLACEMENT_GAVE_UP, reason, details))
+        self.meter.replacement(ReplacementOutcome.GAVE_UP.value)
+        return saved
 
     async def _is_alone(self, it: Instance) -> bool:
         """Tell whether nobody else of its lineage can have a machine, but its own heir."""

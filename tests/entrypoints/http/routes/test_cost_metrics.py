@@ -33,6 +33,7 @@ async def test_what_was_spent_and_what_goes_on_can_be_drawn(api: httpx.AsyncClie
         'gpuherd_waste_usd_total{cause="unbound"}': 3.0,
         'gpuherd_waste_usd_total{cause="failed_boots"}': 0.0,
         'gpuherd_waste_usd_total{cause="after_end"}': 0.0,
+        'gpuherd_waste_usd_total{cause="overlap"}': 0.0,
     }
 
 

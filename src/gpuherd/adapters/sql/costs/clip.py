@@ -36,7 +36,7 @@ def moments(period: Period, now: datetime, seen_at: datetime) -> dict[str, int]:
     }
 
 
-def micros(column: sa.Column[Any]) -> Number:
+def micros(column: sa.ColumnElement[Any]) -> Number:
     """Return a moment as the whole number that it is stored as."""
     return sa.type_coerce(column, sa.BigInteger)
 

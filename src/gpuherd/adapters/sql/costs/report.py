@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuherd.adapters.sql.costs import clip
+from gpuherd.adapters.sql.costs.overlap import sum_overlap
 from gpuherd.adapters.sql.costs.rows import span_of
 from gpuherd.adapters.sql.costs.statements import (
     BY_SPAN,
@@ -103,6 +104,7 @@ def make_report(connection: sa.Connection, query: CostQuery, now: datetime) -> C
             unbound=sums.unbound,
             failed_boots=_failed_boots(connection, query, now),
             after_end=after_end + _open_after_end(connection, query, now),
+            overlap=sum_overlap(connection, query, now),
         ),
         groups=tuple(sorted(groups, key=_order(query.by))),
     )
@@ -137,6 +139,7 @@ def _by_span(connection: sa.Connection, query: CostQuery, now: datetime, seen_at
             unbound=0 if sums is None else int(sums.all_unbound),
             failed_boots=_failed_boots(connection, query, now),
             after_end=late if sums is None else int(sums.all_after_end) + late,
+            overlap=sum_overlap(connection, query, now),
         ),
         groups=tuple(groups),
         groups_left_out=0 if sums is None else sums.groups - len(rows),

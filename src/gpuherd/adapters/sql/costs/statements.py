@@ -34,10 +34,10 @@ def parameters(query: CostQuery) -> dict[str, Any]:
 
 
 def whose(query: CostQuery) -> list[sa.ColumnElement[bool]]:
-    return _whose(query.owner is not None)
+    return whose_costs(query.owner is not None)
 
 
-def _whose(is_owned: bool) -> list[sa.ColumnElement[bool]]:
+def whose_costs(is_owned: bool) -> list[sa.ColumnElement[bool]]:
     return [cost_centre.c.owner == sa.bindparam("owner", type_=sa.Text)] if is_owned else []
 
 
@@ -89,7 +89,7 @@ def day_sums(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
             sa.func.sum(ledger_day.c.after_end_nusd).label("after_end"),
         )
         .select_from(centres(by, ledger_day, ledger_day.c.centre_id))
-        .where(ledger_day.c.day >= first, ledger_day.c.day < last, *_whose(is_owned))
+        .where(ledger_day.c.day >= first, ledger_day.c.day < last, *whose_costs(is_owned))
         .group_by("grouped", ledger_day.c.kind, "bound")
     )
 
@@ -108,7 +108,7 @@ def ended_sums(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
             sa.func.sum(clip.late(clip.ENDED_AMOUNT)).label("after_end"),
         )
         .select_from(spans(by))
-        .where(clip.ENDED_IN_PERIOD, *_whose(is_owned))
+        .where(clip.ENDED_IN_PERIOD, *whose_costs(is_owned))
         .group_by("grouped", meter.c.kind, "bound")
     )
 
@@ -127,7 +127,7 @@ def open_sums(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
             sa.func.sum(meter.c.rate_nusd_h).label("hourly"),
         )
         .select_from(spans(by))
-        .where(IS_OPEN, *_whose(is_owned))
+        .where(IS_OPEN, *whose_costs(is_owned))
         .group_by("grouped", meter.c.kind, "bound")
     )
 
@@ -157,7 +157,7 @@ def sums_by_span(by: GroupBy, is_owned: bool) -> sa.Select[Any]:
                 hourly.label("hourly"),
             )
             .select_from(source)
-            .where(when, *_whose(is_owned))
+            .where(when, *whose_costs(is_owned))
             for when, amount, doubt, after_end, hourly in amounts
         )
     ).subquery("parts")

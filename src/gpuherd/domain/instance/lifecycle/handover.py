@@ -10,6 +10,7 @@ from gpuherd.domain.instance.instance import Goal, Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import VANISHED
 from gpuherd.domain.instance.lifecycle.steps import Observation
 from gpuherd.domain.succession.chain import OnReclaim
+from gpuherd.domain.succession.outcome import ReplacementOutcome
 from gpuherd.domain.succession.succession import HeirState, Lineage, Predecessor
 
 RECLAIMED = "SPOT_RECLAIMED"
@@ -96,3 +97,16 @@ def heir_state(heir: Instance) -> HeirState:
     if heir.goal is not Goal.RUNNING:
         return HeirState.LEAVING
     return HeirState.FAILED if heir.status is Status.FAILED else HeirState.COMING
+
+
+def outcome_of_handover(old: Instance, usable_since: datetime) -> tuple[ReplacementOutcome, float]:
+    """Return how an instance was handed over, and for how many seconds there was none to use."""
+    match old.status:
+        case Status.EXITED:
+            lost_at = old.stopped_at
+        case Status.FAILED:
+            lost_at = None if old.last_error is None else old.last_error.at
+        case _:
+            return ReplacementOutcome.WARM, 0.0
+    lost_at = lost_at or usable_since
+    return ReplacementOutcome.COLD, max(0.0, (usable_since - lost_at).total_seconds())

@@ -122,6 +122,7 @@ def waste_lines(report: CostReport, *, sees_all: bool) -> tuple[WasteLine, ...]:
         *((("Machines that no instance has", waste.unbound),) if sees_all else ()),
         ("Instances that ended before they were usable", waste.failed_boots),
         ("After a stop or delete was asked for", waste.after_end),
+        ("Beside the instance that has taken over", waste.overlap),
     )
     total = Decimal(report.amount) or Decimal(1)
     return tuple(
