@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gpuherd.domain.instance.instance import Status
+from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.jobs.job import JobStatus
 from gpuherd.ports.instances import InstanceQuery
@@ -53,6 +54,11 @@ class TestRenting:
         assert reply.headers["location"] == f"/instances/{it.id}?done=rent"
         assert (it.name, it.wish.gpu_num, it.labels) == ("train-7", 2, {"a": "b"})
         assert "Accepted." in await admin.text(reply.headers["location"])
+
+    async def test_a_form_may_ask_for_replacement(self, admin: Browser, plane: Plane) -> None:
+        await admin.send("/instances/new", once=await once(admin), **WISH, onReclaim="replace")
+        (it,) = (await plane.list_instances.page(InstanceQuery())).instances
+        assert it.replacement.on_reclaim is OnReclaim.REPLACE
 
     async def test_a_double_click_rents_once(self, admin: Browser, plane: Plane) -> None:
         word = await once(admin)

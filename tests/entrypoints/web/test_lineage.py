@@ -18,3 +18,15 @@ async def test_the_page_shows_the_whole_lineage(admin: Browser, herd: Herd) -> N
     assert "Lineage" in text
     assert f'href="/instances/{old.id}"' in text
     assert "asked for" in text
+
+
+async def test_what_can_be_used_can_be_replaced_from_its_page(admin: Browser, herd: Herd) -> None:
+    old = await herd.settle(await herd.launch())
+    assert f"/instances/{old.id}/replace" in await admin.text(f"/instances/{old.id}")
+    assert (await admin.send(f"/instances/{old.id}/replace")).status_code == 303
+    assert f"/instances/{old.id}/replace" not in await admin.text(f"/instances/{old.id}"), "it is under way"
+    chain = (await herd.instances.get(old.id)).chain
+    assert chain is not None and chain.heir is not None
+    assert await admin.send(f"/instances/{old.id}/stop")
+    await herd.run_for(timedelta(minutes=3))
+    assert f"/instances/{old.id}/replace" not in await admin.text(f"/instances/{old.id}")

@@ -139,6 +139,7 @@ PAGE_SCOPES: dict[RouteKey, Scope | None] = {
     ("GET", "/instances/{instance_id}"): READ,
     ("POST", "/instances/{instance_id}/start"): WRITE,
     ("POST", "/instances/{instance_id}/restart"): WRITE,
+    ("POST", "/instances/{instance_id}/replace"): WRITE,
     ("POST", "/instances/{instance_id}/lease"): WRITE,
     ("POST", "/instances/{instance_id}/keep"): WRITE,
     ("POST", "/instances/{instance_id}/stop"): WRITE,

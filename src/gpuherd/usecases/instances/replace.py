@@ -8,9 +8,9 @@ from gpuherd.domain.access.audit import AuditRecord
 from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.errors import Conflict, StaleWrite
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.instance import Goal, Instance, Status
+from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle import goals
-from gpuherd.domain.instance.lifecycle.handover import awaits_handover, was_taken_back
+from gpuherd.domain.instance.lifecycle.handover import awaits_handover, is_replaceable
 from gpuherd.domain.instance.operation import OperationKind, requested
 from gpuherd.domain.succession.chain import Why
 from gpuherd.ports.access import IdempotencyClaim
@@ -70,7 +70,7 @@ class ReplaceInstance:
         return AcceptedGoal(saved, saved.operation)
 
     async def _refuse(self, it: Instance) -> None:
-        if it.goal is not Goal.RUNNING or not (it.usable or was_taken_back(it)):
+        if not is_replaceable(it):
             raise Conflict(
                 f"only what can be used, or was taken back, can be replaced; {it.name!r} is {it.status}",
                 code="INSTANCE_NOT_REPLACEABLE",

@@ -39,6 +39,11 @@ def was_taken_back(it: Instance) -> bool:
     return vanished or it.last_error.code == RECLAIMED
 
 
+def is_replaceable(it: Instance) -> bool:
+    """Tell whether a person may have an instance replaced: it can be used, or was taken back."""
+    return it.goal is Goal.RUNNING and (it.usable or was_taken_back(it))
+
+
 def awaits_handover(it: Instance) -> bool:
     """Tell whether an instance has an heir that has not taken over yet."""
     return it.chain is not None and it.chain.heir is not None and not it.chain.heir.has_taken_over

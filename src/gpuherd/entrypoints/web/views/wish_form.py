@@ -11,8 +11,8 @@ from gpuherd.entrypoints.durations import HOUR, MINUTE
 from gpuherd.entrypoints.web.forms import Form
 
 TEXT_FIELDS = (
-    *("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "webhookUrl"),
-    *("imageUrl", "command", "minCudaVersion", "registryAuthId"),
+    *("name", "productName", "templateId", "billingMode", "optimize", "onFailure", "onReclaim"),
+    *("webhookUrl", "imageUrl", "command", "minCudaVersion", "registryAuthId"),
 )
 NUMBER_FIELDS = ("gpuNum", "rootfsSize")
 FIELDS = (
@@ -41,6 +41,7 @@ DEFAULTS = {
     "billingMode": "spot",
     "optimize": "region",
     "onFailure": "delete",
+    "onReclaim": "none",
 }
 
 

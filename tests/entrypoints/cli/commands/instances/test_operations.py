@@ -234,3 +234,28 @@ def test_without_a_terminal_nothing_is_deleted_unless_it_was_said(cli: Cli, api:
     assert result.exit_code == 2
     assert "--yes" in result.stderr
     assert api.seen == []
+
+
+def test_a_replacement_is_followed_until_the_heir_has_taken_over(cli: Cli, api: FakeApi) -> None:
+    heir = details("ready", instanceId="inst_2", replaces="inst_1")
+    retired = details("deleting", goal="deleted", replacedBy="inst_2")
+    api.script(
+        READY,
+        accepted("ready"),
+        READY,
+        operation("replace", "running", "requested"),
+        retired,
+        operation("replace", "succeeded", "requested"),
+        retired,
+        heir,
+    )
+    result = cli("replace", "train-1", "--wait")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == heir
+    assert of(api.seen)[:2] == [("GET", "/api/instances/train-1"), ("POST", "/api/instances/inst_1/replace")]
+    assert of(api.seen)[-1] == ("GET", "/api/instances/inst_2")
+
+
+def test_a_replacement_that_failed_is_told(cli: Cli, api: FakeApi) -> None:
+    api.script(READY, accepted("ready"), READY, operation("replace", "failed", "requested"), READY)
+    assert cli("replace", "train-1", "--wait").exit_code == 1

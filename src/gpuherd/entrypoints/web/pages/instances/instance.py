@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal
 from gpuherd.domain.instance.lifecycle.due import auto_ends_at
+from gpuherd.domain.instance.lifecycle.handover import awaits_handover, is_replaceable
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
 from gpuherd.entrypoints.durations import HOUR
@@ -54,6 +55,7 @@ async def show(request: Request) -> Response:
         webhook_url=redact_query(it.webhook_url) if it.webhook_url else "",
         can_start=instance_rows.can_start(it),
         can_restart=instance_rows.can_restart(it),
+        can_replace=is_replaceable(it) and not awaits_handover(it),
         can_stop=instance_rows.can_stop(it),
         can_delete=instance_rows.can_delete(it),
         unused_ends_at=auto_ends_at(it),
@@ -76,6 +78,13 @@ async def restart(request: Request) -> Response:
     word = request.path_params["instance_id"]
     it = await plane_of(request).change_goal.restart(word, caller=acting_caller(request))
     return done(f"/instances/{it.instance.id}", "restart")
+
+
+async def replace(request: Request) -> Response:
+    """Let another instance take over."""
+    word = request.path_params["instance_id"]
+    it = await plane_of(request).replace_instance(word, caller=acting_caller(request))
+    return done(f"/instances/{it.instance.id}", "replace")
 
 
 async def stop(request: Request) -> Response:
@@ -116,6 +125,7 @@ ROUTES: Routes = {
     ("GET", "/instances/{instance_id}"): show,
     ("POST", "/instances/{instance_id}/start"): start,
     ("POST", "/instances/{instance_id}/restart"): restart,
+    ("POST", "/instances/{instance_id}/replace"): replace,
     ("POST", "/instances/{instance_id}/stop"): stop,
     ("POST", "/instances/{instance_id}/delete"): delete,
     ("POST", "/instances/{instance_id}/lease"): set_lease,
