@@ -66,7 +66,7 @@ chaos: setup ## break things on purpose, SEEDS=n schedules and RUNS=n kills; the
 	@$(BIN)/python -m proof.chaos run --seeds $$(( $(SEEDS) / 4 )) --jobs $(JOBS) --profile capacity
 	@$(BIN)/python -m proof.chaos points --jobs $(JOBS)
 	@$(BIN)/python -m proof.chaos.kills --runs $(RUNS) --jobs $(JOBS)
-	@for story in kill stop meter restart failover; do $(BIN)/python -m proof.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
+	@for story in kill stop meter lease heirs restart failover; do $(BIN)/python -m proof.replicas $$story --runs $(RUNS) --jobs $(JOBS) || exit 1; done
 	@GPUHERD_TEST_DATABASE=postgresql $(BIN)/python -m pytest -n 4 tests/entrypoints/http tests/entrypoints/web
 	@$(BIN)/python -m proof.chaos.mutants
 

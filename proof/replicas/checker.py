@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from gpuherd.adapters.sql.instances.leases import SHORT_LEASE_TERM
 from gpuherd.domain.cloud.tag import Tag, parse_tag
-from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET
+from proof.chaos.kills.checker import EXPECTED_WEBHOOKS, GONE, WEBHOOK_SECRET, lineage_violations
 from proof.chaos.kills.ledger_checker import Bill, check_ledger
 from proof.chaos.kills.plan import BY_LEASE, UserScript
 from proof.replicas.runner import Evidence, Row, our_installation
@@ -104,15 +104,19 @@ def wrong_calls(run: Evidence) -> Iterator[str]:
 
 
 def _records(run: Evidence) -> Iterator[str]:
-    known = Counter(it["name"] for it in run.tables["instance"])
     claimed: dict[str, set[str]] = defaultdict(set)
     for it in run.tables["claim"]:
         claimed[it["key"]].add(it["instance_id"])
     for user in run.lived:
         name = run.plan.name(user.n)
         ids = user.ids | claimed[f"{name}-create"]
-        if known[name] != 1 or len(ids) != 1:
-            yield f"duplicate: the key of {name} gave {known[name]} instances, {len(ids)} ids"
+        members = [it for it in run.tables["instance"] if it["name"] == name]
+        if run.plan.scripts[user.n] is UserScript.REPLACED and user.failed is None:
+            yield from lineage_violations(name, members, run.machines)
+        elif len(members) != 1:
+            yield f"duplicate: one request of {name} made {len(members)} instances"
+        if len(ids) != 1:
+            yield f"duplicate: the key of {name} gave {len(ids)} ids"
     yield from unsettled(run)
 
 

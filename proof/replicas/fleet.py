@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof.chaos.kills.points import LEASE_POINTS, METER_POINTS
+from proof.chaos.kills.points import HEIR_POINTS, LEASE_POINTS, METER_POINTS
 from proof.replicas.pausing_server import ARMED, BEFORE_WATCH_COMMIT, FREEZE_AT, LISTED, MANAGERS
 from proof.replicas.processes import ModuleProcess
 from tests.support.processes.services import Novita, Server
@@ -20,6 +20,8 @@ FAST = {
     "GPUHERD_FAST_POLL_INTERVAL": "0.2",
     "INSTANCE_POLL_INTERVAL": "0.5",
     "REQUEST_TIMEOUT": "2",
+    # An heir is made as soon as two lists have shown the notice.
+    "GPUHERD_RECLAIM_NOTICE": "0",
 }
 
 
@@ -86,7 +88,7 @@ class Fleet:
         await asyncio.gather(*(it.start(freeze_at) for it in self.replicas))
         # Nobody knows beforehand who holds the watch.
         point = freeze_at.partition(":")[0]
-        anybodys = (BEFORE_WATCH_COMMIT, *METER_POINTS, *LEASE_POINTS)
+        anybodys = (BEFORE_WATCH_COMMIT, *METER_POINTS, *LEASE_POINTS, *HEIR_POINTS)
         armed = self.replicas if point in anybodys else self.replicas[:1]
         for it in armed:
             (it.directory / ARMED).touch()

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from proof.chaos.kills.plan import BY_HAND, BY_LEASE, METER_TIMES_MAX, UserScript
-from proof.chaos.kills.points import LEASE_POINTS, METER_POINTS
+from proof.chaos.kills.points import HEIR_POINTS, LEASE_POINTS, METER_POINTS
 from proof.replicas.postgres_cluster import Mode
 
 # In order of how often they are drawn; the rest of what the cloud can do to us is another suite's affair.
@@ -52,6 +52,8 @@ class Nemesis(StrEnum):
     METER = "meter"
     # Whoever has a lease end is stopped past its own term in the middle of that.
     LEASE = "lease"
+    # Whoever makes an heir, or hands over to it, is killed or stopped past its term in the middle of that.
+    HEIRS = "heirs"
     RESTART = "restart"
     # The database is killed, and a standby that lags behind takes its place.
     FAILOVER = "failover"
@@ -75,6 +77,8 @@ class Strike:
     down_s: float
     # Where the replica stops by itself, as `point:n`; empty for any moment.
     at: str = ""
+    # It does not wake up again, but is started anew.
+    is_fatal: bool = False
     mode: Mode = "fast"
     # For how long the standby was behind, and whether it is reached before it was promoted.
     lag_s: float = 0.0
@@ -82,7 +86,7 @@ class Strike:
 
     def __str__(self) -> str:
         where = f"at {self.at}" if self.at else f"+{self.after_s:.1f}s"
-        return f"{self.target} {where} for {self.down_s:.1f}s"
+        return f"{self.target} {'killed ' if self.is_fatal else ''}{where} for {self.down_s:.1f}s"
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
         Nemesis.STOP: _stops,
         Nemesis.METER: _meter_kills,
         Nemesis.LEASE: _lease_stops,
+        Nemesis.HEIRS: _heir_strikes,
         Nemesis.RESTART: _restarts,
         Nemesis.FAILOVER: _failovers,
     }
@@ -144,6 +149,8 @@ def draw_plan(nemesis: Nemesis, seed: int, replicas: int | None = None) -> Plan:
     )
     if nemesis is Nemesis.LEASE:
         scripts = [*BY_LEASE, *rng.choices(BY_LEASE, k=2), UserScript.KEEP, UserScript.DELETE]
+    if nemesis is Nemesis.HEIRS:
+        scripts = [*[UserScript.REPLACED] * 3, *rng.choices(BY_HAND, k=2)]
     rng.shuffle(scripts)
     faults = _faults(rng, f"{nemesis}{seed}-")
     spared = rng.choice((0, 1, 1)) if nemesis is Nemesis.KILL else 0
@@ -158,6 +165,7 @@ def _kills(rng: random.Random, _: int) -> tuple[Strike, ...]:
             rng.choice((0.2, 1.0, 2.5)) * rng.random(),
             rng.choice(target),
             rng.choice((0.0, 0.5, 4.0)),
+            is_fatal=True,
         )
         for _ in range(rng.randint(2, 4))
     )
@@ -181,8 +189,8 @@ def _stops(rng: random.Random, seed: int) -> tuple[Strike, ...]:
 def _meter_kills(rng: random.Random, seed: int) -> tuple[Strike, ...]:
     """At each of its points in turn; at times whoever takes over dies too, at any moment."""
     at = f"{METER_POINTS[seed % len(METER_POINTS)]}:{rng.randint(1, METER_TIMES_MAX)}"
-    first = Strike(0.0, StrikeTarget.ANY, rng.choice((0.0, 0.5, 4.0)), at=at)
-    second = Strike(3.0 * rng.random(), StrikeTarget.WATCH, rng.choice((0.0, 0.5)))
+    first = Strike(0.0, StrikeTarget.ANY, rng.choice((0.0, 0.5, 4.0)), at=at, is_fatal=True)
+    second = Strike(3.0 * rng.random(), StrikeTarget.WATCH, rng.choice((0.0, 0.5)), is_fatal=True)
     return (first, second) if rng.random() < 0.3 else (first,)
 
 
@@ -190,6 +198,15 @@ def _lease_stops(rng: random.Random, seed: int) -> tuple[Strike, ...]:
     """At each point of an end in turn; longer than any lease of a row lasts."""
     at = f"{LEASE_POINTS[seed % len(LEASE_POINTS)]}:{rng.randint(1, 2)}"
     return (Strike(0.0, StrikeTarget.ANY, rng.uniform(12.0, 20.0), at=at),)
+
+
+def _heir_strikes(rng: random.Random, seed: int) -> tuple[Strike, ...]:
+    """At each point of a handover in turn, killed or stopped; at times whoever holds the watch dies too."""
+    point, is_fatal = HEIR_POINTS[seed // 2 % len(HEIR_POINTS)], seed % 2 == 0
+    down_s = rng.choice((0.0, 0.5, 4.0)) if is_fatal else rng.uniform(12.0, 20.0)
+    first = Strike(0.0, StrikeTarget.ANY, down_s, at=f"{point}:{rng.randint(1, 2)}", is_fatal=is_fatal)
+    second = Strike(2.0 * rng.random(), StrikeTarget.WATCH, rng.choice((0.0, 0.5)), is_fatal=True)
+    return (first, second) if rng.random() < 0.3 else (first,)
 
 
 def _restarts(rng: random.Random, _: int) -> tuple[Strike, ...]:

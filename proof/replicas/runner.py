@@ -29,8 +29,9 @@ END_LIMIT_S = 120.0
 QUIET_LIMIT_S = 60.0
 # A replica reaches its point within so long of the first request, or never.
 POINT_LIMIT_S = 15.0
-# A lease must be over first.
-LEASE_LIMIT_S = 45.0
+# A lease must be over first, or a machine usable, taken back and replaced.
+LATER_LIMIT_S = 45.0
+LATER = (Nemesis.LEASE, Nemesis.HEIRS)
 PAUSE_S = 0.1
 TABLES = ("installation", "instance", "attempt", "claim", "event", "delivery", "job", "orphan", "sighting")
 ALL_TABLES = sorted({*TABLES, *LEDGER_TABLES})
@@ -95,17 +96,17 @@ class ReplicaHarness:
         for strike in self.plan.strikes:
             await asyncio.sleep(strike.after_s)
             match self.plan.nemesis:
-                case Nemesis.KILL | Nemesis.METER:
-                    victim = await self._frozen_replica() if strike.at else self._victim(strike)
-                    if victim is not None:
-                        self._down.add(victim)
-                        downs.append(asyncio.create_task(self._kill(victim, strike)))
-                case Nemesis.STOP | Nemesis.LEASE:
-                    await self._stop(strike)
                 case Nemesis.RESTART:
                     await self._restart_database(strike)
                 case Nemesis.FAILOVER:
                     await self._fail_over(strike)
+                case _ if strike.is_fatal:
+                    victim = await self._frozen_replica() if strike.at else self._victim(strike)
+                    if victim is not None:
+                        self._down.add(victim)
+                        downs.append(asyncio.create_task(self._kill(victim, strike)))
+                case _:
+                    await self._stop(strike)
         await asyncio.gather(*downs)
         self.fleet.calm.set()
 
@@ -154,7 +155,7 @@ class ReplicaHarness:
 
     async def _frozen_replica(self) -> Replica | None:
         with contextlib.suppress(TimeoutError):
-            limit_s = LEASE_LIMIT_S if self.plan.nemesis is Nemesis.LEASE else POINT_LIMIT_S
+            limit_s = LATER_LIMIT_S if self.plan.nemesis in LATER else POINT_LIMIT_S
             async with asyncio.timeout(limit_s):
                 while not (frozen := [it for it in self.fleet.replicas if it.process.is_frozen]):
                     await asyncio.sleep(0.05)
@@ -181,7 +182,7 @@ async def execute_plan(
         await cloud.control("POST", "faults", fault)
     async with receiver() as hooks, aiohttp.ClientSession() as session:
         users = [
-            User(plan, n, fleet, hooks.url, session, random.Random(f"{plan.seed}/{n}"))
+            User(plan, n, fleet, cloud, hooks.url, session, random.Random(f"{plan.seed}/{n}"))
             for n in range(len(plan.scripts))
         ]
         async with _ended_in_any_case(harness):

@@ -13,10 +13,10 @@ import aiohttp
 
 from proof.chaos.kills.checker import GONE
 from proof.chaos.kills.plan import BY_ITSELF, UserScript
-from proof.chaos.kills.runner import terms_of
+from proof.chaos.kills.runner import NOTICE_S, terms_of
 from proof.replicas.fleet import Fleet, Replica
 from proof.replicas.plan import Nemesis, Plan
-from tests.support.processes.services import KEY
+from tests.support.processes.services import KEY, Novita
 
 # With a disk that is paid for.
 WISH = {"productName": "RTX 4090 24GB", "templateId": "101", "optimize": "price", "rootfsSize": 200}
@@ -63,6 +63,7 @@ class User:
     plan: Plan
     n: int
     fleet: Fleet
+    cloud: Novita
     hook: str
     session: aiohttp.ClientSession
     rng: random.Random
@@ -112,6 +113,8 @@ class User:
             return
         if script is not UserScript.DELETE_AT_ONCE:
             await self._until(path, lambda it: bool(it["usable"]))
+        if script is UserScript.REPLACED:
+            await self._be_replaced(path)
         if script in (UserScript.STOP, UserScript.RESTART):
             await self._insist("POST", f"{path}/stop", "stop")
             await self._until(path, lambda it: it["status"] == "exited")
@@ -120,6 +123,17 @@ class User:
             await self._until(path, lambda it: bool(it["usable"]))
         if script in (UserScript.DELETE, UserScript.DELETE_AT_ONCE):
             await self._delete(path)
+
+    async def _be_replaced(self, path: str) -> None:
+        """Let the cloud take the machine back, soon or after a while, and wait for whoever takes over."""
+        found: Body = {}
+        await self._until(path, lambda it: bool(found.update(it) or it["cloudInstanceId"]))
+        notice_s = self.rng.choice((NOTICE_S, 10 * NOTICE_S))
+        notice = {"instanceId": found["cloudInstanceId"], "noticeSeconds": notice_s}
+        await self.cloud.control("POST", "reclaim", notice)
+        await self._until(path, lambda it: it["status"] == "deleted")
+        name = self.plan.name(self.n)
+        await self._until(f"/api/instances/{name}", lambda it: bool(it["usable"]) and it["link"] > 1)
 
     async def _look_again(self, script: UserScript) -> None:
         """See that it is still so when the database has lost what it will lose."""

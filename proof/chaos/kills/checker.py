@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -82,7 +83,8 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
     known = Counter(it["name"] for it in tables["instance"])
     scripts = {run.plan.name(n): script for n, script in enumerate(run.plan.scripts)}
     for name in sorted(it for it, script in scripts.items() if script is UserScript.REPLACED):
-        yield from _lineage(name, [it for it in tables["instance"] if it["name"] == name])
+        members = [it for it in tables["instance"] if it["name"] == name]
+        yield from lineage_violations(name, members, run.machines)
     wanted = {name for name, script in scripts.items() if script is not UserScript.REPLACED}
     for name in sorted(wanted):
         if known[name] != 1:
@@ -103,8 +105,8 @@ def _records(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:
             yield f"unended: {run.plan.name(n)} is {status} in the end, not {expected}"
 
 
-def _lineage(name: str, members: list[Row]) -> Iterator[str]:
-    """One instance for each link, all but the last of them gone."""
+def lineage_violations(name: str, members: list[Row], machines: list[Row]) -> Iterator[str]:
+    """One instance for each link, all but the last of them gone; never more than two machines at once."""
     links = sorted(it["link"] or 1 for it in members)
     if links != list(range(1, len(members) + 1)) or len({it["lineage"] for it in members}) > 1:
         yield f"duplicate: the links of {name} are {links}"
@@ -113,6 +115,14 @@ def _lineage(name: str, members: list[Row]) -> Iterator[str]:
     left = [it["id"] for it in members if it["status"] != "deleted"]
     if len(left) != 1:
         yield f"duplicate: {left} of {name} are left"
+    lives = [
+        (it["createdAt"], math.inf if it["goneAt"] is None else it["goneAt"])
+        for it in machines
+        if it["name"].startswith(f"{name}--")
+    ]
+    at_once = max((sum(began <= one < gone for began, gone in lives) for one, _ in lives), default=0)
+    if at_once > 2:
+        yield f"duplicate: {at_once} machines of {name} were there at once"
 
 
 def _webhooks(run: Evidence, tables: dict[str, list[Row]]) -> Iterator[str]:

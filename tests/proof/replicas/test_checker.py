@@ -14,7 +14,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from gpuherd.domain.cloud.tag import Tag
-from proof.chaos.kills.checker import WEBHOOK_SECRET
+from proof.chaos.kills.checker import WEBHOOK_SECRET, lineage_violations
 from proof.chaos.kills.ledger_checker import MOMENTS
 from proof.chaos.kills.plan import UserScript
 from proof.replicas.checker import TERM_S, TERMS_MAX, check, terms
@@ -195,6 +195,34 @@ def test_what_is_wrong_is_found(what: str) -> None:
     run = good_run()
     spoil(run)
     assert kind in kinds(run)
+
+
+@pytest.mark.parametrize(
+    ("links", "left", "gone_s", "found"),
+    [
+        ((1, 2), 1, 20.0, False),
+        ((1, 2, 2), 1, 20.0, True),
+        ((1,), 1, 20.0, True),
+        ((1, 2), 2, 20.0, True),
+        ((1, 2), 0, 20.0, True),
+        # The third came before the first had gone.
+        ((1, 2, 3), 1, 20.0, False),
+        ((1, 2, 3), 1, 31.0, True),
+    ],
+)
+def test_a_lineage_has_one_instance_for_each_link_and_two_machines_at_most(
+    links: tuple[int, ...], left: int, gone_s: float, found: bool
+) -> None:
+    statuses = ["deleted"] * (len(links) - left) + ["running"] * left
+    members = [
+        {"id": f"i{n}", "link": link, "lineage": "i0", "status": status}
+        for n, (link, status) in enumerate(zip(links, statuses, strict=True))
+    ]
+    machines = [
+        {"name": f"job--{n}", "createdAt": 10.0 * n, "goneAt": None if n == len(links) else gone_s + n - 1}
+        for n in range(1, len(links) + 1)
+    ]
+    assert bool([*lineage_violations("job", members, machines)]) is found
 
 
 def test_terms_are_counted_from_the_death() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 from pathlib import Path
 
 import pytest
 
+from proof.chaos.kills.points import HEIR_POINTS
 from proof.chaos.output import tell
 from proof.replicas.campaign import run_plans, shared_infrastructure
 from proof.replicas.plan import FREEZE_POINTS, Nemesis, draw_plan
@@ -27,6 +29,7 @@ RUNS = {
     Nemesis.STOP: 4,
     Nemesis.METER: 4,
     Nemesis.LEASE: 4,
+    Nemesis.HEIRS: 4,
     Nemesis.RESTART: 3,
     Nemesis.FAILOVER: 3,
 }
@@ -39,6 +42,12 @@ def test_the_same_seed_draws_the_same_run() -> None:
 def test_stops_come_past_every_point() -> None:
     plans = [draw_plan(Nemesis.STOP, seed) for seed in range(2 * len(FREEZE_POINTS))]
     assert {it.at.partition(":")[0] for plan in plans for it in plan.strikes} >= set(FREEZE_POINTS)
+
+
+def test_handovers_are_struck_at_every_point_by_a_kill_and_by_a_stop() -> None:
+    strikes = [draw_plan(Nemesis.HEIRS, seed).strikes[0] for seed in range(2 * len(HEIR_POINTS))]
+    drawn = {(it.at.partition(":")[0], it.is_fatal) for it in strikes}
+    assert drawn == {*itertools.product(HEIR_POINTS, (True, False))}
 
 
 @pytest.mark.parametrize(
