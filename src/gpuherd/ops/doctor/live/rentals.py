@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Protocol, TypeVar
 
 from gpuherd.client.async_client import AsyncGpuherd
@@ -48,7 +48,7 @@ class RentPlan:
         """What it costs at most: rental, boot, stop, start and removal, and one lease after a kill."""
         span = self.boot_limit + 4 * self.step_limit + self.lease
         hours = Decimal(span.total_seconds()) / 3600
-        return max(Decimal("0.01"), (self.price_max * hours).quantize(Decimal("0.01"), "ROUND_UP"))
+        return max(Decimal("0.01"), (self.price_max * hours).quantize(Decimal("0.01"), ROUND_UP))
 
 
 def plan_of(offers: Sequence[Offer], template_id: str) -> RentPlan:
