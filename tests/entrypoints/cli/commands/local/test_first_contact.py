@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from gpuherd.client.address import Address
 from gpuherd.entrypoints.cli.app import build_app
+from gpuherd.entrypoints.cli.commands.local import first_contact
 from gpuherd.entrypoints.cli.commands.local.doctor import doctor_command
 from gpuherd.entrypoints.cli.commands.local.first_contact import (
     Agreement,
@@ -22,6 +26,7 @@ from gpuherd.entrypoints.cli.commands.local.first_contact import (
     Quote,
     Rented,
 )
+from gpuherd.entrypoints.cli.render.output import Mode, Output
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
 from tests.entrypoints.cli.support import InstantClock, nothing
 
@@ -140,3 +145,29 @@ def test_a_file_that_is_no_report_is_not_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [("--yes-spend", "1"), ("--live", "--yes-spend", "much")])
 def test_options_that_make_no_sense_are_refused(options: tuple[str, ...]) -> None:
     assert doctor(FakeContact([]), *options).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_person_is_asked_for_the_sum_after_the_free_findings(
+    monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, *, err: bool) -> bool:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr(first_contact, "is_interactive", lambda: True)
+    monkeypatch.setattr(typer, "confirm", confirm)
+    screen = io.StringIO()
+    console = Console(file=screen, width=100)
+    contact = FakeContact([HOLDS], [DIFFERS])
+    code = first_contact.run_first_contact(
+        contact, first_contact.LiveOrder(), Output(Mode.PEOPLE, console, console)
+    )
+    assert (len(asked), "0.06 USD" in asked[0], contact.rented) == (1, True, int(answer))
+    assert code == (ExitCode.DIFFERS if answer else ExitCode.OK)
+    told = screen.getvalue()
+    assert "the cheapest machine for half an hour" in told
+    assert ("set GPUHERD_CREATE_SETTLE=430" in told, "changes: waits" in told) == (answer, answer)
+    assert ("nothing was rented" in told) != answer

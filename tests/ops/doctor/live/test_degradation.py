@@ -1,0 +1,138 @@
+"""What a difference changes, as the doctor words it, is what the service then does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from gpuherd.adapters.novita import failures
+from gpuherd.adapters.novita.billing import NovitaBilling
+from gpuherd.adapters.novita.cloud import NovitaCloud
+from gpuherd.adapters.novita.failures import ResourceKind
+from gpuherd.adapters.novita.transport import NovitaTransport
+from gpuherd.domain.cloud.machine import Machine
+from gpuherd.domain.cloud.offer import BillingMode
+from gpuherd.domain.cloud.tag import Tag, cloud_name, machine_tag
+from gpuherd.domain.errors import CloudRefused, MachineGone
+from gpuherd.ops.doctor.live import assumptions
+from gpuherd.simulator.deviation import Deviation
+from gpuherd.simulator.scenarios import SCENARIOS
+from tests.ops.doctor.live.support import InProcessExchange, LiveWorld
+from tests.simulator.builders import a_request
+
+TAG = Tag("abcdefgh", "0" * 26, 1, "abcdef")
+UNKNOWN_ID = "0" * 16
+HOUR_S = 3600
+
+
+class InProcessTransport:
+    """The reads of the service, on a simulated world without a socket."""
+
+    def __init__(self, exchange: InProcessExchange) -> None:
+        self._exchange = exchange
+
+    async def read(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        about: ResourceKind = ResourceKind.ACCOUNT,
+        **_: object,
+    ) -> dict[str, Any]:
+        reply = await self._exchange.get(path, params or {}, 1.0, fresh=False)
+        if error := failures.failure_of_read(reply, about):
+            raise error
+        return reply.body or {}
+
+
+class Service:
+    """The adapters of the service in front of a Novita that does otherwise."""
+
+    def __init__(self, scenario: str) -> None:
+        self.live = LiveWorld(scenario)
+        transport = cast(NovitaTransport, InProcessTransport(self.live.exchange))
+        self.cloud = NovitaCloud(transport, clock=self.live.clock)
+        self.billing = NovitaBilling(transport)
+
+    async def listed_machine(self) -> Machine:
+        """Return a running machine of ours as the list shows it."""
+        envs = (("GPUHERD_TAG", str(TAG)),)
+        self.live.world.create(a_request(name=cloud_name("job", TAG), envs=envs))
+        await self.live.clock.sleep(HOUR_S)
+        (machine,) = (await self.cloud.list_machines()).machines
+        return machine
+
+
+def says(assumption: assumptions.Assumption, words: str) -> None:
+    assert words in assumption.changes
+
+
+@pytest.mark.parametrize(
+    ("scenario", "assumption"),
+    [("other-labels", assumptions.REGIONS), ("prices-in-usd", assumptions.PRICES)],
+)
+async def test_what_cannot_be_placed_or_priced_is_not_offered(
+    scenario: str, assumption: assumptions.Assumption
+) -> None:
+    offers = await Service(scenario).cloud.list_offers(BillingMode.ON_DEMAND)
+    assert [it for it in offers if it.on_demand_usd is not None] == []
+    says(assumption, "not offered")
+
+
+@pytest.mark.parametrize(("scenario", "complete"), [("short-pages", True), ("page-no", False)])
+async def test_long_lists(scenario: str, complete: bool) -> None:
+    service = Service(scenario)
+    service.live.world.stock("4090.16c62g", "us-ca-6", 1_000)
+    service.live.world.page_size_max = 100
+    for number in range(150):
+        service.live.world.create(a_request(name=f"job-{number}"))
+    listing = await service.cloud.list_machines()
+    assert (listing.complete, len(listing.machines) == 150) == (complete, complete)
+    says(assumptions.LONG_PAGES, "pages of 100")
+    says(assumptions.PAGE_PARAMETER, "no list is complete")
+
+
+async def test_an_unknown_machine_in_other_words_is_not_believed_gone() -> None:
+    with pytest.raises(CloudRefused) as refused:
+        await Service("other-not-found").cloud.get_machine(UNKNOWN_ID)
+    assert not isinstance(refused.value, MachineGone)
+    says(assumptions.NO_MACHINE, "never confirmed")
+
+
+async def test_without_the_environment_the_name_still_tells_whose_it_is() -> None:
+    machine = await Service("envs-hidden").listed_machine()
+    assert (machine.env_tag, machine_tag(machine)) == ("", str(TAG))
+    says(assumptions.TAG_ENV, "the name alone tells")
+
+
+async def test_without_the_name_the_environment_tells_whose_it_is() -> None:
+    machine = await Service("lost-name").listed_machine()
+    assert str(TAG) not in machine.name
+    assert machine_tag(machine) == str(TAG)
+
+
+async def test_a_list_without_endpoints_leaves_them_to_the_get() -> None:
+    service = Service("endpoints-not-listed")
+    listed = await service.listed_machine()
+    got = await service.cloud.get_machine(listed.cloud_id)
+    assert not any(it.endpoint for it in listed.ports)
+    assert all(it.endpoint for it in got.ports)
+    says(assumptions.LIST_ROW, "one GET more")
+
+
+async def test_amounts_that_are_rounded_otherwise_change_nothing_where_exact_ones_are_sent() -> None:
+    sums = []
+    for scenario in ("calm", "bill-rounded-up"):
+        service = Service(scenario)
+        begin = service.live.clock.now()
+        await service.listed_machine()
+        await service.live.clock.sleep(2 * HOUR_S)
+        charges = await service.billing.charges(begin, service.live.clock.now())
+        sums.append(sum(it.amount_usd for it in charges))
+    assert sums[0] == sums[1] > 0
+
+
+def test_there_is_a_scenario_for_each_way_of_doing_otherwise() -> None:
+    assert {it for scenario in SCENARIOS.values() for it in scenario.deviations} == set(Deviation)
