@@ -560,8 +560,8 @@ WIRE = (
     Safeguard(
         "private targets are refused in the URL",
         "adapters/egress/client.py",
-        "            target = check_url(url, self._policy)\n",
-        '            target = check_url(url, type(self._policy).parse("0.0.0.0/0,::/0"))\n',
+        "        target = check_url(url, self._policy)\n",
+        '        target = check_url(url, type(self._policy).parse("0.0.0.0/0,::/0"))\n',
         (EGRESS_TARGETS,),
     ),
     Safeguard(

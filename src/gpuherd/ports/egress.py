@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -62,6 +63,34 @@ class EgressHttp(Protocol):
         """Send one request, once, and return whatever status comes back; `EgressFailure` if none does.
 
         Never follows a redirect. `timeout_s` covers everything from the name lookup to the last byte.
+        """
+        ...
+
+
+class EgressStream(Protocol):
+    """A reply that comes bit by bit, and perhaps never ends."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    async def read(self) -> bytes:
+        """Return what has come, as soon as something has; nothing at the end, `EgressFailure` at a break.
+
+        What a cancelled call would have returned comes with the next one. Who does not read holds the other
+        side up, and no memory fills.
+        """
+        ...
+
+
+class EgressStreams(Protocol):
+    """The only way to endless replies of URLs that somebody else chose."""
+
+    def stream(
+        self, url: str, *, headers: Mapping[str, str], timeout_s: float
+    ) -> AbstractAsyncContextManager[EgressStream]:
+        """Have a reply for as long as the context lasts; `EgressFailure` if it does not begin.
+
+        Never follows a redirect. `timeout_s` covers everything from the name lookup to the headers.
         """
         ...
 

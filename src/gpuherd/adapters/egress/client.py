@@ -24,12 +24,13 @@ from gpuherd.domain.net.egress_policy import (
     check_endpoint,
     check_url,
 )
-from gpuherd.ports.egress import EgressFailure, EgressReply, FailureCategory, Resolver
+from gpuherd.ports.egress import EgressFailure, EgressReply, EgressStream, FailureCategory, Resolver
 
 # Not sent by themselves: they would tell strangers what we run and invite compressed bodies.
 _SKIPPED_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 # As aiohttp's own for HTTP.
 CONNECT_STAGGER_S = 0.25
+CHUNK_BYTES = 2**16
 _NO_TIMEOUTS = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -41,7 +42,7 @@ def strict_tls() -> ssl.SSLContext:
 
 
 class SsrfSafeClient:
-    """Implements `EgressHttp` and `EgressTcp` for hosts that users, receivers or the cloud name."""
+    """Implements `EgressHttp`, `EgressStreams` and `EgressTcp` for hosts that others name."""
 
     def __init__(
         self, policy: EgressPolicy, resolver: Resolver, clock: Clock, *, tls: ssl.SSLContext | None = None
@@ -64,13 +65,7 @@ class SsrfSafeClient:
     ) -> EgressReply:
         started = self._clock.monotonic()
         async with _deadline(timeout_s):
-            target = check_url(url, self._policy)
-            addresses = await self._checked_addresses(target)
-            with pinned(target.host, addresses) as pin:
-                # encoded=True: the text that was judged goes out as it is, not as a second parser reads it.
-                response = await self._open_session().request(
-                    method, URL(target.url, encoded=True), headers=headers, data=body, allow_redirects=False
-                )
+            response, peer = await self._send(method, url, headers, body)
             try:
                 content, truncated = await _read_up_to(response.content, max_bytes)
             finally:
@@ -81,8 +76,19 @@ class SsrfSafeClient:
             body=content,
             truncated=truncated,
             elapsed_s=self._clock.monotonic() - started,
-            address=pin.peer,
+            address=peer,
         )
+
+    @asynccontextmanager
+    async def stream(
+        self, url: str, *, headers: Mapping[str, str], timeout_s: float
+    ) -> AsyncIterator[EgressStream]:
+        async with _deadline(timeout_s):
+            response, _ = await self._send("GET", url, headers, None)
+        try:
+            yield _Stream(response)
+        finally:
+            response.close()
 
     async def connect(self, host: str, port: int, timeout_s: float) -> float:
         started = self._clock.monotonic()
@@ -96,6 +102,19 @@ class SsrfSafeClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[aiohttp.ClientResponse, str]:
+        """Send one request; return the reply, as far as its headers, and the address that it came from."""
+        target = check_url(url, self._policy)
+        addresses = await self._checked_addresses(target)
+        with pinned(target.host, addresses) as pin:
+            # encoded=True: the text that was judged goes out as it is, not as a second parser reads it.
+            response = await self._open_session().request(
+                method, URL(target.url, encoded=True), headers=headers, data=body, allow_redirects=False
+            )
+        return response, pin.peer
 
     async def _checked_addresses(self, endpoint: AllowedEndpoint) -> tuple[str, ...]:
         if endpoint.addresses:
@@ -124,8 +143,21 @@ class SsrfSafeClient:
         return self._session
 
 
+class _Stream:
+    """Implements `EgressStream`: aiohttp stops reading the socket when its small buffer is full."""
+
+    def __init__(self, response: aiohttp.ClientResponse):
+        self.status = response.status
+        self.headers: Mapping[str, str] = _plain_headers(response)
+        self._content = response.content
+
+    async def read(self) -> bytes:
+        async with _deadline(None):
+            return await self._content.read(CHUNK_BYTES)
+
+
 @asynccontextmanager
-async def _deadline(timeout_s: float) -> AsyncIterator[None]:
+async def _deadline(timeout_s: float | None) -> AsyncIterator[None]:
     """Bound the block as a whole, and let nothing out of it but `EgressFailure` (and cancellation)."""
     # `from None`: the errors below carry the URL, which may be a secret, into every logged traceback.
     try:
