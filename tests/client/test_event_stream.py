@@ -192,7 +192,7 @@ async def _listen(kind: str, url: str, count: int) -> list[LiveEvent]:
 
 
 def _listen_here(url: str, count: int) -> list[LiveEvent]:
-    with Gpuherd(url, KEY) as client, closing(client.events()) as events:  # type: ignore[type-var]
+    with Gpuherd(url, KEY) as client, closing(client.events()) as events:
         return list(islice(events, count))
 
 

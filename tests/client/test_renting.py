@@ -19,7 +19,7 @@ from gpuherd.client import (
     NotReleased,
     WaitTimedOut,
 )
-from gpuherd.client.event_stream import AsyncStream
+from gpuherd.client.streams.streaming import AsyncStream
 from gpuherd.client.transport.wire import Request
 from tests.client.support.server import (
     STILL,

@@ -406,6 +406,21 @@ class CloudContract:
         machine = await cloud.get_machine(cloud_id)
         assert (machine.spot_status, machine.phase) == ("terminated", Phase.STOPPED)
 
+    async def test_its_logs_have_addresses_while_there_is_something_to_tell(self, cloud, clock):
+        cloud_id = await cloud.create_machine(await order_for(cloud))
+        while await phase_of(cloud, cloud_id) is not Phase.PULLING:
+            await clock.advance(0.5)
+        booting = await cloud.get_log_addresses(cloud_id)
+        assert booting.system and not booting.instance
+        await clock.advance(BOOT_S)
+        running = await cloud.get_log_addresses(cloud_id)
+        assert running.phase is Phase.RUNNING and running.system != running.instance != ""
+        await cloud.stop_machine(cloud_id)
+        await clock.advance(BOOT_S)
+        assert (await cloud.get_log_addresses(cloud_id)).system == ""
+        with pytest.raises(MachineGone):
+            await cloud.get_log_addresses("0" * 16)
+
     @pytest.mark.parametrize(
         "cloud_id", ["0000000000000000", "no such", "a&instanceId=b", "../x", "é%41+", "#"]
     )

@@ -42,6 +42,7 @@ RENT_IMAGE = pytest.param(
     (sys.executable, "python/rent_image.py", "--port", "8000/http", "--env", "PATH"), id="python"
 )
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
+LOGS = pytest.param((sys.executable, "python/logs.py", "job"), id="python")
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
@@ -218,6 +219,17 @@ async def test_it_says_what_was_spent_and_what_still_costs(words: tuple[str, ...
     assert re.search(r"^balance: \$\d+\.\d\d, which lasts ", it.said, re.MULTILINE), it.said
 
 
+@pytest.mark.parametrize("words", [LOGS])
+async def test_it_follows_a_log_until_it_says_the_word(words: tuple[str, ...], server: Server) -> None:
+    wish = {"name": "job", "productName": "RTX 4090 24GB", "templateId": "101"}
+    _, made = await server.call("POST", "/api/instances", wish)
+    await server.until_settled(made["id"])
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert re.search(r"pulled layer 8 of 8", it.said), it.said
+    assert re.search(r"the program is up\n.* step 1$", it.said.rstrip()), it.said
+
+
 @pytest.mark.parametrize("words", [BUDGETS])
 async def test_it_sets_a_budget_that_holds_and_shows_how_far_it_is_used_up(
     words: tuple[str, ...], server: Server
@@ -329,7 +341,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    run = (*RENTERS, RENT_IMAGE, SPENDING, BUDGETS, NOTIFY, *RECEIVERS)
+    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, BUDGETS, NOTIFY, *RECEIVERS)
     assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)

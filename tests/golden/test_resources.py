@@ -178,6 +178,18 @@ async def test_leases(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_logs(api: RecordedApi, herd: Herd) -> None:
+    path = f"/api/instances/{(await herd.launch()).id}/logs"
+    await api("a log before there is a machine", "GET", path)
+    await herd.run_for(timedelta(seconds=12))
+    await api("the log of a program that does not run yet", "GET", path)
+    await herd.run_for(2 * MINUTE)
+    await api("a log", "GET", path)
+    await api("the log of the cloud", "GET", f"{path}?source=system&follow=true")
+    await api("a log of another kind", "GET", f"{path}?source=kernel&tail=5")
+    api.recording.compare()
+
+
 async def test_restart(api: RecordedApi, herd: Herd) -> None:
     made = await api("a create", "POST", "/api/instances", GOOD)
     path = f"/api/instances/{made['id']}"

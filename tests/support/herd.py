@@ -6,13 +6,16 @@ whatever is due, in the engine's order.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -56,6 +59,7 @@ from gpuherd.domain.webhooks.endpoint import WebhookEndpoint
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.jobs.outcome import Done
 from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.egress import EgressFailure
 from gpuherd.ports.metrics import Meter, MetricsPage, NullMeter
 from gpuherd.ports.webhooks import DeliveryResult, Notifier, WebhookSender
 from gpuherd.resilience.rate_limit import RateLimiter
@@ -146,6 +150,58 @@ class FakeProber:
         return EndpointHealth.seen(port, category, "the port answered 502", self._clock.now())
 
 
+class FakeLogs:
+    """Stands for the addresses at which the cloud streams logs: they say this, and end, or say no more."""
+
+    status = 200
+    headers: Mapping[str, str] = MappingProxyType({"content-type": "text/plain"})
+
+    def __init__(self) -> None:
+        self.said = [b"the program is up\n", b"step 1\n"]
+        self.ends = True
+        self.failure: EgressFailure | None = None
+        self.asked: list[str] = []
+        self.open = 0
+        self.news = asyncio.Event()
+
+    def say(self, *chunks: bytes) -> None:
+        """Go on."""
+        self.said.extend(chunks)
+        self.news.set()
+
+    @asynccontextmanager
+    async def stream(self, url: str, *, headers: Mapping[str, str], timeout_s: float) -> AsyncIterator[Any]:
+        assert not headers, "the log is nobody's business but the cloud's: nothing of ours is sent there"
+        self.asked.append(url)
+        if self.failure is not None:
+            raise self.failure
+        self.open += 1
+        try:
+            yield FakeLog(self)
+        finally:
+            self.open -= 1
+
+
+class FakeLog:
+    """One of them, being read."""
+
+    def __init__(self, logs: FakeLogs) -> None:
+        self.status, self.headers = logs.status, logs.headers
+        self._logs = logs
+        self._read = 0
+
+    async def read(self) -> bytes:
+        while self._read == len(self._logs.said):
+            if self._logs.failure is not None:
+                raise self._logs.failure
+            if self._logs.ends:
+                return b""
+            self._logs.news.clear()
+            await self._logs.news.wait()
+        self._read += 1
+        return self._logs.said[self._read - 1]
+
+
 class FakeApplications:
     """Stands for what applications say about their use: nothing, unless a test says otherwise."""
 
@@ -197,6 +253,7 @@ class Herd:
         self.billing = SimulatedCloud(world)
         self.use_metrics = SimulatedCloud(world)
         self.applications = FakeApplications()
+        self.logs = FakeLogs()
         self.receiver = Receiver()
         self.notifier = FakeNotifier()
         self.prober = FakeProber(clock)
@@ -217,6 +274,7 @@ class Herd:
             webhook_sender=self.receiver,
             notifier=self.notifier,
             prober=self.prober,
+            log_egress=self.logs,
             clock=clock,
             rng=self.rng,
             ids=self.ids,
@@ -360,6 +418,12 @@ class Herd:
             if self.clock.now() >= end:
                 return
             await self.clock.sleep(max(pause.total_seconds(), 0.001))
+
+    async def run_and_advance(self, span: timedelta) -> None:
+        """Do all that falls due while `span` passes, on a clock that stands still by itself."""
+        working = asyncio.create_task(self.run_for(span))
+        await self.clock.advance(span.total_seconds())
+        await working
 
     async def run_jobs_for(self, span: timedelta) -> None:
         """Let `span` pass with nothing but due jobs in it: for days in which the cloud does not matter."""

@@ -33,6 +33,7 @@ from gpuherd.usecases.housekeeping import ManageCaches, PruneDeliveries
 from gpuherd.usecases.idleness.watch import WatchUse
 from gpuherd.usecases.instances.find import AuthorizedLookup
 from gpuherd.usecases.instances.history import ReadHistory
+from gpuherd.usecases.instances.read_log import ReadLog
 from gpuherd.usecases.instances.reprice_disks import RepriceDisks
 from gpuherd.usecases.jobs.kinds import CHECK_HEALTH, RECONCILE_KINDS, SEND_WEBHOOK
 from gpuherd.usecases.jobs.read import ReadJobs
@@ -115,6 +116,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         change_lease=instances.change_lease,
         note_use=instances.note_use,
         read_history=ReadHistory(instances.find, stores.instances),
+        read_log=ReadLog(instances.find, ports.browse_cloud or ports.cloud, ports.log_egress, clock),
         read_jobs=ReadJobs(stores.book),
         creates=ManageCreates(stores.flags, clock),
         account=shared.account,

@@ -20,6 +20,7 @@ from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions, Sealer
 from gpuherd.ports.cloud import Cloud
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
+from gpuherd.ports.egress import EgressStreams
 from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
 from gpuherd.ports.instances import CapacityMemory, InstanceLeases, Instances
@@ -93,6 +94,8 @@ class Ports:
     webhook_sender: WebhookSender
     notifier: Notifier
     prober: Prober
+    # To the addresses at which the cloud streams the logs of machines.
+    log_egress: EgressStreams
     clock: Clock
     rng: Random
     ids: Ids

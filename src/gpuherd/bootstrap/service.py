@@ -168,6 +168,7 @@ async def build_service(
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),
         notifier=ChatAndMailNotifier(webhook_egress, clock, mailer),
         prober=EgressProber(probe_egress, probe_egress, clock),
+        log_egress=probe_egress,
         clock=clock,
         rng=rng,
         ids=ids,
@@ -208,6 +209,7 @@ async def build_service(
         renewal_loops=[*stores.membership.renewal_loops, *stores.renewal_loops],
         closers=[
             parts.plane.events.feed.close,
+            parts.plane.read_log.close,
             probe_egress.close,
             webhook_egress.close,
             *([mailer.close] if mailer else []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
@@ -12,9 +12,8 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.effects import Effect, Effects, Pause, Send, run_async
-from gpuherd.client.event_stream import AsyncStream, EventEffects, OpenStream, ReadChunk, run_stream_async
 from gpuherd.client.methods import AsyncExecutor, AsyncResource
-from gpuherd.client.models.instance import Instance, LiveEvent
+from gpuherd.client.models.instance import Instance
 from gpuherd.client.renting import Release, Rental, terms_of
 from gpuherd.client.resources.access import (
     AuditMethods,
@@ -28,6 +27,14 @@ from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
+from gpuherd.client.streams.streaming import (
+    AsyncStream,
+    OpenStream,
+    ReadChunk,
+    StreamEffects,
+    StreamStep,
+    run_stream_async,
+)
 from gpuherd.client.transport.async_transport import AiohttpTransport
 from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
 from gpuherd.client.waiting import OnProgress
@@ -224,11 +231,11 @@ class _Executor:
     async def run(self, effects: Effects[T]) -> T:
         return await run_async(effects, self._perform)
 
-    async def follow(self, effects: EventEffects) -> AsyncIterator[LiveEvent]:
+    async def follow(self, effects: StreamEffects[T]) -> AsyncGenerator[T, None]:
         reader = _StreamReader(self._transport, self._perform)
         try:
-            async for event in run_stream_async(effects, reader.perform):
-                yield event
+            async for it in run_stream_async(effects, reader.perform):
+                yield it
         finally:
             reader.close()
 
@@ -251,7 +258,7 @@ class _StreamReader:
         self._perform = perform
         self._stream: AsyncStream | None = None
 
-    async def perform(self, step: Effect | OpenStream | ReadChunk) -> Reply | bytes | None:
+    async def perform(self, step: StreamStep) -> Reply | bytes | None:
         match step:
             case OpenStream(request):
                 self.close()

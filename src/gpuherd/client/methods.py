@@ -6,15 +6,14 @@ page. Type checkers see both, with all parameters."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.event_stream import EventEffects
-from gpuherd.client.models.instance import LiveEvent
 from gpuherd.client.paging import AsyncPaged, Paged, PageReader
 from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.streams.streaming import StreamEffects
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +25,7 @@ class Executor(Protocol):
 
     def run(self, effects: Effects[R]) -> R: ...
 
-    def follow(self, effects: EventEffects) -> Iterator[LiveEvent]: ...
+    def follow(self, effects: StreamEffects[R]) -> Generator[R, None, None]: ...
 
 
 class AsyncExecutor(Protocol):
@@ -34,7 +33,7 @@ class AsyncExecutor(Protocol):
 
     async def run(self, effects: Effects[R]) -> R: ...
 
-    def follow(self, effects: EventEffects) -> AsyncIterator[LiveEvent]: ...
+    def follow(self, effects: StreamEffects[R]) -> AsyncGenerator[R, None]: ...
 
 
 class Resource:
@@ -83,19 +82,19 @@ class api_method(Generic[P, T]):
         return update_wrapper(call, self._effects)
 
 
-class following(Generic[P]):
-    """Makes an iterator without an end of what describes a stream; it is opened with the first `next`."""
+class following(Generic[P, T]):
+    """Makes an iterator of what describes a stream; it is opened with the first `next`."""
 
-    def __init__(self, effects: Callable[Concatenate[Any, P], EventEffects]) -> None:
+    def __init__(self, effects: Callable[Concatenate[Any, P], StreamEffects[T]]) -> None:
         self._effects = effects
         update_wrapper(self, effects)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, it: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, it: SyncResource, owner: type) -> Callable[P, Iterator[LiveEvent]]: ...
+    def __get__(self, it: SyncResource, owner: type) -> Callable[P, Generator[T, None, None]]: ...
     @overload
-    def __get__(self, it: AsyncResource, owner: type) -> Callable[P, AsyncIterator[LiveEvent]]: ...
+    def __get__(self, it: AsyncResource, owner: type) -> Callable[P, AsyncGenerator[T, None]]: ...
     def __get__(self, it: SyncResource | AsyncResource | None, owner: type) -> Any:
         if it is None:
             return self

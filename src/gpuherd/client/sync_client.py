@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
@@ -11,9 +11,8 @@ from typing import Protocol, Self, TypeVar, Unpack
 from gpuherd.client.address import Address, find_server
 from gpuherd.client.clock import Clock, SystemClock
 from gpuherd.client.effects import Effect, Effects, Pause, Send, run
-from gpuherd.client.event_stream import EventEffects, OpenStream, ReadChunk, Stream, run_stream
 from gpuherd.client.methods import Executor, SyncResource
-from gpuherd.client.models.instance import Instance, LiveEvent
+from gpuherd.client.models.instance import Instance
 from gpuherd.client.renting import Release, Rental, terms_of
 from gpuherd.client.resources.access import (
     AuditMethods,
@@ -27,6 +26,14 @@ from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
+from gpuherd.client.streams.streaming import (
+    OpenStream,
+    ReadChunk,
+    Stream,
+    StreamEffects,
+    StreamStep,
+    run_stream,
+)
 from gpuherd.client.transport.sync_transport import HttpTransport
 from gpuherd.client.transport.wire import USER_AGENT, Reply, Request
 from gpuherd.client.waiting import OnProgress
@@ -210,7 +217,7 @@ class _Executor:
     def run(self, effects: Effects[T]) -> T:
         return run(effects, self._perform)
 
-    def follow(self, effects: EventEffects) -> Iterator[LiveEvent]:
+    def follow(self, effects: StreamEffects[T]) -> Generator[T, None, None]:
         reader = _StreamReader(self._transport, self._perform)
         try:
             yield from run_stream(effects, reader.perform)
@@ -234,7 +241,7 @@ class _StreamReader:
         self._perform = perform
         self._stream: Stream | None = None
 
-    def perform(self, step: Effect | OpenStream | ReadChunk) -> Reply | bytes | None:
+    def perform(self, step: StreamStep) -> Reply | bytes | None:
         match step:
             case OpenStream(request):
                 self.close()

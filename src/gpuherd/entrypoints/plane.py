@@ -43,6 +43,7 @@ from gpuherd.usecases.instances.list_page import ListInstances
 from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
+from gpuherd.usecases.instances.read_log import ReadLog
 from gpuherd.usecases.instances.replace import ReplaceInstance
 from gpuherd.usecases.jobs.read import ReadJobs
 from gpuherd.usecases.jobs.retry import RetryJob
@@ -147,6 +148,7 @@ class Plane:
     change_lease: ChangeLease
     note_use: NoteUse
     read_history: ReadHistory
+    read_log: ReadLog
     read_jobs: ReadJobs
     retry_job: RetryJob
     creates: ManageCreates

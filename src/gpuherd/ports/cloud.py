@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 
@@ -45,6 +46,10 @@ class Cloud(Protocol):
 
     async def get_machine(self, cloud_id: str) -> Machine:
         """Return one machine with its connection details; `MachineGone` if the cloud has no such machine."""
+        ...
+
+    async def get_log_addresses(self, cloud_id: str) -> LogAddresses:
+        """Return where the logs of a machine are streamed; `MachineGone` if there is no such machine."""
         ...
 
     async def create_machine(self, order: CreateCall) -> str:

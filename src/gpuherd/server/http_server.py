@@ -57,11 +57,12 @@ class HttpServer(uvicorn.Server):
             timeout_graceful_shutdown=5,
         )
         super().__init__(config)
-        self._feed = plane.events.feed
+        self._feed, self._logs = plane.events.feed, plane.read_log
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Nobody else could tell an endless reply that it is time.
         self._feed.close()
+        self._logs.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

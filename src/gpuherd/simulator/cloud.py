@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
@@ -115,6 +116,11 @@ class SimulatedCloud:
     async def get_machine(self, cloud_id: str) -> Machine:
         missing = MachineGone("there is no such machine")
         return await self._read(partial(self._show, cloud_id), missing)
+
+    async def get_log_addresses(self, cloud_id: str) -> LogAddresses:
+        missing = MachineGone("there is no such machine")
+        snapshot = await self._read(partial(self._operations.get, cloud_id), missing)
+        return mapping.log_addresses(snapshot, self._world.addresses)
 
     async def _show(self, cloud_id: str) -> Machine:
         return self._to_domain(await self._operations.get(cloud_id))

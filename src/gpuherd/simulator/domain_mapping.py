@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from gpuherd.domain import errors
 from gpuherd.domain.cloud import offer
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.costs.bill import BillCategory, ProviderCharge, StorageVolume
 from gpuherd.domain.endings.idleness import Utilization
@@ -29,6 +30,7 @@ from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.money import bill, use, volumes
 from gpuherd.simulator.money.charge import GPU
 from gpuherd.simulator.money.tariff import VOLUME_USD_PER_GB_DAY
+from gpuherd.simulator.views import logs
 from gpuherd.simulator.views.listing import Snapshot
 from gpuherd.simulator.views.product_list import ProductOnSale
 from gpuherd.simulator.world.addresses import Addresses
@@ -124,6 +126,11 @@ def machine(snapshot: Snapshot, catalogue: CloudCatalogue, addresses: Addresses)
         connection=_connection(snapshot, addresses),
         hourly_usd=_usd(stored.price * max(1, request.gpu_num)),
     )
+
+
+def log_addresses(snapshot: Snapshot, addresses: Addresses) -> LogAddresses:
+    shown = logs.log_addresses(snapshot, addresses)
+    return LogAddresses(_PHASE_OF.get(snapshot.status, Phase.UNKNOWN), shown.instance, shown.system)
 
 
 def provider_charge(row: bill.BillRow) -> ProviderCharge:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuherd.adapters.novita import wire
 from gpuherd.adapters.novita.call_secrets import WITHHELD, CallSecrets
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, Region
 from tests.adapters.novita.builders import ORDER, TAG
@@ -238,6 +239,15 @@ TEMPLATE = {
     "channel": "official",
     "rootfsSize": 60,
 }
+
+
+def test_the_logs_are_where_the_cloud_says_under_either_name():
+    named = {"systemLogAddress": "https://log.example/s?t=1", "instanceLogAddress": "https://log.example/i"}
+    for key in ("connectComponentLog", "connectComponentSSH"):
+        found = wire.read_log_addresses({"status": "running", key: named})
+        assert found == LogAddresses(Phase.RUNNING, "https://log.example/i", "https://log.example/s?t=1")
+    for odd in ({}, {"connectComponentLog": None}, {"connectComponentLog": {"systemLogAddress": 5}}):
+        assert not wire.read_log_addresses({"status": "exited", **odd}).instance
 
 
 def test_a_template_is_read_with_its_lists_of_ports():

@@ -118,6 +118,8 @@ class FakeApi:
     def __init__(self, handler: Handler | None = None) -> None:
         self.handler: Handler = handler or Script({})
         self.seen: list[SeenRequest] = []
+        # Asked for at any moment by whoever waits on a terminal, so it is no part of a script.
+        self.log: Answer = problem(409, "NO_MACHINE")
         self.port = _free_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -163,8 +165,11 @@ class FakeApi:
         path = request.raw_path.partition("?")[0]
         body = json.loads(raw) if raw else None
         seen = SeenRequest(request.method, path, list(request.query.items()), request.headers, body)
-        self.seen.append(seen)
-        answer = self.handler(seen)
+        if path.endswith("/logs"):
+            answer = self.log
+        else:
+            self.seen.append(seen)
+            answer = self.handler(seen)
         if answer.dropped:
             assert request.transport is not None
             request.transport.close()

@@ -16,6 +16,7 @@ from gpuherd.adapters.novita.pages import PAGE_SIZE, NovitaPage, PagedList
 from gpuherd.adapters.novita.transport import NovitaTransport
 from gpuherd.clock import Clock
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.errors import CloudError, MachineGone, NotFound
@@ -91,6 +92,14 @@ class NovitaCloud:
         if machine is None or machine.cloud_id != cloud_id:
             raise failures.unreadable()
         return machine
+
+    async def get_log_addresses(self, cloud_id: str) -> LogAddresses:
+        body = await self._read("/gpu/instance", {"instanceId": cloud_id}, about=ResourceKind.MACHINE)
+        row = body.get("instance", body)
+        # Another machine's log would be worse than none.
+        if not isinstance(row, dict) or wire.read_id(row) != cloud_id:
+            raise failures.unreadable()
+        return wire.read_log_addresses(row)
 
     async def create_machine(self, order: CreateCall) -> str:
         reply = await self._transport.change(

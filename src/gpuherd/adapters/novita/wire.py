@@ -18,6 +18,7 @@ from gpuherd.adapters.novita.fields import (
     whole,
 )
 from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import ConnectionDetails, Machine, Phase, PortMapping
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
 from gpuherd.domain.workload.envs import ENVS_MAX, TAG_VARIABLE
@@ -188,6 +189,15 @@ def read_machine(
             web_terminal=text(part(row, "connectComponentWebTerminal"), "address"),
         ),
     )
+
+
+def read_log_addresses(row: dict[str, Any]) -> LogAddresses:
+    """Return where the logs of a machine are; some accounts have been shown them beside the SSH command."""
+    named, beside_ssh = part(row, "connectComponentLog"), part(row, "connectComponentSSH")
+    instance, system = (
+        text(named, key) or text(beside_ssh, key) for key in ("instanceLogAddress", "systemLogAddress")
+    )
+    return LogAddresses(PHASES.get(text(row, "status"), Phase.UNKNOWN), instance, system)
 
 
 def _status_error(row: dict[str, Any], secrets_with: Callable[[str], CallSecrets]) -> str:

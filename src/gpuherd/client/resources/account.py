@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.event_stream import HISTORY, EventEffects, EventFilter, OnBreak, OnResume, follow
 from gpuherd.client.methods import Resource, api_method, following
 from gpuherd.client.models.account import (
     CloudTrust,
@@ -24,6 +23,7 @@ from gpuherd.client.models.account import (
 from gpuherd.client.models.instance import EventPage, Instance
 from gpuherd.client.models.plan import Plan
 from gpuherd.client.paging import Items, items_of
+from gpuherd.client.streams.events import HISTORY, EventEffects, EventFilter, OnBreak, OnResume, follow
 from gpuherd.client.transport.wire import Request, get, path_segment
 from gpuherd.client.wish import Wish, create_body
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Unpack
 
 from gpuherd.client.effects import Effects
-from gpuherd.client.methods import Resource, api_method, paginated
+from gpuherd.client.methods import Resource, api_method, following, paginated
 from gpuherd.client.models.instance import (
     Accepted,
     Attempt,
@@ -20,6 +20,7 @@ from gpuherd.client.models.instance import (
 from gpuherd.client.models.why import Why
 from gpuherd.client.paging import PageReader
 from gpuherd.client.retrying import RetryingCaller
+from gpuherd.client.streams.logs import LogEffects, LogSource, read_log
 from gpuherd.client.transport.wire import Json, Request, get, listed, path_segment
 from gpuherd.client.waiting import Listeners, OnAnswer, OnProgress, OnTrouble, Until, follow, wait_for
 from gpuherd.client.wish import HealthCheck, Lease, Wish, create_body
@@ -208,6 +209,14 @@ class InstanceMethods(Resource):
         """Return which offers were tried, and why those that failed did."""
         answer = yield from self._caller.call(get(f"{path_of(instance)}/attempts"))
         return tuple(Attempt.of(it) for it in listed(answer, "attempts"))
+
+    @following
+    def logs(self, instance: Ref, *, source: LogSource = "instance", follow: bool = False) -> LogEffects:
+        """Return a log bit by bit, as bytes: what there is now (at most 1 MiB), or with `follow` all of it.
+
+        `source="system"` is what the cloud does for the machine: the pull of the image.
+        """
+        return read_log(f"{path_of(instance)}/logs", source, follow)
 
     @api_method
     def why(self, instance: Ref) -> Effects[Why]:

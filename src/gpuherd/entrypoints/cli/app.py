@@ -18,6 +18,7 @@ from gpuherd.entrypoints.cli.commands.cloud import build_cloud
 from gpuherd.entrypoints.cli.commands.creates import build_creates
 from gpuherd.entrypoints.cli.commands.instances import (
     lease,
+    logs,
     operations,
     plan,
     read,
@@ -44,6 +45,7 @@ _COMMANDS: tuple[Command, ...] = (
     read.wait,
     why.why,
     events.events,
+    logs.logs,
     operations.start,
     operations.restart,
     replace.replace,

@@ -6,17 +6,18 @@ from html import escape
 
 from aiohttp import web
 
-from gpuherd.simulator.api.machine_logs import LOG_PORT, LOGS, stream_log
+from gpuherd.simulator.api.machine_logs import LOGS, stream_log
 from gpuherd.simulator.api.replies import page_reply
 from gpuherd.simulator.calls import ApiEndpoint
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.fault_injection import HANG_S
 from gpuherd.simulator.faults.fault import FaultKind
+from gpuherd.simulator.views.logs import LOG_PORT
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 
 # The cloud's own helpers next to the program: web terminal and logs.
-HELPER_PORTS = frozenset({2223, 2224})
+HELPER_PORTS = frozenset({2223, LOG_PORT})
 
 
 def add_apps(app: web.Application, world: World) -> None:

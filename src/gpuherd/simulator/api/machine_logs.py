@@ -10,7 +10,6 @@ from gpuherd.simulator.views.logs import LogLine, instance_log, system_log
 from gpuherd.simulator.world.machine import SimulatedMachine
 from gpuherd.simulator.world.world import World
 
-LOG_PORT = 2224
 LOOK_S = 0.5
 LOGS = {"system": system_log, "instance": instance_log}
 
@@ -26,6 +25,9 @@ async def stream_log(
     while True:
         world.tick()
         lines = read(machine, world.now())
+        if len(lines) < written:
+            # The program has begun anew, and with it its log.
+            written = 0
         if new := lines[written:]:
             await reply.write("".join(map(_line, new)).encode())
             written = len(lines)

@@ -14,6 +14,7 @@ from gpuherd.simulator.catalogue import (
 )
 from gpuherd.simulator.errors import SimulatedError
 from gpuherd.simulator.views.listing import Snapshot
+from gpuherd.simulator.views.logs import log_addresses
 from gpuherd.simulator.views.product_list import ProductOnSale
 from gpuherd.simulator.world.account import AccountJob
 from gpuherd.simulator.world.addresses import Addresses
@@ -196,9 +197,7 @@ def _connections(snapshot: Snapshot, addresses: Addresses, *, with_secrets: bool
     ssh = addresses.ssh(machine.cluster_id, machine.proxy_ports[22]) if running else ""
     terminal = addresses.http(machine.id, machine.cluster_id, 2223) if running else ""
     notebook = addresses.http(machine.id, machine.cluster_id, jupyter.port) if running and jupyter else ""
-    # The log of the cloud can be read as soon as there is something to tell: the pull.
-    booting = snapshot.status in ("creating", "pulling")
-    logs = addresses.http(machine.id, machine.cluster_id, 2224) if running or booting else ""
+    logs = log_addresses(snapshot, addresses)
     return {
         "connectComponentSSH": {"sshCommand": ssh, "password": password, "isRunning": running},
         "connectComponentWebTerminal": {
@@ -213,8 +212,8 @@ def _connections(snapshot: Snapshot, addresses: Addresses, *, with_secrets: bool
             "isRunning": bool(notebook),
         },
         "connectComponentLog": {
-            "systemLogAddress": f"{logs}/system" if logs else "",
-            "instanceLogAddress": f"{logs}/instance" if logs and running else "",
+            "systemLogAddress": logs.system,
+            "instanceLogAddress": logs.instance,
             "isRunning": running,
         },
     }

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from gpuherd.simulator.views.listing import Snapshot
+from gpuherd.simulator.world.addresses import Addresses
 from gpuherd.simulator.world.machine import SimulatedMachine, StatusChange
+
+LOG_PORT = 2224
 
 LAYERS = 8
 STEP_S = 10.0
@@ -16,6 +20,23 @@ LINES_MAX = 10_000
 class LogLine(NamedTuple):
     at: float
     text: str
+
+
+class ServedLogs(NamedTuple):
+    """Where the logs of a machine are served; empty while there is none."""
+
+    system: str
+    instance: str
+
+
+def log_addresses(snapshot: Snapshot, addresses: Addresses) -> ServedLogs:
+    """Return the addresses as they are shown beside a machine."""
+    is_running = snapshot.status == "running"
+    # The log of the cloud can be read as soon as there is something to tell: the pull.
+    if not is_running and snapshot.status not in ("creating", "pulling"):
+        return ServedLogs("", "")
+    root = addresses.http(snapshot.machine.id, snapshot.machine.cluster_id, LOG_PORT)
+    return ServedLogs(f"{root}/system", f"{root}/instance" if is_running else "")
 
 
 def system_log(machine: SimulatedMachine, now: float) -> list[LogLine]:

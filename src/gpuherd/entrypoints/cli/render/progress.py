@@ -53,9 +53,20 @@ class Watcher(Protocol):
         """The server said nothing, or that it cannot say anything now."""
         ...
 
+    @property
+    def wants_log(self) -> bool:
+        """Whether somebody sees what the cloud says while it boots."""
+        ...
+
+    def log_line(self, line: str) -> None:
+        """The cloud said this; may be called from another thread."""
+        ...
+
 
 class SilentWatcher:
     """Watches without a word."""
+
+    wants_log = False
 
     def observe(self, seen: SeenInstance) -> None:
         pass
@@ -63,9 +74,15 @@ class SilentWatcher:
     def unreachable(self, reason: str) -> None:
         pass
 
+    def log_line(self, line: str) -> None:
+        pass
+
 
 class PlainLines:
     """One line on stderr for each change."""
+
+    # A pull has hundreds of lines.
+    wants_log = False
 
     def __init__(self, output: Output, clock: Clock, until: Until, model: ProgressModel) -> None:
         self._output = output
@@ -87,6 +104,9 @@ class PlainLines:
     def unreachable(self, reason: str) -> None:
         self._say(_outage(reason), self._model.total_s())
 
+    def log_line(self, line: str) -> None:
+        pass
+
     def _say(self, line: str, elapsed_s: float, aside: str = "") -> None:
         # The aside changes all the time: that alone is not worth a line.
         if line != self._last:
@@ -99,6 +119,8 @@ class PlainLines:
 class LiveView:
     """One line a stage or phase, redrawn in place, with times that run."""
 
+    wants_log = True
+
     def __init__(self, output: Output, clock: Clock, until: Until, model: ProgressModel) -> None:
         self._output = output
         self._clock = clock
@@ -106,6 +128,7 @@ class LiveView:
         self._model = model
         self._seen: SeenInstance | None = None
         self._outage: str | None = None
+        self._log_line = ""
         self._live = Live(
             console=output.out,
             auto_refresh=False,
@@ -123,6 +146,10 @@ class LiveView:
     def unreachable(self, reason: str) -> None:
         self._outage = reason
         self._live.refresh()
+
+    def log_line(self, line: str) -> None:
+        # Drawn with the next tick.
+        self._log_line = line
 
     @contextmanager
     def moving(self) -> Iterator[None]:
@@ -150,6 +177,8 @@ class LiveView:
         if seen is not None and seen.instance.status_reason:
             is_over = seen.outcome(self._until) is False
             parts.append(self._reason(seen.instance.status_reason, "red" if is_over else "dim"))
+        if seen is not None and self._log_line and not seen.instance.usable:
+            parts.append(shown(self._log_line, "dim"))
         if self._outage is not None:
             parts.append(shown(_outage(self._outage), "yellow"))
         elif seen is not None and seen.instance.stale:

@@ -87,6 +87,7 @@ _SUGGESTIONS = {
     "TEMPLATE_NOT_FOUND": "see what there is with: gpuherd templates",
     "INVALID_REGION": "give --region as a code like CN-HK-01; see them with: gpuherd regions",
     "STARTUP_OPERATION_IN_PROGRESS": "follow it with: gpuherd wait NAME",
+    "LOG_NOT_AVAILABLE": "how it boots is told by: gpuherd logs NAME --system",
     "INSTANCE_NOT_RESTARTABLE": "what has exited is started with: gpuherd start NAME",
     "INSTANCE_NOT_STOPPABLE": "what is wanted no more can be deleted in any state: gpuherd rm NAME",
     "AMBIGUOUS_NAME": "several have this name: use the id instead (gpuherd ls --name NAME --quiet)",

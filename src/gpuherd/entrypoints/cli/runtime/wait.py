@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from gpuherd.client import ApiError, ConnectionFailed, Gpuherd, GpuherdError, InstanceFailed, WaitTimedOut
 from gpuherd.client.clock import Clock
@@ -13,6 +14,7 @@ from gpuherd.entrypoints.cli.render.output import Output
 from gpuherd.entrypoints.cli.render.progress import SilentWatcher, Watcher, watcher_for
 from gpuherd.entrypoints.cli.render.stages import SeenInstance
 from gpuherd.entrypoints.cli.render.tables import pairs
+from gpuherd.entrypoints.cli.runtime.boot_log import boot_log
 from gpuherd.entrypoints.cli.runtime.errors import detail_of, wait_command
 
 Begin = Callable[[Watcher], SeenInstance]
@@ -47,14 +49,15 @@ class InstanceWaiter:
         try:
             with watcher_for(self._output, self._clock, self.until, ordered=self._ordered) as watcher:
                 seen = self.begin_only(begin, watcher)
-                instance = herd.instances.follow(
-                    seen.instance,
-                    self.until,
-                    self.deadline - self._clock.monotonic(),
-                    operation=seen.operation,
-                    on_answer=lambda it, operation: watcher.observe(SeenInstance(it, operation)),
-                    on_trouble=lambda trouble: _tell(watcher, trouble),
-                )
+                with self._boot_log(herd, seen.instance, watcher):
+                    instance = herd.instances.follow(
+                        seen.instance,
+                        self.until,
+                        self.deadline - self._clock.monotonic(),
+                        operation=seen.operation,
+                        on_answer=lambda it, operation: watcher.observe(SeenInstance(it, operation)),
+                        on_trouble=lambda trouble: _tell(watcher, trouble),
+                    )
         except (WaitTimedOut, InstanceFailed) as ended:
             self._conclude(ended.instance)
             raise
@@ -66,6 +69,10 @@ class InstanceWaiter:
         seen = begin(watcher or SilentWatcher())
         self._instance = seen.instance
         return seen
+
+    def _boot_log(self, herd: Gpuherd, instance: Instance, watcher: Watcher) -> AbstractContextManager[None]:
+        boots = self.until == "ready" and not instance.usable
+        return boot_log(herd, instance.id, watcher) if boots else nullcontext()
 
     def interrupt_message(self) -> str:
         """Say how to come back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -15,6 +15,7 @@ from gpuherd.contract.event import EventPage
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.instance.events import ACCOUNT
 from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.entrypoints.auth.recheck import may_go_on
 from gpuherd.entrypoints.http.event_stream import EventStreamReply
 from gpuherd.entrypoints.lists import LIMIT, POSITION_CURSOR, TYPE
 from gpuherd.entrypoints.query import POSITION_MAX, Query, QueryParameter, choice, described, position, text
@@ -39,7 +40,7 @@ KEEP_ALIVE = choice("keepAlive", KeepAlive)
 STREAM = (INSTANCE, TYPE, LAST_EVENT_ID, KEEP_ALIVE)
 HISTORY = (INSTANCE, TYPE, LAST_EVENT_ID, LIMIT, POSITION_CURSOR)
 LAST_EVENT_ID_HEADER = b"last-event-id"
-# It may be signed out of in the very moment in which its stream opens. Browsers come back by themselves.
+# Browsers come back by themselves.
 SESSION_RECHECK_INTERVAL = timedelta(minutes=10)
 
 
@@ -54,9 +55,8 @@ async def stream(request: Request) -> Response:
     session: Session | None = request.scope.get("session")
     session_id = None if session is None else session.id
     heartbeat = HEARTBEAT_EVENT if as_event else HEARTBEAT
-    reader = Reader(
-        caller_of(request).key_id, wanted, last, _may_read(request, session), session_id, heartbeat
-    )
+    may_read = may_go_on(request, SESSION_RECHECK_INTERVAL)
+    reader = Reader(caller_of(request).key_id, wanted, last, may_read, session_id, heartbeat)
     return EventStreamReply(plane_of(request).events.feed, reader)
 
 
@@ -81,18 +81,6 @@ async def history(request: Request) -> Response:
             last_event_id=str(page.last),
         )
     )
-
-
-def _may_read(request: Request, session: Session | None) -> Callable[[], bool]:
-    """Return what tells, again and again, whether the key is still good, and the session if there is one."""
-    plane, key_id = plane_of(request), caller_of(request).key_id
-    until = None if session is None else min(session.expires_at, plane.clock.now() + SESSION_RECHECK_INTERVAL)
-
-    def may_read() -> bool:
-        is_over = until is not None and plane.clock.now() >= until
-        return not is_over and plane.keys.key_cache.caller_by_key_id(key_id) is not None
-
-    return may_read
 
 
 def _last_event_id(request: Request, query: Query) -> int | None:

@@ -49,7 +49,7 @@
 
   function gist(element) {
     const copy = element.cloneNode(true);
-    copy.querySelectorAll("time").forEach(function (time) { time.textContent = ""; });
+    copy.querySelectorAll("time, [data-log]").forEach(function (it) { it.textContent = ""; });
     return ("busy" in element.dataset) + copy.innerHTML.replace(/\s+/g, " ");
   }
 
@@ -190,6 +190,42 @@
     document.querySelectorAll("time[data-ago], time[data-since]").forEach(function (time) {
       const seconds = (now - Date.parse(time.dateTime)) / 1000;
       write(time, "ago" in time.dataset ? ago(seconds) : lasting(seconds));
+    });
+  }, TICK_MS);
+
+  // ---- the log of a boot -------------------------------------------------------------------------------------
+
+  // The last line of the log at the address that the page names, for as long as somebody looks at the page.
+  // The server ends such a stream every minute, to look at the session again.
+  const LINE_MAX = 300, LOG_RETRY_MS = 3000;
+  let reading = null;
+
+  async function follow(mine) {
+    const reply = await fetch(mine.url, { signal: mine.stop.signal });
+    if (!reply.ok) return;
+    const reader = reply.body.getReader(), decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const part = await reader.read();
+      if (part.done) return;
+      const lines = (rest + decoder.decode(part.value, { stream: true })).split("\n");
+      rest = lines.pop().slice(-LINE_MAX);
+      const place = document.querySelector("[data-log]"), last = lines.pop();
+      // Nothing invisible: a stranger wrote it.
+      if (place && last) write(place, last.slice(0, LINE_MAX).replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd"));
+    }
+  }
+
+  setInterval(function () {
+    const place = document.querySelector("[data-log]");
+    if (reading && (document.hidden || !place || place.dataset.log !== reading.url)) {
+      reading.stop.abort();
+      reading = null;
+    }
+    if (reading || document.hidden || !place) return;
+    const mine = reading = { url: place.dataset.log, stop: new AbortController() };
+    follow(mine).catch(function () { /* it is tried again */ }).then(function () {
+      setTimeout(function () { if (reading === mine) reading = null; }, LOG_RETRY_MS);
     });
   }, TICK_MS);
 

@@ -8,12 +8,15 @@ from starlette.responses import Response
 
 from gpuherd.contract.event import EventHistory
 from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.cloud.logs import LogSource
 from gpuherd.domain.instance.wait_condition import WaitFor
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
+from gpuherd.entrypoints.auth.recheck import may_go_on
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
 from gpuherd.entrypoints.lists import INSTANCE_LIST, instance_query
+from gpuherd.entrypoints.log_reply import LogReply
 from gpuherd.entrypoints.query import Query, choice, described, flag, number
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import LaunchBody
@@ -21,12 +24,14 @@ from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.usecases.describe.event import describe_event
 from gpuherd.usecases.describe.instance import describe
 from gpuherd.usecases.instances.read import WAIT_MAX_S
+from gpuherd.usecases.instances.read_log import LogReader
 
 router = APIRouter(prefix="/api/instances", tags=["instances"])
 
 INCLUDE_NOVITA_ONLY = flag("includeNovitaOnly", default=True)
 SYNC_LOCAL_STATE = flag("syncLocalState", default=False)
 COMPREHENSIVE = (INCLUDE_NOVITA_ONLY, SYNC_LOCAL_STATE)
+FOLLOW, SOURCE = flag("follow", default=False), choice("source", LogSource)
 WAIT, TIMEOUT = choice("wait", WaitFor), number("timeout", 0, WAIT_MAX_S, default=30)
 
 
@@ -96,6 +101,20 @@ async def events(id_or_name: str, request: Request) -> Response:
     """List the events of an instance, oldest first."""
     found = await plane_of(request).read_history.events(id_or_name, caller_of(request))
     return json_reply(EventHistory(events=tuple(map(describe_event, found))))
+
+
+@router.get("/{id_or_name}/logs", openapi_extra=described((FOLLOW, SOURCE)))
+async def logs(id_or_name: str, request: Request) -> Response:
+    """Stream a log as text: what there is now, or with `follow=true` also what comes.
+
+    `source` is `instance`, its program, or `system`, what the cloud does for it: the pull of the image.
+    """
+    query = Query(request)
+    follow, source = query(FOLLOW), query(SOURCE) or LogSource.INSTANCE
+    query.only((FOLLOW, SOURCE))
+    query.done()
+    reader = LogReader(id_or_name, source, follow, caller_of(request), may_go_on(request))
+    return LogReply(plane_of(request).read_log, reader)
 
 
 @router.get("/{id_or_name}/attempts")

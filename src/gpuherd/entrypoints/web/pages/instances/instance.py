@@ -5,12 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal
+from gpuherd.domain.cloud.logs import LogSource
+from gpuherd.domain.instance.instance import TERMINAL_STATUSES, Goal, Status
 from gpuherd.domain.instance.lifecycle.due import auto_ends_at
 from gpuherd.domain.instance.lifecycle.handover import awaits_handover, is_replaceable
 from gpuherd.domain.net.url_redaction import redact_query
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of
+from gpuherd.entrypoints.auth.recheck import may_go_on
 from gpuherd.entrypoints.durations import HOUR
+from gpuherd.entrypoints.log_reply import LogReply
 from gpuherd.entrypoints.replies import plane_of
 from gpuherd.entrypoints.schemas.endings import LeaseBody
 from gpuherd.entrypoints.web.rendering import done, page
@@ -21,6 +24,7 @@ from gpuherd.entrypoints.web.views.status_history import cost_so_far, status_spa
 from gpuherd.usecases.explain.story import story_of
 from gpuherd.usecases.explain.waiting import advice_for, explain_waiting
 from gpuherd.usecases.explain.why import describe_lineage
+from gpuherd.usecases.instances.read_log import LogReader
 
 EVENTS_SHOWN = 100
 # What the page offers; any other end can be had from a shell.
@@ -40,6 +44,7 @@ async def show(request: Request) -> Response:
         it=it,
         row=row,
         is_moving=instance_rows.is_moving(it),
+        is_booting=it.status is Status.STARTING and it.cloud_id is not None,
         status_spans=status_spans(it, events, now),
         cost=cost_so_far(it, events, now),
         events=events[: -EVENTS_SHOWN - 1 : -1],
@@ -64,6 +69,13 @@ async def show(request: Request) -> Response:
         lease_hours=LEASE_HOURS,
         daily_usd=None if row.hourly_usd is None else row.hourly_usd * instance_rows.HOURS_A_DAY,
     )
+
+
+async def log(request: Request) -> Response:
+    """Stream what the cloud does for it: the pull of its image, while it boots."""
+    word = request.path_params["instance_id"]
+    reader = LogReader(word, LogSource.SYSTEM, True, caller_of(request), may_go_on(request))
+    return LogReply(plane_of(request).read_log, reader)
 
 
 async def start(request: Request) -> Response:
@@ -123,6 +135,7 @@ async def keep(request: Request) -> Response:
 
 ROUTES: Routes = {
     ("GET", "/instances/{instance_id}"): show,
+    ("GET", "/instances/{instance_id}/log"): log,
     ("POST", "/instances/{instance_id}/start"): start,
     ("POST", "/instances/{instance_id}/restart"): restart,
     ("POST", "/instances/{instance_id}/replace"): replace,

@@ -1,23 +1,21 @@
 """Following the event stream, without a network: which stream to open, what it says, how to resume after a
 break.
 
-Written once, as effects, for both clients. Two effects are new here: `OpenStream` opens a reply that does
-not end, `ReadChunk` returns the next bytes of it; an event that is yielded is for the caller."""
+Written once, as stream effects, for both clients."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol
 
-from gpuherd.client.effects import Effect, pause
+from gpuherd.client.effects import Effects, pause
 from gpuherd.client.errors import ApiError, ConnectionFailed, GpuherdError, UnexpectedReply
 from gpuherd.client.models.instance import LiveEvent
 from gpuherd.client.retrying import FIRST_DELAY_S, RetryingCaller
+from gpuherd.client.streams.streaming import Emit, OpenStream, ReadChunk, StreamEffects
 from gpuherd.client.transport.sse import NotAnEventStream, SseParser
-from gpuherd.client.transport.wire import Reply, Request, api_error, get
+from gpuherd.client.transport.wire import api_error, get
 from gpuherd.contract.codec.model import Undecodable
 
 # The server gives a sign of life every 15 seconds.
@@ -25,41 +23,7 @@ SILENCE_MAX_S = 45.0
 HISTORY = "/api/events/history"
 
 
-@dataclass(frozen=True)
-class OpenStream:
-    """Open a reply that comes bit by bit; what it begins with comes back, or all of it if it is a refusal."""
-
-    request: Request
-
-
-@dataclass(frozen=True)
-class ReadChunk:
-    """Wait for the next bytes; none at the end."""
-
-
-EventEffects = Generator[Effect | OpenStream | ReadChunk | LiveEvent, Any, None]
-
-
-class Stream(Protocol):
-    """A reply that is being read."""
-
-    reply: Reply
-
-    def read(self) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class AsyncStream(Protocol):
-    """The same for tasks."""
-
-    reply: Reply
-
-    async def read(self) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
+EventEffects = StreamEffects[LiveEvent]
 OnBreak = Callable[[GpuherdError], None]
 OnResume = Callable[[], None]
 
@@ -96,7 +60,7 @@ def follow(
                     on_resume()
                 is_broken = False
                 for message in messages.feed(chunk):
-                    yield LiveEvent.of(json.loads(message.data))
+                    yield Emit(LiveEvent.of(json.loads(message.data)))
                     last = message.id
             yield from pause(FIRST_DELAY_S)
         except (NotAnEventStream, json.JSONDecodeError, Undecodable) as odd:
@@ -122,9 +86,7 @@ def _delay_s(caller: RetryingCaller, trouble: GpuherdError, failures: int) -> fl
     return None
 
 
-def _now(
-    caller: RetryingCaller, wanted: EventFilter
-) -> Generator[Effect | OpenStream | ReadChunk | LiveEvent, Any, str]:
+def _now(caller: RetryingCaller, wanted: EventFilter) -> Effects[str]:
     """Return where the log ends, so that also a break before the first event leaves no gap."""
     latest = get(HISTORY, limit=1, instance=wanted.instance, type=wanted.type)
     answer = yield from caller.call(latest)
@@ -132,42 +94,3 @@ def _now(
     if not isinstance(last, str):
         raise UnexpectedReply("the server does not say where its events end; is it as new as this client?")
     return last
-
-
-def run_stream(
-    effects: EventEffects, perform: Callable[[Effect | OpenStream | ReadChunk], Reply | bytes | None]
-) -> Iterator[LiveEvent]:
-    """Perform one effect after the other, and yield the events."""
-    resume: Callable[[], Effect | OpenStream | ReadChunk | LiveEvent] = partial(next, effects)
-    while True:
-        step = resume()
-        if isinstance(step, LiveEvent):
-            yield step
-            resume = partial(next, effects)
-            continue
-        try:
-            outcome = perform(step)
-        except BaseException as error:  # an interrupt, too, is raised where the reply is awaited
-            resume = partial(effects.throw, error)
-        else:
-            resume = partial(effects.send, outcome)
-
-
-async def run_stream_async(
-    effects: EventEffects,
-    perform: Callable[[Effect | OpenStream | ReadChunk], Awaitable[Reply | bytes | None]],
-) -> AsyncIterator[LiveEvent]:
-    """Perform one effect after the other, and yield the events."""
-    resume: Callable[[], Effect | OpenStream | ReadChunk | LiveEvent] = partial(next, effects)
-    while True:
-        step = resume()
-        if isinstance(step, LiveEvent):
-            yield step
-            resume = partial(next, effects)
-            continue
-        try:
-            outcome = await perform(step)
-        except BaseException as error:  # a cancellation, too, is raised where the reply is awaited
-            resume = partial(effects.throw, error)
-        else:
-            resume = partial(effects.send, outcome)

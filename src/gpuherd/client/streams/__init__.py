@@ -1,0 +1,1 @@
+"""Replies that come bit by bit: the stream of events, and logs."""
