@@ -18,6 +18,8 @@ from gpuherd.entrypoints.cli.commands.local.doctor import CheckResult, Severity,
 from tests.entrypoints.cli.support import Cli, FakeApi, InstantClock, app_for, nothing
 
 SERVERS = {"serve", "simulator", "demo"}
+# Their output is that of a machine, in its own words, or files.
+REMOTE = {"run", "exec", "cp", "ssh-config", "logs"}
 
 
 @pytest.mark.parametrize(
@@ -95,5 +97,4 @@ def test_every_command_that_answers_can_do_so_in_json() -> None:
     app = app_for(lambda: address_of("http://127.0.0.1:1", None), InstantClock())
     for name, command in commands(typer.main.get_command(app)):
         words = {word for parameter in command.params for word in parameter.opts}
-        # A log is a machine's own words, whoever reads them.
-        assert ("--json" in words) == (name not in {*SERVERS, "logs"}), name
+        assert ("--json" in words) == (name not in SERVERS | REMOTE), name

@@ -22,7 +22,6 @@ from gpuherd.entrypoints.cli.commands.instances import (
     operations,
     plan,
     read,
-    remote_access,
     replace,
     up,
     why,
@@ -30,6 +29,7 @@ from gpuherd.entrypoints.cli.commands.instances import (
 from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
+from gpuherd.entrypoints.cli.commands.remote import access, copy, execute, run, ssh_config
 from gpuherd.entrypoints.cli.commands.webhooks import build_webhooks
 from gpuherd.entrypoints.cli.runtime import exit_codes
 from gpuherd.entrypoints.cli.runtime.command_group import GpuherdGroup
@@ -53,7 +53,9 @@ _COMMANDS: tuple[Command, ...] = (
     operations.rm,
     lease.lease,
     lease.keep,
-    remote_access.ssh,
+    run.run,
+    access.ssh,
+    copy.cp,
     costs.costs,
     costs.leftovers,
     costs.balance,
@@ -104,7 +106,9 @@ def build_app(
         app.command(name)(command)
     for command in _COMMANDS:
         app.command()(command)
-    app.command("open")(remote_access.open_page)
+    app.command("exec")(execute.execute)
+    app.command("ssh-config")(ssh_config.ssh_config)
+    app.command("open")(access.open_page)
     app.add_typer(build_jobs(), name="jobs")
     app.add_typer(build_orphans(), name="orphans")
     app.add_typer(build_creates(), name="creates")

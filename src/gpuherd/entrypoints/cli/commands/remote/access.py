@@ -10,16 +10,13 @@ import re
 import shlex
 import sys
 import webbrowser
-from collections.abc import Sequence
-from dataclasses import dataclass
-from ipaddress import IPv6Address
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from gpuherd.client import Instance
-from gpuherd.client.waiting import outcome_of
+from gpuherd.entrypoints.cli.remote.target import PORT_MAX, is_host, not_reachable, refuse_unready, ssh_target
 from gpuherd.entrypoints.cli.render.output import JsonOption, Output, safe
 from gpuherd.entrypoints.cli.runtime.errors import CommandError, command, run_or_exit
 from gpuherd.entrypoints.cli.runtime.exit_codes import ExitCode
@@ -27,79 +24,21 @@ from gpuherd.entrypoints.cli.runtime.find import find
 from gpuherd.entrypoints.cli.runtime.options import NameOrId
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 
-SSH_PORT = 22
-PORT_MAX = 65535
-
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
-_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
-_NUMBER = re.compile(r"[0-9]{1,5}")
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
-
-
-@dataclass(frozen=True)
-class SshTarget:
-    """Whom to call, in parts that no option and no shell can hide in."""
-
-    user: str
-    host: str
-    port: int
-
-    def command(self, more: Sequence[str] = ()) -> list[str]:
-        """Return the program and its arguments."""
-        return ["ssh", "-p", str(self.port), f"{self.user}@{self.host}", *more]
-
-
-def ssh_target(instance: Instance) -> SshTarget:
-    """Return where the instance's ssh is."""
-    _refuse_unready(instance, also="health_checking")
-    words = instance.ssh
-    if not words:
-        raise _not_reachable(instance, f"{instance.name} offers no ssh; its template opens no port for it")
-    try:
-        return parse_ssh(words)
-    except ValueError as error:
-        raise CommandError(
-            ExitCode.FAILED,
-            "ODD_SSH_COMMAND",
-            f"the cloud gives an ssh command for {instance.name} that is not obeyed: {error}",
-            suggestion=f"look at it with: {command('show', instance)}",
-        ) from error
-
-
-def parse_ssh(words: str) -> SshTarget:
-    """Read `ssh user@host -p 2222`, in either order, and nothing else; ValueError says what is odd."""
-    port, rest = str(SSH_PORT), shlex.split(words)
-    if rest[:1] != ["ssh"]:
-        raise ValueError("it does not begin with ssh")
-    rest = rest[1:]
-    if "-p" in rest[:-1]:
-        at = rest.index("-p")
-        port, rest = rest[at + 1], rest[:at] + rest[at + 2 :]
-    if len(rest) != 1:
-        raise ValueError("it has more in it than a user, a host and a port")
-    if not _NUMBER.fullmatch(port) or not 1 <= int(port) <= PORT_MAX:
-        raise ValueError("its port is none")
-    user, at_sign, host = rest[0].rpartition("@")
-    if not at_sign or not _USER.fullmatch(user):
-        raise ValueError("its user is no plain name")
-    if not _is_host(host):
-        raise ValueError("its host is neither a name nor an address")
-    return SshTarget(user, host, int(port))
 
 
 def page_of(instance: Instance, port: int | None) -> str:
     """Return the address of Jupyter, or of the one HTTP port, or of the port that was asked for."""
-    _refuse_unready(instance)
+    refuse_unready(instance)
     pages = _http_pages(instance)
     if port is not None:
         if port not in pages:
-            raise _not_reachable(instance, f"{instance.name} has no HTTP on port {port}{_port_list(pages)}")
+            raise not_reachable(instance, f"{instance.name} has no HTTP on port {port}{_port_list(pages)}")
         return _checked(instance, pages[port])
     if instance.connection and instance.connection.jupyter:
         return _checked(instance, instance.connection.jupyter)
     if not pages:
-        raise _not_reachable(instance, f"{instance.name} has nothing that a browser could show")
+        raise not_reachable(instance, f"{instance.name} has nothing that a browser could show")
     if len(pages) > 1:
         raise CommandError(
             ExitCode.USAGE,
@@ -141,41 +80,7 @@ def is_web_address(address: str) -> bool:
         plain = parts.scheme in ("http", "https") and parts.username is None and parts.port != 0
     except ValueError:
         return False
-    return plain and bool(_VISIBLE_ASCII.fullmatch(address)) and _is_host(parts.hostname or "")
-
-
-def _is_host(host: str) -> bool:
-    if ":" in host:
-        try:
-            # A zone may hold anything.
-            return IPv6Address(host).scope_id is None
-        except ValueError:
-            return False
-    return _HOST.fullmatch(host) is not None
-
-
-def _refuse_unready(instance: Instance, also: str | None = None) -> None:
-    if instance.usable or instance.status == also:
-        return
-    # Waiting helps only where somebody is working on it.
-    is_over = outcome_of(instance, "ready") is False
-    verb = "wait" if not is_over else "start" if instance.status == "exited" else "why"
-    yet = " yet" if verb == "wait" else ""
-    raise CommandError(
-        ExitCode.CONFLICT,
-        "INSTANCE_NOT_READY",
-        f"{instance.name} cannot be used{yet}: it is {instance.status}",
-        suggestion=command(verb, instance),
-    )
-
-
-def _not_reachable(instance: Instance, message: str) -> CommandError:
-    return CommandError(
-        ExitCode.NOT_FOUND,
-        "NO_WAY_IN",
-        message,
-        suggestion=f"see its ways in with: {command('show', instance)}",
-    )
+    return plain and bool(_VISIBLE_ASCII.fullmatch(address)) and is_host(parts.hostname or "")
 
 
 def ssh(
@@ -200,7 +105,7 @@ def ssh(
     else:
         if instance.status == "health_checking":
             output.note(f"{safe(instance.name)} runs, but its health check is not over yet", "yellow")
-        run_or_exit(output, lambda: _exec(argv))
+        run_or_exit(output, lambda: become_ssh(argv))
 
 
 def open_page(
@@ -229,7 +134,7 @@ def _found(context: typer.Context, output: Output, name_or_id: str) -> Instance:
     return run(cli_context_of(context), output, lambda herd: find(herd, name_or_id))
 
 
-def _exec(argv: list[str]) -> None:
+def become_ssh(argv: list[str]) -> None:
     """Let ssh take the place of this process: it gets the terminal, the signals and the exit code."""
     sys.stdout.flush()
     try:

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuherd.client import Instance
-from gpuherd.entrypoints.cli.commands.instances.remote_access import (
-    SshTarget,
-    is_web_address,
-    page_of,
-    parse_ssh,
-    ssh_target,
-)
+from gpuherd.entrypoints.cli.commands.remote.access import is_web_address, page_of
+from gpuherd.entrypoints.cli.remote.target import SshTarget, parse_ssh, ssh_target
 from gpuherd.entrypoints.cli.runtime.errors import CommandError
 from tests.entrypoints.cli.support import details
 

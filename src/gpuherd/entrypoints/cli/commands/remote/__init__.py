@@ -1,0 +1,1 @@
+"""Commands that go to a machine: ssh, exec, cp, ssh-config, run, open."""

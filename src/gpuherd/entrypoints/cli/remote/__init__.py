@@ -1,0 +1,1 @@
+"""Goes to the machine itself, through the ssh of this computer."""

@@ -1,0 +1,1 @@
+"""A machine to log in to that is this computer."""
