@@ -116,6 +116,11 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             Fault(Kind.UNKNOWN_STATUS, probability=0.1),
         ),
         "lost-name": _scenario("names are cut to 32 characters", Fault(Kind.DROP_NAME)),
+        "tag-lost": Scenario(
+            "names are cut to 32 characters, and the environment is not returned either",
+            (Fault(Kind.DROP_NAME),),
+            deviations=(Deviation.ENVS_HIDDEN,),
+        ),
         "start-went-through": _scenario(
             "starts work and answer that they did not", Fault(Kind.START_WENT_THROUGH)
         ),

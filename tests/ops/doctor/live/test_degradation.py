@@ -111,6 +111,13 @@ async def test_without_the_name_the_environment_tells_whose_it_is() -> None:
     machine = await Service("lost-name").listed_machine()
     assert str(TAG) not in machine.name
     assert machine_tag(machine) == str(TAG)
+    says(assumptions.TAG_NAME, "the environment alone tells")
+
+
+async def test_without_both_nothing_tells_whose_it_is() -> None:
+    # What the service does then: tests/usecases/reconcile/test_advance.py, creates stop.
+    assert machine_tag(await Service("tag-lost").listed_machine()) is None
+    says(assumptions.TAG_NAME, "stops all creates")
 
 
 async def test_a_list_without_endpoints_leaves_them_to_the_get() -> None:

@@ -122,8 +122,8 @@ FREE = (
 TAG_NAME = Assumption(
     "tag.name",
     "the name is kept whole, with the tag at its end",
-    "gpuherd stops all creates at the first such machine (CREATES_BLOCKED): without its tag a machine cannot "
-    "be found again",
+    "the environment alone tells whose a machine is; where that is not returned either, gpuherd stops all "
+    "creates at the first machine (CREATES_BLOCKED)",
 )
 TAG_ENV = Assumption(
     "tag.environment",
