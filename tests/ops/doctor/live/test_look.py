@@ -9,6 +9,8 @@ import pytest
 from gpuherd.entrypoints.cli.commands.local.first_contact import Agreement, CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.look import look
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
 from tests.ops.doctor.live.support import LiveWorld
 from tests.simulator.builders import a_request
 
@@ -85,6 +87,13 @@ async def test_on_an_empty_account_pages_are_turned_on_templates() -> None:
     found = {it.check: it for it in (await look(live.calls, live.clock.now(), LIMIT)).findings}
     assert "on templates" in found["list.page-parameter"].seen
     assert found["metrics.form"].verdict is Agreement.NOT_SEEN
+
+
+async def test_one_bad_moment_is_no_finding() -> None:
+    live = LiveWorld()
+    live.world.faults.add(Fault(FaultKind.OUTAGE, endpoints=(ApiEndpoint.BALANCE,), count=1))
+    found = {it.check: it for it in (await look(live.calls, live.clock.now(), LIMIT)).findings}
+    assert found["billing.balance"].verdict is Agreement.AS_ASSUMED
 
 
 async def test_a_key_that_is_refused_ends_it() -> None:

@@ -11,7 +11,7 @@ from gpuherd.adapters.novita.billing import read_charge
 from gpuherd.adapters.novita.fields import text
 from gpuherd.adapters.novita.reply import NovitaReply
 from gpuherd.domain.costs.bill import BillCategory
-from gpuherd.entrypoints.cli.commands.local.first_contact import LiveFinding
+from gpuherd.entrypoints.cli.commands.local.first_contact import CannotLook, LiveFinding
 from gpuherd.ops.doctor.live import assumptions
 from gpuherd.ops.doctor.live.calls import NovitaCalls
 from gpuherd.ops.doctor.live.catalogue import rows_of, unread
@@ -28,7 +28,11 @@ async def look_at_bill(calls: NovitaCalls, machine: Mapping[str, Any]) -> LiveFi
     if sent_at is None or not machine.get("cloudInstanceId"):
         return assumptions.BILL_SPAN.not_seen("the report does not say which machine")
     begin = sent_at.replace(minute=0, second=0, microsecond=0)
-    reply = await read_bill(calls, begin, begin + timedelta(hours=3))
+    try:
+        reply = await read_bill(calls, begin, begin + timedelta(hours=3))
+    except CannotLook as cannot:
+        # What else was found must not be lost for it.
+        return assumptions.BILL_SPAN.not_seen(str(cannot))
     return judge_bill(machine, reply)
 
 

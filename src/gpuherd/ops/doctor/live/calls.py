@@ -48,12 +48,18 @@ class NovitaCalls:
     _next_s: float = float("-inf")
 
     async def get(self, path: str, **params: str) -> NovitaReply:
-        await self._turn()
-        try:
-            reply = await self.exchange.get(path, params, TIMEOUT_S, fresh=True)
-        except (NotSent, NoReply) as failed:
-            raise CannotLook(f"Novita gave no answer to {path}: {failed}") from None
-        return await self._noted(reply)
+        """Read; once more where nothing came, or an error of a server: one bad moment is no finding."""
+        why = ""
+        for may_repeat in (True, False):
+            await self._turn()
+            try:
+                reply = await self.exchange.get(path, params, TIMEOUT_S, fresh=True)
+            except (NotSent, NoReply) as failed:
+                why = str(failed)
+                continue
+            if reply.status < 500 or not may_repeat:
+                return await self._noted(reply)
+        raise CannotLook(f"Novita gave no answer to {path}: {why}")
 
     async def post(self, path: str, body: Mapping[str, Any]) -> NovitaReply:
         await self._turn()

@@ -169,6 +169,8 @@ def judge_state_refusal(story: MachineStory) -> LiveFinding:
 
 def judge_create_refusal(story: MachineStory) -> LiveFinding:
     reply = _reply(story.refused_create)
+    if reply.status == 429:
+        return assumptions.CREATE_REFUSAL.not_seen("it was answered with 429")
     error = failures.failure_of_change(reply, ResourceKind.ACCOUNT)
     holds = error is not None and not isinstance(error, OutcomeUnknown)
     return assumptions.CREATE_REFUSAL.judged(holds, unread(reply))
