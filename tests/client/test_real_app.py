@@ -282,3 +282,14 @@ async def test_a_plan_before_and_the_why_after(call: RealAppClient, herd: Herd) 
     told = await call(lambda it: it.instances.why("train-1"))
     assert told.waits is None and told.usable and [it.status for it in told.phases][-1] == "running"
     assert str(told).startswith("Accepted: 1 × RTX 4090 24GB") and str(told).count("\n") >= 4
+
+
+async def test_volumes_are_made_listed_and_deleted(call: RealAppClient, herd: Herd) -> None:
+    made = await call(lambda it: it.volumes.create("data", "CN-HK-01", 100))
+    assert (await call(lambda it: it.volumes.list())) == (made,)
+    assert made.hourly_price > 0 and herd.world.volumes.listed()[0].id == made.id
+    with pytest.raises(Conflict):
+        await call(lambda it: it.volumes.create("data", "CN-HK-01", 100))
+    assert (await call(lambda it: it.volumes.delete(made))).removed
+    with pytest.raises(NotFound):
+        await call(lambda it: it.volumes.delete(made.id))

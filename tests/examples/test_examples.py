@@ -43,6 +43,7 @@ RENT_IMAGE = pytest.param(
 )
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 LOGS = pytest.param((sys.executable, "python/logs.py", "job"), id="python")
+VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "CN-HK-01", "100"), id="python")
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
@@ -230,6 +231,14 @@ async def test_it_follows_a_log_until_it_says_the_word(words: tuple[str, ...], s
     assert re.search(r"the program is up\n.* step 1$", it.said.rstrip()), it.said
 
 
+@pytest.mark.parametrize("words", [VOLUMES])
+async def test_it_makes_a_volume_once(words: tuple[str, ...], server: Server) -> None:
+    for said in ("made data in CN-HK-01", "data is there already"):
+        async with example(words, server.url) as it:
+            assert await it.end() == 0, it.said
+        assert it.said.splitlines() == [said, "  data: 100 GB in CN-HK-01, $0.008333/h"]
+
+
 @pytest.mark.parametrize("words", [BUDGETS])
 async def test_it_sets_a_budget_that_holds_and_shows_how_far_it_is_used_up(
     words: tuple[str, ...], server: Server
@@ -341,7 +350,7 @@ async def test_what_is_not_genuine_is_refused(words: tuple[str, ...]) -> None:
 
 def test_every_example_is_run_and_explained() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/*") if path.is_file()}
-    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, BUDGETS, NOTIFY, *RECEIVERS)
+    run = (*RENTERS, RENT_IMAGE, SPENDING, LOGS, VOLUMES, BUDGETS, NOTIFY, *RECEIVERS)
     assert files == {param.values[0][1] for param in run}  # type: ignore[index]
     explained = (EXAMPLES / "README.md").read_text()
     assert all(f"]({name})" in explained for name in files)

@@ -178,6 +178,22 @@ async def test_leases(api: RecordedApi, herd: Herd) -> None:
     api.recording.compare()
 
 
+async def test_volumes(api: RecordedApi, herd: Herd) -> None:
+    await api("no volumes", "GET", "/api/volumes")
+    wish = {"name": "data", "region": "us-ca-6", "sizeGb": 100}
+    made = await api("a volume", "POST", "/api/volumes", wish)
+    await api("its name is taken", "POST", "/api/volumes", wish)
+    await api("the volumes", "GET", "/api/volumes")
+    await api("a bad volume", "POST", "/api/volumes", {"name": "", "region": "", "sizeGb": 1, "type": "ssd"})
+    await api("where there are none", "POST", "/api/volumes", {**wish, "name": "more", "region": "AS-IN-01"})
+    lost = Fault(FaultKind.LOST_REPLY_BEFORE_COMMIT, count=1, endpoints=(ApiEndpoint.NETWORK_STORAGE_CREATE,))
+    herd.world.faults.add(lost)
+    await api("a create whose answer is lost", "POST", "/api/volumes", {**wish, "name": "lost"})
+    await api("a removal", "DELETE", f"/api/volumes/{made['id']}")
+    await api("a removal of what nobody has", "DELETE", f"/api/volumes/{made['id']}")
+    api.recording.compare()
+
+
 async def test_logs(api: RecordedApi, herd: Herd) -> None:
     path = f"/api/instances/{(await herd.launch()).id}/logs"
     await api("a log before there is a machine", "GET", path)

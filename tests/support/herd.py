@@ -269,6 +269,7 @@ class Herd:
             cloud=self.cloud,
             sealer=self.sealer,
             billing=self.billing,
+            volumes=self.billing,
             use_metrics=self.use_metrics,
             activity_probe=self.applications,
             webhook_sender=self.receiver,

@@ -90,6 +90,11 @@ def test_a_bar_in_a_cell_does_not_end_it() -> None:
 
 # Words in capitals that are no codes of ours: what Novita says, what an option is called, names of states.
 NO_CODES = {
+    *(
+        "NETWORK_STORAGE_NOT_FOUND",
+        "NETWORK_STORAGE_IN_USE",
+        "CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT",
+    ),
     *("BALANCE_NOT_ENOUGH", "EXPIRED_OR_BALANCE_NOT_ENOUGH", "INSUFFICIENT_RESOURCE", "RESOURCE_NOT_FOUND"),
     *(
         "MIGRATE_INSUFFICIENT_RESOURCE",

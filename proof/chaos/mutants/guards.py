@@ -37,6 +37,7 @@ REVIEW = "tests/domain/budgets/test_review.py"
 BUDGETS_STORE = "tests/contracts/budgets/test_budgets_contract.py"
 BUDGET_STORIES = "tests/usecases/budgets/test_budgets.py"
 ENVIRONMENT = "tests/usecases/secrets/test_environment.py"
+VOLUMES = "tests/entrypoints/http/routes/test_volumes.py"
 EGRESS_TARGETS = "tests/adapters/egress/test_client_targets.py"
 
 RENTING = (
@@ -1403,7 +1404,31 @@ BUDGETS = (
     ),
 )
 
+VOLUMES_ONCE = (
+    Safeguard(
+        "the intent of a volume is durable before the call",
+        "usecases/volumes/create.py",
+        "        if not await self.flags.swap(flag, stored, intent, record):\n",
+        "        if False:\n",
+        (f"{VOLUMES}::test_the_intent_is_durable_before_the_call_and_bars_a_second_one",),
+    ),
+    Safeguard(
+        "a volume without an answer is not sent again before it could have appeared",
+        "usecases/volumes/create.py",
+        "            self._check_settled(before)\n",
+        "            pass\n",
+        (f"{VOLUMES}::test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once",),
+    ),
+    Safeguard(
+        "a lost volume is looked for by its name",
+        "usecases/volumes/create.py",
+        "        if (there := await self._named(wanted.name)) is not None:\n",
+        "        if (there := None) is not None:\n",
+        (f"{VOLUMES}::test_a_create_that_appears_late_is_taken_for_ours_if_it_is_what_was_asked",),
+    ),
+)
+
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE),
 )

@@ -17,6 +17,7 @@ from gpuherd.bootstrap.parts.orphans import build_orphans
 from gpuherd.bootstrap.parts.reconcile import build_advance, build_health_round
 from gpuherd.bootstrap.parts.shared import Shared, build_shared
 from gpuherd.bootstrap.parts.status import build_health, build_overview
+from gpuherd.bootstrap.parts.volumes import build_volumes
 from gpuherd.bootstrap.parts.webhooks import build_delivery, build_webhooks
 from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import CostServices, EventServices, Plane
@@ -129,6 +130,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         events=EventServices(ReadEventHistory(stores.events), feed),
         costs=costs,
         budgets=build_budgets(ports, values, shared),
+        volumes=build_volumes(ports, values, shared, costs),
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

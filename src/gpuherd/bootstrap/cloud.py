@@ -11,11 +11,12 @@ from gpuherd.adapters.novita.billing import NovitaBilling
 from gpuherd.adapters.novita.cloud import NovitaCloud
 from gpuherd.adapters.novita.metrics import NovitaMetrics
 from gpuherd.adapters.novita.transport import CallRecord, NovitaTransport
+from gpuherd.adapters.novita.volumes import NovitaVolumes
 from gpuherd.clock import Clock, Random
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.identity import CloudIdentity
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.cloud import Cloud, NetworkVolumes
 from gpuherd.ports.costs import ProviderBilling
 from gpuherd.ports.metrics import Meter, NullMeter
 from gpuherd.ports.use import UseMetrics
@@ -40,6 +41,7 @@ class CloudLink:
     watch_cloud: Cloud
     browse_cloud: Cloud
     billing: ProviderBilling
+    volumes: NetworkVolumes
     metrics: UseMetrics
     # Which cloud it is, and the key of the account there: a database belongs to one.
     identity: CloudIdentity
@@ -93,6 +95,7 @@ def novita_link(settings: Settings, base_url: str, api_key: Secret, clock: Clock
         cloud.in_lane(Lane.WATCH),
         cloud.in_lane(Lane.BROWSE),
         NovitaBilling(transport.with_breaker(billing_breaker)),
+        NovitaVolumes(transport),
         NovitaMetrics(transport.with_breaker(metrics_breaker), _metrics_budget(settings, clock)),
         CloudIdentity(simulated=False, base_url=base_url),
         api_key,

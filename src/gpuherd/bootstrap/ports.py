@@ -18,7 +18,7 @@ from gpuherd.domain.succession.chain import MAX_REPLACEMENTS
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
 from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions, Sealer
-from gpuherd.ports.cloud import Cloud
+from gpuherd.ports.cloud import Cloud, NetworkVolumes
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.egress import EgressStreams
 from gpuherd.ports.events import AccountEventLog, EventLog
@@ -89,6 +89,7 @@ class Ports:
     cloud: Cloud
     sealer: Sealer
     billing: ProviderBilling
+    volumes: NetworkVolumes
     use_metrics: UseMetrics
     activity_probe: ActivityProbe
     webhook_sender: WebhookSender

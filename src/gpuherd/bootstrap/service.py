@@ -163,6 +163,7 @@ async def build_service(
         watch_cloud=link.watch_cloud,
         browse_cloud=link.browse_cloud,
         billing=link.billing,
+        volumes=link.volumes,
         use_metrics=link.metrics,
         activity_probe=EgressActivityProbe(probe_egress),
         webhook_sender=HttpWebhookSender(webhook_egress, clock, keys.signer),

@@ -47,6 +47,7 @@ from gpuherd.client.models.account import (
     Region,
     Sync,
     Template,
+    Volume,
     WebhookEvent,
 )
 from gpuherd.client.models.costs import (
@@ -171,6 +172,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "UnexpectedReply",
+    "Volume",
     "WaitTimedOut",
     "Waiting",
     "WebhookEndpoint",

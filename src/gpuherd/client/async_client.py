@@ -26,6 +26,7 @@ from gpuherd.client.resources.account import AccountMethods, CloudMethods, Orpha
 from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.streams.streaming import (
     AsyncStream,
@@ -76,6 +77,10 @@ class AsyncBudgets(BudgetMethods, AsyncResource):
 
 class AsyncCostLedger(CostMethods, AsyncResource):
     """`herd.costs`."""
+
+
+class AsyncVolumeStore(VolumeMethods, AsyncResource):
+    """`herd.volumes`."""
 
 
 class AsyncOrphanLedger(OrphanMethods, AsyncResource):
@@ -139,6 +144,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.cloud = AsyncCloud(caller, executor)
         self.costs = AsyncCostLedger(caller, executor)
         self.budgets = AsyncBudgets(caller, executor)
+        self.volumes = AsyncVolumeStore(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
         self.audit = AsyncAuditLog(caller, executor)

@@ -25,6 +25,7 @@ from gpuherd.client.resources.account import AccountMethods, CloudMethods, Orpha
 from gpuherd.client.resources.budgets import BudgetMethods
 from gpuherd.client.resources.costs import CostMethods
 from gpuherd.client.resources.instances import WAIT_S, InstanceMethods, JobMethods, OperationMethods
+from gpuherd.client.resources.volumes import VolumeMethods
 from gpuherd.client.retrying import DEFAULT_RETRIES, RetryingCaller
 from gpuherd.client.streams.streaming import (
     OpenStream,
@@ -75,6 +76,10 @@ class Budgets(BudgetMethods, SyncResource):
 
 class CostLedger(CostMethods, SyncResource):
     """`herd.costs`."""
+
+
+class VolumeStore(VolumeMethods, SyncResource):
+    """`herd.volumes`."""
 
 
 class OrphanLedger(OrphanMethods, SyncResource):
@@ -139,6 +144,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.cloud = Cloud(caller, executor)
         self.costs = CostLedger(caller, executor)
         self.budgets = Budgets(caller, executor)
+        self.volumes = VolumeStore(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
         self.audit = AuditLog(caller, executor)

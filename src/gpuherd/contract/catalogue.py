@@ -84,3 +84,28 @@ class Regions(Model):
 
     regions: tuple[Region, ...]
     total: int
+
+
+class Volume(Model, needs=("id", "name", "region")):
+    """A volume of the account. It costs money whether a machine has it or not."""
+
+    id: str
+    name: str
+    region: str  # only machines there can mount it
+    size_gb: int
+    hourly_price: Decimal
+
+
+class VolumeList(Model, needs=("volumes",)):
+    """All volumes of the account, by name."""
+
+    volumes: tuple[Volume, ...]
+    total: int
+    hourly_total: Decimal
+
+
+class VolumeRemoved(Model):
+    """A volume that is no more."""
+
+    id: str
+    removed: bool

@@ -53,6 +53,9 @@ from gpuherd.usecases.orphans.find import FindOrphan
 from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
 from gpuherd.usecases.overview import ReadOverview
+from gpuherd.usecases.volumes.create import CreateVolume
+from gpuherd.usecases.volumes.delete import DeleteVolume
+from gpuherd.usecases.volumes.list_all import ListVolumes
 from gpuherd.usecases.webhooks.endpoints import ManageEndpoints
 from gpuherd.usecases.webhooks.key_secrets import KeyWebhookSecrets
 from gpuherd.usecases.webhooks.list_deliveries import ListDeliveries
@@ -122,6 +125,15 @@ class BudgetServices:
 
 
 @dataclass(frozen=True)
+class VolumeServices:
+    """What the outside may ask about network volumes."""
+
+    list_all: ListVolumes
+    create: CreateVolume
+    delete: DeleteVolume
+
+
+@dataclass(frozen=True)
 class ShownSetting:
     """A setting, fit for everybody's eyes."""
 
@@ -161,6 +173,7 @@ class Plane:
     events: EventServices
     costs: CostServices
     budgets: BudgetServices
+    volumes: VolumeServices
     catalogue: CatalogueCache
     targets: EgressPolicy
     lookup: AuthorizedLookup

@@ -8,6 +8,7 @@ from typing import Protocol
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
+from gpuherd.domain.cloud.volume import VolumeOrder
 
 
 class Cloud(Protocol):
@@ -74,4 +75,20 @@ class Cloud(Protocol):
 
     async def delete_machine(self, cloud_id: str, send_by_s: float = math.inf) -> None:
         """Ask for the removal. Quiet when the machine is already gone."""
+        ...
+
+
+class NetworkVolumes(Protocol):
+    """The account's network volumes. Every call may raise `CloudUnavailable`: surely nothing happened."""
+
+    async def create_volume(self, order: VolumeOrder, send_by_s: float = math.inf) -> str:
+        """Make one volume and return its id. The call is made once, whatever happens.
+
+        `Conflict` (VOLUMES_NOT_SUPPORTED), `CloudRefused`: surely not made.
+        `OutcomeUnknown`: it may be there; the caller must look for its name before any further try.
+        """
+        ...
+
+    async def delete_volume(self, volume_id: str) -> None:
+        """Remove a volume with its data; `NotFound` (VOLUME_NOT_FOUND), `Conflict` (VOLUME_IN_USE)."""
         ...

@@ -16,4 +16,10 @@ class Flags(Protocol):
         """Return the value of the first of these keys that has one, all from one look."""
         ...
 
+    async def swap(
+        self, key: str, old: str | None, new: str | None, audit_record: AuditRecord | None = None
+    ) -> bool:
+        """Put `new` where `old` is (None: nothing), all at once; False if something else is there."""
+        ...
+
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None: ...

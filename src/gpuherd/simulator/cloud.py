@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from gpuherd.domain.cloud.logs import LogAddresses
 from gpuherd.domain.cloud.machine import Listing, Machine
 from gpuherd.domain.cloud.offer import BillingMode, CreateCall, Offer, Region, Template
+from gpuherd.domain.cloud.volume import VolumeOrder
 from gpuherd.domain.costs.bill import ProviderCharge, StorageVolume
 from gpuherd.domain.endings.idleness import Utilization
 from gpuherd.domain.errors import (
@@ -170,6 +171,27 @@ class SimulatedCloud:
         volumes = await self._read(self._operations.volumes)
         return tuple(mapping.volume(each, self._world.catalogue) for each in volumes)
 
+    async def create_volume(self, order: VolumeOrder, send_by_s: float = math.inf) -> str:
+        async def ask() -> str:
+            made = await self._operations.create_volume(order.name, order.cluster_id, order.size_gb)
+            return made.id
+
+        try:
+            return await self._change(ask, failed=mapping.failed_volume_change)
+        except GarbageReply as garbage:
+            raise OutcomeUnknown(str(garbage)) from None
+
+    async def delete_volume(self, volume_id: str) -> None:
+        async def ask() -> str:
+            await self._operations.delete_volume(volume_id)
+            return ""
+
+        try:
+            await self._change(ask, failed=mapping.failed_volume_change)
+        except GarbageReply as garbage:
+            if garbage.style not in HARMLESS_GARBAGE:
+                raise OutcomeUnknown(str(garbage)) from None
+
     async def samples(
         self, cloud_id: str, begin: datetime, end: datetime, interval: timedelta
     ) -> tuple[Utilization, ...]:
@@ -189,14 +211,19 @@ class SimulatedCloud:
             if garbage.style not in HARMLESS_GARBAGE:
                 raise OutcomeUnknown(str(garbage)) from None
 
-    async def _change(self, ask: Ask[str], missing: GpuherdError | None = None) -> str:
+    async def _change(
+        self,
+        ask: Ask[str],
+        missing: GpuherdError | None = None,
+        failed: Callable[[SimulatedError, datetime], GpuherdError] = mapping.failed_change,
+    ) -> str:
         """Make a call that has an effect, once."""
         try:
             return await self._exchange(ask)
         except SimulatedError as error:
             if missing is not None and mapping.is_missing(error):
                 raise missing from None
-            raise mapping.failed_change(error, self._clock.now()) from None
+            raise failed(error, self._clock.now()) from None
         except (ConnectionCut, TimeoutError) as lost:
             raise OutcomeUnknown(f"no answer came: {lost}") from None
 

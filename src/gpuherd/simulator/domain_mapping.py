@@ -209,6 +209,18 @@ def failed_change(error: SimulatedError, now: datetime) -> errors.GpuherdError:
     return errors.OutcomeUnknown(str(error), details={"status": error.status})
 
 
+def failed_volume_change(error: SimulatedError, now: datetime) -> errors.GpuherdError:
+    """Say the same of a command that is about a volume."""
+    match error.reason if error.status in _CLEAR_NO and not error.from_gateway else "":
+        case "NETWORK_STORAGE_NOT_FOUND":
+            return errors.NotFound(str(error), code="VOLUME_NOT_FOUND")
+        case "NETWORK_STORAGE_IN_USE":
+            return errors.Conflict(str(error), code="VOLUME_IN_USE")
+        case "CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT":
+            return errors.Conflict(str(error), code="VOLUMES_NOT_SUPPORTED")
+    return failed_change(error, now)
+
+
 def _refusal(error: SimulatedError) -> errors.GpuherdError:
     said = str(error)
     if error.reason == "RATE_LIMIT_EXCEEDED":

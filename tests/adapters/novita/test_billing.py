@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from gpuherd.adapters.novita.billing import NovitaBilling, read_charge
+from gpuherd.adapters.novita.reply import read_reply
+from gpuherd.adapters.novita.volumes import NovitaVolumes
+from gpuherd.domain.cloud.volume import VolumeOrder
 from gpuherd.domain.costs.bill import BillCategory
-from gpuherd.domain.errors import CloudUnavailable
+from gpuherd.domain.errors import CloudRefused, CloudUnavailable, Conflict, NotFound, OutcomeUnknown
 from gpuherd.resilience.rate_limit import Lane
 
 MIDNIGHT = datetime(2026, 11, 2, tzinfo=UTC)
@@ -133,3 +136,55 @@ async def test_a_list_of_volumes_with_a_gap_is_unreadable():
     body = {"data": [{"storageId": "v1", "storageSize": 10}], "total": 2}
     with pytest.raises(CloudUnavailable):
         await NovitaBilling(FakeTransport(body)).list_volumes()  # type: ignore[arg-type]
+
+
+ORDER = VolumeOrder("data", "us-ca-6", 100)
+
+
+class AnsweringTransport:
+    """Answers every change with the same bytes."""
+
+    def __init__(self, status: int, raw: bytes) -> None:
+        self._reply = read_reply(status, raw)
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+
+    async def change(self, path: str, body: dict[str, Any], **_: Any) -> Any:
+        self.sent.append((path, body))
+        return self._reply
+
+
+def refused(reason: str, status: int = 400) -> AnsweringTransport:
+    return AnsweringTransport(
+        status, json.dumps({"code": status, "reason": reason, "message": "no"}).encode()
+    )
+
+
+@pytest.mark.parametrize("raw", [b'"v-1"', b'{"storageId": "v-1", "storageName": "data"}'])
+async def test_the_id_may_stand_alone_or_in_an_object(raw: bytes) -> None:
+    transport = AnsweringTransport(200, raw)
+    assert await NovitaVolumes(transport).create_volume(ORDER) == "v-1"  # type: ignore[arg-type]
+    body = {"clusterId": "us-ca-6", "storageName": "data", "storageSize": 100}
+    assert transport.sent == [("/networkstorage/create", body)]
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"<html>", b'""', b"[1]", b'{"storageId": 5}'])
+async def test_an_answer_without_an_id_proves_nothing(raw: bytes) -> None:
+    with pytest.raises(OutcomeUnknown):
+        await NovitaVolumes(AnsweringTransport(200, raw)).create_volume(ORDER)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "code"),
+    [
+        ("NETWORK_STORAGE_NOT_FOUND", NotFound, "VOLUME_NOT_FOUND"),
+        ("NETWORK_STORAGE_IN_USE", Conflict, "VOLUME_IN_USE"),
+        ("CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT", Conflict, "VOLUMES_NOT_SUPPORTED"),
+        ("NETWORK_STORAGE_TOO_LARGE", CloudRefused, "CLOUD_REFUSED"),
+    ],
+)
+async def test_a_clear_no_is_told_in_our_words(reason: str, kind: type[Exception], code: str) -> None:
+    volumes = NovitaVolumes(refused(reason))  # type: ignore[arg-type]
+    for call in (volumes.create_volume(ORDER), volumes.delete_volume("v-1")):
+        with pytest.raises(kind) as caught:
+            await call
+        assert getattr(caught.value, "code", "") == code

@@ -255,6 +255,17 @@ class TestFlags:
         assert await store.flags.first("one", "two") == "first"
         assert await store.flags.first("two", "one") == "second"
 
+    async def test_a_swap_is_made_only_where_the_old_value_still_is(self, store: Store) -> None:
+        assert not await store.flags.swap("intent", "one", "two")
+        assert await store.flags.swap("intent", None, "one")
+        assert not await store.flags.swap("intent", None, "two")
+        assert not await store.flags.swap("intent", "other", "two")
+        assert not await store.flags.swap("intent", "other", None)
+        assert await store.flags.get("intent") == "one"
+        assert await store.flags.swap("intent", "one", "two")
+        assert await store.flags.swap("intent", "two", None)
+        assert await store.flags.get("intent") is None
+
     async def test_an_empty_text_is_not_none(self, store: Store) -> None:
         await store.flags.put("note", "")
         assert await store.flags.get("note") == ""

@@ -116,6 +116,14 @@ class MemoryFlags:
     async def first(self, *keys: str) -> str | None:
         return next((self._tables.flags[key] for key in keys if key in self._tables.flags), None)
 
+    async def swap(
+        self, key: str, old: str | None, new: str | None, audit_record: AuditRecord | None = None
+    ) -> bool:
+        if self._tables.flags.get(key) != old:
+            return False
+        await self.put(key, new, audit_record)
+        return True
+
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         with self._tables as tables:
             if audit_record is not None:

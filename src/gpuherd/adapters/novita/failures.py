@@ -18,6 +18,7 @@ from gpuherd.domain.errors import (
     CloudRefused,
     CloudTimeout,
     CloudUnavailable,
+    Conflict,
     GpuherdError,
     KeyRefused,
     MachineGone,
@@ -37,6 +38,7 @@ class ResourceKind(Enum):
     ACCOUNT = "account"
     MACHINE = "machine"
     TEMPLATE = "template"
+    VOLUME = "volume"
 
 
 NO_STOCK = frozenset(
@@ -55,7 +57,11 @@ BAD_KEY = frozenset({"UNAUTHORIZED", "FORBIDDEN"})
 THROTTLED = frozenset({"RATE_LIMIT_EXCEEDED"})
 GONE = frozenset({"RESOURCE_NOT_FOUND"})
 NO_TEMPLATE = frozenset({"TEMPLATE_NOT_FOUND", "TEMPLATE_IS_PRIVATE"})
-_KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE
+NO_VOLUME = frozenset({"NETWORK_STORAGE_NOT_FOUND"})
+VOLUME_IN_USE = frozenset({"NETWORK_STORAGE_IN_USE"})
+NO_VOLUMES_HERE = frozenset({"CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT"})
+OF_VOLUMES = NO_VOLUME | VOLUME_IN_USE | NO_VOLUMES_HERE
+_KNOWN = NO_STOCK | NO_MONEY | QUOTA | BAD_KEY | THROTTLED | GONE | NO_TEMPLATE | OF_VOLUMES
 _WORD = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 
 # Replies that are a clear no: Novita read the call and did nothing. 408 and 5xx are not among them.
@@ -152,6 +158,13 @@ def _refusal(reply: NovitaReply, problem: NovitaProblem, about: ResourceKind) ->
         status, problem, NO_TEMPLATE | GONE, "template not found"
     ):
         return NotFound(f"there is no such template: {problem}", code="TEMPLATE_NOT_FOUND")
+    if about is ResourceKind.VOLUME:
+        if _is_missing(status, problem, NO_VOLUME | GONE, "network storage not found"):
+            return NotFound(f"there is no such volume: {problem}", code="VOLUME_NOT_FOUND")
+        if reason in VOLUME_IN_USE:
+            return Conflict("a machine has this volume; delete that one first", code="VOLUME_IN_USE")
+        if reason in NO_VOLUMES_HERE:
+            return Conflict("this region has no network volumes", code="VOLUMES_NOT_SUPPORTED")
     if about is ResourceKind.MACHINE and _is_missing(status, problem, GONE, "instance not found"):
         return MachineGone(f"Novita has no such machine: {problem}")
     if reason in NO_STOCK:

@@ -33,6 +33,29 @@ class SqlFlags:
 
         return await self._database.read(work)
 
+    async def swap(
+        self, key: str, old: str | None, new: str | None, audit_record: AuditRecord | None = None
+    ) -> bool:
+        assert old is not None or new is not None, "nothing in the place of nothing is no change"
+
+        def work(connection: sa.Connection) -> bool:
+            found = sa.and_(installation.c.key == key, installation.c.value == old)
+            change: sa.ReturnsRows
+            if old is None:
+                row = insert_into(connection, installation).values(key=key, value=new)
+                change = row.on_conflict_do_nothing().returning(installation.c.key)
+            elif new is None:
+                change = sa.delete(installation).where(found).returning(installation.c.key)
+            else:
+                change = sa.update(installation).where(found).values(value=new).returning(installation.c.key)
+            if connection.execute(change).first() is None:
+                return False
+            if audit_record is not None:
+                append_audit_record(connection, audit_record)
+            return True
+
+        return await self._database.write(work, audited=audit_record is not None)
+
     async def put(self, key: str, value: str | None, audit_record: AuditRecord | None = None) -> None:
         def work(connection: sa.Connection) -> None:
             if audit_record is not None:

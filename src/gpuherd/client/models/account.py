@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpuherd.contract.catalogue import Offer, Product, Region, Template, TemplatePort
+from gpuherd.contract.catalogue import Offer, Product, Region, Template, TemplatePort, Volume, VolumeRemoved
 from gpuherd.contract.codec.model import Model
 from gpuherd.contract.instance import Comprehensive, Instance, ListedInstance, ListedMachine
 from gpuherd.contract.orphan import Orphan, Orphans, Released
@@ -25,6 +25,8 @@ __all__ = [
     "Sync",
     "Template",
     "TemplatePort",
+    "Volume",
+    "VolumeRemoved",
     "WebhookEvent",
 ]
 

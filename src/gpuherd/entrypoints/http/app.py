@@ -23,7 +23,7 @@ from gpuherd.entrypoints.http.middleware.request_context import RequestContextMi
 from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
-from gpuherd.entrypoints.http.routes import budgets, costs, events, jobs, orphans, webhooks
+from gpuherd.entrypoints.http.routes import budgets, costs, events, jobs, orphans, volumes, webhooks
 from gpuherd.entrypoints.http.routes.access import audit, keys
 from gpuherd.entrypoints.http.routes.cloud import catalogue, cloud, creates, sync
 from gpuherd.entrypoints.http.routes.instances import instances, leases, operations, plans
@@ -53,6 +53,7 @@ ROUTE_MODULES = (
     audit,
     costs,
     budgets,
+    volumes,
     events,
 )
 

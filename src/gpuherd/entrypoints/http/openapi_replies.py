@@ -102,6 +102,9 @@ REPLIES: dict[tuple[str, str], type[Model]] = {
     ("GET", "/api/budgets"): budget.Budgets,
     ("POST", "/api/budgets"): budget.Budget,
     ("GET", "/api/budgets/{id_or_name}"): budget.Budget,
+    ("GET", "/api/volumes"): catalogue.VolumeList,
+    ("POST", "/api/volumes"): catalogue.Volume,
+    ("DELETE", "/api/volumes/{volume_id}"): catalogue.VolumeRemoved,
     ("PATCH", "/api/budgets/{id_or_name}"): budget.Budget,
     ("DELETE", "/api/budgets/{id_or_name}"): budget.BudgetRemoved,
 }

@@ -1,12 +1,15 @@
-"""Bodies that hardly say anything."""
+"""Bodies that say little."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import StrictStr
+from pydantic import Field, StrictInt, StrictStr
 
+from gpuherd.domain.cloud.volume import VOLUME_GB_MAX, VOLUME_GB_MIN
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
+from gpuherd.entrypoints.schemas.texts import ShortText
+from gpuherd.usecases.volumes.create import VolumeRequest
 
 
 class EmptyBody(RequestModel):
@@ -21,3 +24,23 @@ class ClearCacheBody(RequestModel):
     unknown_field: ClassVar[str] = "there is only the field {known}"
 
     cache_name: Annotated[StrictStr | None, Code("INVALID_CACHE_NAME"), Words("must be a string")] = None
+
+
+class VolumeBody(RequestModel):
+    """A network volume to make."""
+
+    unknown_field: ClassVar[str] = "there is no field {path!r} here"
+
+    name: Annotated[ShortText, Code("INVALID_NAME"), Words("must be a text of 1 to 200 characters")]
+    region: Annotated[
+        ShortText, Code("INVALID_REGION"), Words("must be a region, like one of GET /api/regions")
+    ]
+    size_gb: Annotated[
+        Annotated[StrictInt, Field(ge=VOLUME_GB_MIN, le=VOLUME_GB_MAX)],
+        Code("INVALID_SIZE_GB"),
+        Words(f"must be a whole number of GB from {VOLUME_GB_MIN} to {VOLUME_GB_MAX}"),
+    ]
+
+    def to_request(self) -> VolumeRequest:
+        """Return what is asked for."""
+        return VolumeRequest(self.name, self.region, self.size_gb)

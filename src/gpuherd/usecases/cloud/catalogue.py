@@ -199,6 +199,13 @@ def region_codes(words: Iterable[str], regions: Iterable[Region], field: str) ->
     return tuple(codes)
 
 
+def find_region(word: str, regions: Iterable[Region]) -> Region:
+    """Return the region that is meant; a word that means none is a mistake."""
+    known = tuple(regions)
+    (code,) = region_codes([word], known, "region")
+    return next(it for it in known if it.code == code)
+
+
 log = structlog.get_logger()
 
 PriceKey = tuple[str, str, str]

@@ -68,10 +68,15 @@ class Setting:
         found: str = (await self.api.post("/api/budgets", json=BUDGET)).json()["id"]
         return found
 
+    async def volume(self) -> str:
+        found: str = (await self.api.post("/api/volumes", json=VOLUME)).json()["id"]
+        return found
+
     async def key(self) -> str:
         return (await make_key(self.plane)).key.id
 
 
+VOLUME = {"name": "data", "region": "US-CA-06", "sizeGb": 10}
 BUDGET = {"name": "all", "scope": {"all": True}, "amount": 100, "period": "month"}
 # Of each mutating route: the action, what goes into its path, and its body.
 CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
@@ -102,6 +107,8 @@ CASES: dict[tuple[str, str], tuple[str, Any, dict[str, Any]]] = {
     ("POST", "/api/creates/resume"): ("creates.resume", None, {}),
     ("POST", "/api/sync"): ("cloud.sync", None, {}),
     ("POST", "/api/costs/reconcile"): ("costs.reconcile", None, {"day": "2026-01-01"}),
+    ("POST", "/api/volumes"): ("volume.create", None, VOLUME),
+    ("DELETE", "/api/volumes/{volume_id}"): ("volume.delete", Setting.volume, {}),
     ("POST", "/api/budgets"): ("budget.create", None, BUDGET),
     ("PATCH", "/api/budgets/{id_or_name}"): ("budget.change", Setting.budget, {"amount": 200}),
     ("DELETE", "/api/budgets/{id_or_name}"): ("budget.delete", Setting.budget, {}),

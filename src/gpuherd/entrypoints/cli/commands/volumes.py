@@ -1,0 +1,110 @@
+"""The commands about network volumes: list them, make one, remove one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpuherd.client import Gpuherd, Volume
+from gpuherd.entrypoints.cli.render.instances import usd_an_hour
+from gpuherd.entrypoints.cli.render.lists import print_page, whole
+from gpuherd.entrypoints.cli.render.output import JsonOption, Output, QuietOption, safe
+from gpuherd.entrypoints.cli.render.tables import Column, table
+from gpuherd.entrypoints.cli.runtime.confirm import confirm_or_exit, require_terminal
+from gpuherd.entrypoints.cli.runtime.errors import CommandError, problem_report
+from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
+
+
+def build_volumes() -> typer.Typer:
+    """Return `gpuherd volumes` with its subcommands."""
+    volumes = typer.Typer(
+        no_args_is_help=True, help="Network volumes: storage that outlives machines, and costs by itself."
+    )
+    volumes.command("ls")(list_volumes)
+    volumes.command("create")(create_volume)
+    volumes.command("rm")(remove_volume)
+    return volumes
+
+
+_COLUMNS: list[Column[Volume]] = [
+    Column("NAME", lambda it: it.name, 0, shrinks_to=12),
+    Column("REGION", lambda it: it.region, 0),
+    Column("SIZE", lambda it: f"{it.size_gb} GB", 0, right=True),
+    Column("PRICE", lambda it: usd_an_hour(it.hourly_price), 0, right=True),
+    Column("ID", lambda it: it.id, 4, shrinks_to=12),
+]
+
+
+def list_volumes(context: typer.Context, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """List the account's network volumes with region and price."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+
+    def work(herd: Gpuherd) -> None:
+        print_page(
+            output,
+            "volumes",
+            whole(herd.volumes.list()),
+            lambda found: table(_COLUMNS, found, output.out.width),
+            "no volumes; make one: gpuherd volumes create NAME --region CN-HK-01 --size 100",
+            lambda it: it.id,
+        )
+
+    run(cli, output, work)
+
+
+def create_volume(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What it is called; no other volume may be.")],
+    region: Annotated[str, typer.Option(metavar="REGION", help="Where: only machines there can mount it.")],
+    size: Annotated[int, typer.Option(metavar="GB", help="How large, in GB.")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a network volume. It costs money until it is removed, mounted or not."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    made = run(cli, output, lambda herd: herd.volumes.create(name, region, size))
+    if output.for_people:
+        price = usd_an_hour(made.hourly_price)
+        output.out.print(f"{safe(made.name)} is made in {safe(made.region)} for {price}", soft_wrap=True)
+        output.note(f"id: {safe(made.id)}")
+    else:
+        output.answer(made.raw, made.id)
+
+
+def remove_volume(
+    context: typer.Context,
+    volume: Annotated[str, typer.Argument(metavar="NAME_OR_ID", help="Which volume.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove a network volume with all its data; not while a machine has it."""
+    cli, output = cli_context_of(context), Output.for_command(as_json=as_json, quiet=quiet)
+    if not yes:
+        require_terminal()
+    found = run(cli, output, lambda herd: _find(herd, volume))
+    if not yes:
+        question = (
+            f"Remove {safe(found.name)} ({found.size_gb} GB in {safe(found.region)}) with all its data?"
+        )
+        confirm_or_exit(output, question, "nothing was removed")
+    removed = run(cli, output, lambda herd: herd.volumes.delete(found))
+    if output.for_people:
+        output.note(f"removed {safe(found.name)}")
+    else:
+        output.answer(removed.raw, removed.id)
+
+
+def _find(herd: Gpuherd, word: str) -> Volume:
+    """Return the volume of this id, else the only one of this name."""
+    listed = herd.volumes.list()
+    found = [it for it in listed if it.id == word] or [it for it in listed if it.name == word]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        report = problem_report("VOLUME_NOT_FOUND", "not found", f"there is no volume {word}", 404)
+    else:
+        detail = f"{len(found)} volumes are called {word}; use the id"
+        report = problem_report("AMBIGUOUS_NAME", "more than one could be meant", detail, 409)
+    raise CommandError.of(report)

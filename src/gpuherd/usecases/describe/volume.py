@@ -1,0 +1,31 @@
+"""Network volumes as the contract shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from gpuherd.contract.catalogue import Volume, VolumeList
+from gpuherd.domain.costs.bill import StorageVolume
+
+# As all prices of an hour: more digits tell nobody anything.
+DIGITS = Decimal("0.000001")
+
+
+def describe_volume(it: StorageVolume) -> Volume:
+    """Return one volume."""
+    return Volume(
+        id=it.volume_id,
+        name=it.name,
+        region=it.region,
+        size_gb=it.size_gb,
+        hourly_price=it.hourly_usd.quantize(DIGITS),
+    )
+
+
+def describe_volumes(found: Iterable[StorageVolume]) -> VolumeList:
+    """Return all of them, and what they cost together."""
+    shown = tuple(map(describe_volume, found))
+    return VolumeList(
+        volumes=shown, total=len(shown), hourly_total=sum((it.hourly_price for it in shown), Decimal(0))
+    )

@@ -1,0 +1,1 @@
+"""Network volumes: which there are, one more, one less."""

@@ -1,0 +1,141 @@
+"""`/api/volumes`: each is made once, whatever the network does, and costs until it is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuherd.entrypoints.plane import Plane
+from gpuherd.simulator.calls import ApiEndpoint
+from gpuherd.simulator.faults.fault import Fault, FaultKind
+from gpuherd.usecases.volumes.create import INTENT
+from tests.support.herd import Herd
+from tests.support.keys import bearer, make_key
+
+VOLUMES = "/api/volumes"
+DATA: dict[str, Any] = {"name": "data", "region": "US-CA-06", "sizeGb": 100}
+
+
+async def made(api: httpx.AsyncClient, **more: Any) -> httpx.Response:
+    return await api.post(VOLUMES, json={**DATA, **more})
+
+
+def there(herd: Herd) -> list[str]:
+    return [it.name for it in herd.world.volumes.listed()]
+
+
+def lose(herd: Herd, kind: FaultKind, endpoint: ApiEndpoint = ApiEndpoint.NETWORK_STORAGE_CREATE) -> None:
+    herd.world.faults.add(Fault(kind, count=1, endpoints=(endpoint,)))
+
+
+async def test_a_volume_is_made_listed_with_its_price_and_deleted(api: httpx.AsyncClient, herd: Herd) -> None:
+    reply = await made(api)
+    assert reply.status_code == 201
+    volume = reply.json()
+    # 100 GB at 0.002 USD a day.
+    assert (volume["name"], volume["region"], volume["hourlyPrice"]) == ("data", "US-CA-06", "0.008333")
+    listed = (await api.get(VOLUMES)).json()
+    assert listed == {"volumes": [volume], "total": 1, "hourlyTotal": "0.008333"}
+    assert "volume" in {it["kind"] for it in (await api.get("/api/leftovers")).json()["items"]}
+    removed = await api.delete(f"{VOLUMES}/{volume['id']}")
+    assert removed.json() == {"id": volume["id"], "removed": True}
+    assert (await api.get(VOLUMES)).json()["total"] == 0
+    assert (await api.delete(f"{VOLUMES}/{volume['id']}")).json()["code"] == "VOLUME_NOT_FOUND"
+    actions = [it["action"] for it in (await api.get("/api/audit")).json()["entries"]]
+    assert actions[:2] == ["volume.delete", "volume.create"]
+
+
+async def test_bad_wishes_are_refused_before_anything_is_sent(api: httpx.AsyncClient, herd: Herd) -> None:
+    wrong = {"name": " ", "sizeGb": 5, "colour": "red"}
+    errors = (await api.post(VOLUMES, json=wrong)).json()["errors"]
+    assert {it["code"] for it in errors} >= {"INVALID_NAME", "INVALID_SIZE_GB", "UNKNOWN_FIELD"}
+    assert (await made(api, region="MARS-01")).json()["code"] == "INVALID_REGION"
+    assert there(herd) == []
+
+
+async def test_a_name_is_given_once(api: httpx.AsyncClient, herd: Herd) -> None:
+    first = (await made(api)).json()
+    again = await made(api)
+    assert (again.status_code, again.json()["code"]) == (409, "VOLUME_EXISTS")
+    assert again.json()["details"] == {"id": first["id"]}
+    assert there(herd) == ["data"]
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultKind.LOST_REPLY_AFTER_COMMIT, FaultKind.LOST_REPLY_BEFORE_COMMIT], ids=["made", "not-made"]
+)
+async def test_a_lost_answer_is_looked_after_by_name_and_never_repeated_at_once(
+    kind: FaultKind, api: httpx.AsyncClient, herd: Herd
+) -> None:
+    lose(herd, kind)
+    first = await made(api)
+    if kind is FaultKind.LOST_REPLY_AFTER_COMMIT:
+        assert first.status_code == 201
+    else:
+        assert (first.status_code, first.json()["code"]) == (503, "VOLUME_OUTCOME_UNKNOWN")
+        assert first.json()["retryAfter"] <= 30
+        assert (await made(api)).json()["code"] == "VOLUME_OUTCOME_UNKNOWN"
+        assert herd.world.record.counts["network_storage_create"] == 1
+        # By now it would have appeared.
+        await herd.clock.sleep(herd.values.settling.settle_without_witness.total_seconds() + 1)
+        assert (await made(api)).status_code == 201
+    assert there(herd) == ["data"]
+    assert await herd.flags.get(f"{INTENT}data") is None
+
+
+async def test_a_create_that_appears_late_is_taken_for_ours_if_it_is_what_was_asked(
+    api: httpx.AsyncClient, herd: Herd
+) -> None:
+    lose(herd, FaultKind.LOST_REPLY_BEFORE_COMMIT)
+    await made(api)
+    herd.world.volumes.create("data", "us-ca-6", 100, herd.world.now())
+    assert (await made(api, sizeGb=200)).json()["code"] == "VOLUME_EXISTS"
+    assert (await made(api)).status_code == 201
+    assert there(herd) == ["data"]
+
+
+async def test_the_intent_is_durable_before_the_call_and_bars_a_second_one(
+    api: httpx.AsyncClient, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    create = herd.billing.create_volume
+
+    async def slow(*order: Any) -> str:
+        seen.append(await herd.flags.get(f"{INTENT}data"))
+        begun.set()
+        await go_on.wait()
+        return await create(*order)
+
+    monkeypatch.setattr(herd.billing, "create_volume", slow)
+    first = asyncio.create_task(made(api))
+    await begun.wait()
+    assert seen[0] is not None
+    assert (await made(api)).json()["code"] == "VOLUME_OUTCOME_UNKNOWN"
+    go_on.set()
+    assert (await first).status_code == 201
+    assert there(herd) == ["data"]
+
+
+async def test_a_refusal_leaves_nothing_behind(api: httpx.AsyncClient, herd: Herd) -> None:
+    bare = next(it for it in herd.world.catalogue.clusters if not it.network_storage)
+    reply = await made(api, region=bare.id)
+    assert (reply.status_code, reply.json()["code"]) == (409, "VOLUMES_NOT_SUPPORTED")
+    assert await herd.flags.get(f"{INTENT}data") is None
+    assert (await made(api)).status_code == 201
+
+
+async def test_a_delete_whose_answer_is_lost_is_looked_after(
+    api: httpx.AsyncClient, herd: Herd, plane: Plane
+) -> None:
+    volume = (await made(api)).json()["id"]
+    lose(herd, FaultKind.LOST_REPLY_BEFORE_COMMIT, ApiEndpoint.NETWORK_STORAGE_DELETE)
+    assert (await api.delete(f"{VOLUMES}/{volume}")).status_code == 502
+    lose(herd, FaultKind.LOST_REPLY_AFTER_COMMIT, ApiEndpoint.NETWORK_STORAGE_DELETE)
+    assert (await api.delete(f"{VOLUMES}/{volume}")).status_code == 200
+    reader = bearer(await make_key(plane, "read"))
+    assert (await api.post(VOLUMES, json=DATA, headers=reader)).status_code == 403
+    assert (await api.get(VOLUMES, headers=reader)).status_code == 200
