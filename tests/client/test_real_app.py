@@ -252,6 +252,25 @@ async def test_keys_and_what_they_may(
         await reader(lambda it: it.instances.list())
 
 
+async def test_secrets_go_in_and_do_not_come_out(call: RealAppClient, herd: Herd) -> None:
+    kept = await call(lambda it: it.secrets.set("hf", "canary"))
+    assert (kept.name, kept.shared) == ("hf", False)
+    assert (await call(lambda it: it.secrets.set("team", "canary", shared=True))).shared
+    found = await call(lambda it: it.secrets.list())
+    assert [it.name for it in found] == ["hf", "team"]
+    assert "canary" not in repr([it.raw for it in found])
+    assert await call(lambda it: it.secrets.get("hf")) == kept
+    gpu = await rented(call, herd, envs={"HF_TOKEN": {"secret": "hf"}, "TEAM": {"secret": "team"}})
+    assert gpu.envs == {"HF_TOKEN": {"secret": "hf"}, "TEAM": {"secret": "team"}}
+    (machine,) = herd.world.alive()
+    assert dict(machine.request.envs).items() >= {("HF_TOKEN", "canary"), ("TEAM", "canary")}
+    assert (await call(lambda it: it.secrets.rotate())).resealed == 0
+    assert (await call(lambda it: it.secrets.remove("team", shared=True))).removed
+    await call(lambda it: it.secrets.remove("hf"))
+    with pytest.raises(NotFound, match="SECRET_NOT_FOUND"):
+        await call(lambda it: it.secrets.remove("hf"))
+
+
 async def test_every_problem_of_a_wish_is_told(call: RealAppClient) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await call(lambda it: it.instances.create("train-1", **WISH, gpu_num=9, rootfs_size=1))

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.processes
 
 NOVITA_KEY = "sk_test_canary_novita_key"
 WEBHOOK_CANARY = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTAxMjM0NTY3"
+SECRETS_KEY_CANARY = "canary-of-the-key-that-seals-secrets"
+VARIABLE_CANARY, NAMED_CANARY = "canary-of-a-variable", "canary-of-a-named-secret"
 MAIL_CANARY = "canary-of-the-mail-server"
 # Part of an address, which the database keeps as it keeps all of them; nobody else shall see it.
 CHAT_CANARY = "canary-of-a-channel"
@@ -28,10 +30,12 @@ READS = (
     *("/api/jobs", "/api/keys", "/api/audit", "/api/webhooks/endpoints", "/api/webhooks/deliveries"),
     *("/api/orphans", "/api/cache/stats", "/health", "/metrics", "/openapi.json", "/docs", "/"),
     *("/api/instances/comprehensive", "/api/instances?limit=1000", "/api/instances/x"),
+    *("/api/secrets", "/api/secrets/hf", "/instances/new", "/instances"),
 )
 COMMANDS = (
     *("config", "config --json", "doctor", "show job-101 --json", "why job-101", "events", "ls --json"),
     *("keys ls", "webhooks ls", "webhooks deliveries", "audit", "show nobody"),
+    *("secrets ls --json", "show job-env --json", "why job-env", "backup copy.db"),
 )
 
 
@@ -49,6 +53,7 @@ async def printed(server: Server, folder: Path, command: str, **env: str) -> byt
         "WEBHOOK_SECRET": f"whsec_{WEBHOOK_CANARY}",
         "GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9",
         "GPUHERD_SMTP_FROM": "gpuherd@example.com",
+        "GPUHERD_SECRETS_KEY": SECRETS_KEY_CANARY,
         **env,
     }
     process = Process(command.split(), surroundings, folder / f"{abs(hash(command))}.out")
@@ -71,13 +76,19 @@ async def pages(server: Server) -> bytes:
     return b"".join(found)
 
 
+def workload(name: str, hook: str) -> dict[str, object]:
+    envs = {"HF_TOKEN": {"secret": "hf"}, "HARMLESS": VARIABLE_CANARY}
+    return {**wish(name, hook, "101"), "imageUrl": "docker.io/library/ubuntu:22.04", "envs": envs}
+
+
 def files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks: Receiver) -> None:
     mail = {"GPUHERD_SMTP_URL": f"smtp://herd:{MAIL_CANARY}@127.0.0.1:9"}
-    server = Server(tmp_path, novita, LOG_LEVEL="debug", GPUHERD_SMTP_FROM="gpuherd@example.com", **mail)
+    mail["GPUHERD_SMTP_FROM"] = "gpuherd@example.com"
+    server = Server(tmp_path, novita, LOG_LEVEL="debug", GPUHERD_SECRETS_KEY=SECRETS_KEY_CANARY, **mail)
     await server.start()
     refusal = {"kind": "refuse", "status": 401, "count": 2, "reason": "UNAUTHORIZED"}
     await novita.control("POST", "faults", refusal)
@@ -98,6 +109,21 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
         replies.append(await server.until_settled(made["id"]))
         for path in ("events", "attempts"):
             replies.append(await server.call("GET", f"/api/instances/{made['id']}/{path}"))
+    kept = await server.call("PUT", "/api/secrets/hf", {"value": NAMED_CANARY}, **{"Idempotency-Key": "hf"})
+    assert kept[0] == 200, kept
+    status, made = await server.call(
+        "POST", "/api/instances", workload("job-env", hooks.url), **{"Idempotency-Key": "env"}
+    )
+    assert status == 201, made
+    replies += [kept, made, await server.until_settled(made["id"])]
+    # A cloud that repeats what it was given.
+    quoted = f"bad environment {VARIABLE_CANARY}, {NAMED_CANARY[:14]} and {NAMED_CANARY}"
+    quoting = {"status": 400, "count": 1, "reason": "VALIDATOR_PARAM", "endpoints": ["create"]}
+    await novita.control("POST", "faults", {**refusal, **quoting, "message": quoted})
+    _, refused = await server.call("POST", "/api/instances", workload("job-refused", hooks.url))
+    refused = await server.until_settled(refused["id"])
+    assert "bad environment ***" in refused["lastError"]["message"]
+    replies += [refused, await server.call("GET", f"/api/instances/{refused['id']}/why")]
     await novita.control("POST", "scenario", {"name": "quoted-login"})
     # One whose refusal quotes the password right away, and one that a process without memory hears of.
     for name in ("quoted", "quoted-again"):
@@ -110,6 +136,11 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
             replies.append(await server.call("GET", f"/api/instances/{refused['id']}/{path}"))
         await server.process.end(signal.SIGKILL)
         await server.start()
+    await novita.control("POST", "scenario", {"name": "calm"})
+    # Another process opens what the one before has sealed.
+    _, made = await server.call("POST", "/api/instances", workload("job-env-again", hooks.url))
+    replies.append(again := await server.until_settled(made["id"]))
+    assert again["status"] == "running", again
     replies.append(await server.call("POST", "/api/instances", {"name": 5, "password": NOVITA_KEY}))
     replies.append(await server.call("GET", "/api/jobs", Authorization="Bearer ghk_" + NOVITA_KEY))
     haystack = repr(replies).encode() + await pages(server)
@@ -123,7 +154,9 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path, novita: Novita, hooks
     haystack += files(server.data_dir) + server.process.log.read_bytes()
     assert CHAT_CANARY.encode() not in server.process.log.read_bytes()
     haystack += b"".join(body + repr(headers).encode() for _, headers, body in hooks.got)
-    secrets: tuple[str, ...] = (NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
+    haystack += (tmp_path / "copy.db").read_bytes()
+    secrets: tuple[str, ...] = (SECRETS_KEY_CANARY, VARIABLE_CANARY, NAMED_CANARY, NAMED_CANARY[:14])
+    secrets += (NOVITA_KEY, WEBHOOK_CANARY, MAIL_CANARY, KEY, REGISTRY_CANARY, key["key"])
     secrets += (endpoint["secret"], key["webhookSecret"], rotated["secret"])
     for secret in (*secrets, base64.b64encode(REGISTRY_LOGIN.encode()).decode(), REGISTRY_CANARY[:11]):
         bare = secret.removeprefix("whsec_")

@@ -27,6 +27,7 @@ from gpuherd.adapters.sealing.aes_gcm import AesGcmSealer
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
 from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.costs.store import SqlCosts
@@ -358,6 +359,7 @@ class Herd:
             audit=SqlAuditLog(database),
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
+            secrets=SqlNamedSecrets(database),
             costs=SqlCosts(database),
             capacity=SqlCapacityMemory(database),
             budgets=SqlBudgets(database, clock, changed),

@@ -42,6 +42,8 @@ from gpuherd.usecases.jobs.retry import RetryJob
 from gpuherd.usecases.jobs.run import Handler, RunJob
 from gpuherd.usecases.jobs.sweep import Sweep
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
+from gpuherd.usecases.secrets.manage import ManageSecrets
+from gpuherd.usecases.secrets.rotate import RotateSecrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,8 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),
         keys=shared.keys,
         sealer=ports.sealer,
+        secrets=ManageSecrets(stores.secrets, ports.sealer, clock),
+        rotate_secrets=RotateSecrets(stores.secrets, stores.instances, stores.audit, ports.sealer, clock),
         clock=clock,
         ids=ports.ids,
         meter=ports.meter,

@@ -17,7 +17,7 @@ from gpuherd.domain.net.egress_policy import EgressPolicy
 from gpuherd.domain.succession.chain import MAX_REPLACEMENTS
 from gpuherd.domain.webhooks.key_ring import KeyRing
 from gpuherd.entrypoints.plane import ShownSetting
-from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, RevokedSessions, Sealer
+from gpuherd.ports.access import ApiKeys, AuditLog, IdempotencyStore, NamedSecrets, RevokedSessions, Sealer
 from gpuherd.ports.cloud import Cloud, NetworkVolumes
 from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.egress import EgressStreams
@@ -70,6 +70,7 @@ class StorePorts:
     audit: AuditLog
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
+    secrets: NamedSecrets
     costs: Costs
     capacity: CapacityMemory
     budgets: Budgets

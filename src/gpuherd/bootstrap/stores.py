@@ -21,6 +21,7 @@ from gpuherd.adapters.queue.sqlite_repository import SqliteRepository
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
 from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.cloud_identity import ClaimedCloud, claim_cloud
@@ -157,6 +158,7 @@ async def open_stores(
         audit=SqlAuditLog(database),
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
+        secrets=SqlNamedSecrets(database),
         costs=SqlCosts(database),
         capacity=capacity,
         budgets=SqlBudgets(database, clock, hub.changed),

@@ -20,6 +20,7 @@ from gpuherd.client.resources.access import (
     DeliveryMethods,
     EndpointMethods,
     KeyMethods,
+    SecretMethods,
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
@@ -87,6 +88,10 @@ class AsyncOrphanLedger(OrphanMethods, AsyncResource):
     """`herd.orphans`."""
 
 
+class AsyncSecrets(SecretMethods, AsyncResource):
+    """`herd.secrets`."""
+
+
 class AsyncKeys(KeyMethods, AsyncResource):
     """`herd.keys`."""
 
@@ -147,6 +152,7 @@ class AsyncGpuherd(AccountMethods, AsyncResource):
         self.volumes = AsyncVolumeStore(caller, executor)
         self.orphans = AsyncOrphanLedger(caller, executor)
         self.keys = AsyncKeys(caller, executor)
+        self.secrets = AsyncSecrets(caller, executor)
         self.audit = AsyncAuditLog(caller, executor)
         self.webhooks = AsyncWebhooks(caller, executor)
 

@@ -19,6 +19,7 @@ from gpuherd.client.resources.access import (
     DeliveryMethods,
     EndpointMethods,
     KeyMethods,
+    SecretMethods,
     WebhookMethods,
 )
 from gpuherd.client.resources.account import AccountMethods, CloudMethods, OrphanMethods
@@ -86,6 +87,10 @@ class OrphanLedger(OrphanMethods, SyncResource):
     """`herd.orphans`."""
 
 
+class Secrets(SecretMethods, SyncResource):
+    """`herd.secrets`."""
+
+
 class Keys(KeyMethods, SyncResource):
     """`herd.keys`."""
 
@@ -147,6 +152,7 @@ class Gpuherd(AccountMethods, SyncResource):
         self.volumes = VolumeStore(caller, executor)
         self.orphans = OrphanLedger(caller, executor)
         self.keys = Keys(caller, executor)
+        self.secrets = Secrets(caller, executor)
         self.audit = AuditLog(caller, executor)
         self.webhooks = Webhooks(caller, executor)
 

@@ -107,8 +107,8 @@ class Wish(TypedDict, total=False):
     ports: Sequence[str] | None
     min_cuda_version: str | None
     registry_auth_id: str | None
-    # Values are kept sealed and never come back.
-    envs: Mapping[str, str] | None
+    # Values are kept sealed and never come back; {"secret": NAME} refers to one of `herd.secrets`.
+    envs: Mapping[str, str | Mapping[str, str]] | None
 
 
 def create_body(

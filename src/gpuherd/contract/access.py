@@ -50,6 +50,37 @@ class ApiKeys(Model):
     total: int
 
 
+class SecretName(Model, needs=("name",)):
+    """A secret, without its value: that never comes back."""
+
+    name: str
+    shared: bool  # an admin has set it for every key
+    created_at: datetime
+    changed_at: datetime
+
+
+class Secrets(Model):
+    """The secrets that the caller's key may use, by name. Its own hides a shared one of its name."""
+
+    secrets: tuple[SecretName, ...]
+    total: int
+
+
+class SecretRemoved(Model):
+    """A secret that is no more."""
+
+    name: str
+    removed: bool
+
+
+class SecretsRotated(Model):
+    """What the newest key has sealed again, and what still needs an earlier one."""
+
+    resealed: int
+    unreadable: tuple[str, ...]  # names of secrets that no key of this server opens
+    instances_left: int  # have variables that an earlier key has sealed
+
+
 class AuditEntry(Model):
     """One entry of the audit log, with everything that its hash was made of."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpuherd.ports.access import Sealer
 
 # Fields of a body whose values count as secrets.
-SECRET_FIELDS = ("envs",)
+SECRET_FIELDS = ("envs", "value")
 
 
 def fingerprints_of(asked: str, body: Any, sealer: Sealer) -> tuple[str, ...]:

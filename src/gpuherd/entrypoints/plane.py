@@ -53,6 +53,8 @@ from gpuherd.usecases.orphans.find import FindOrphan
 from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
 from gpuherd.usecases.overview import ReadOverview
+from gpuherd.usecases.secrets.manage import ManageSecrets
+from gpuherd.usecases.secrets.rotate import RotateSecrets
 from gpuherd.usecases.volumes.create import CreateVolume
 from gpuherd.usecases.volumes.delete import DeleteVolume
 from gpuherd.usecases.volumes.list_all import ListVolumes
@@ -179,6 +181,8 @@ class Plane:
     lookup: AuthorizedLookup
     keys: KeyServices
     sealer: Sealer
+    secrets: ManageSecrets
+    rotate_secrets: RotateSecrets
     clock: Clock
     ids: Ids
     meter: Meter

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditAnchor, AuditEntry, AuditRecord
+from gpuherd.domain.access.named_secret import NamedSecret
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.access.webhook_secret import KeyWebhookSecret
 
@@ -44,8 +45,40 @@ class Sealer(Protocol):
         """Return the value; `SecretUnreadable` if the key is another one, or the text was changed."""
         ...
 
+    def is_current(self, sealed: str) -> bool:
+        """Tell whether the key that seals now has sealed it."""
+        ...
+
     def digests(self, text: str) -> tuple[str, ...]:
         """Return a keyed digest by each key, the newest first: only who has the key can try guesses."""
+        ...
+
+
+class NamedSecrets(Protocol):
+    """Secrets by owner and name, sealed."""
+
+    async def put(self, secret: NamedSecret, audit_record: AuditRecord) -> NamedSecret:
+        """Remember a secret in place of the one of its name, and return it with when the first was made."""
+        ...
+
+    async def list_of(self, owner: str) -> tuple[NamedSecret, ...]:
+        """Return all of an owner, by name."""
+        ...
+
+    async def list_all(self) -> tuple[NamedSecret, ...]:
+        """Return all of all owners."""
+        ...
+
+    async def reseal(self, secret: NamedSecret, sealed: str) -> bool:
+        """Keep the same value sealed anew, unless it has changed meanwhile; tell whether it was done."""
+        ...
+
+    async def find(self, owner: str, name: str) -> NamedSecret | None:
+        """Return one, if there is one."""
+        ...
+
+    async def remove(self, owner: str, name: str, audit_record: AuditRecord) -> bool:
+        """Forget one, and tell whether there was one; only then it is recorded."""
         ...
 
 

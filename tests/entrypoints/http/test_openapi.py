@@ -281,6 +281,7 @@ async def some_of_everything(api: httpx.AsyncClient, herd: Herd, plane: Plane) -
     stopped = (await api.post(f"/api/instances/{made['id']}/stop")).json()
     jobs = (await api.get("/api/jobs")).json()["jobs"]
     key = await make_key(plane, "read")
+    await api.put("/api/secrets/hf", json={"value": "of no use"})
     deliveries = (await api.get("/api/webhooks/deliveries")).json()["deliveries"]
     return {
         "id_or_name": made["id"],
@@ -290,6 +291,7 @@ async def some_of_everything(api: httpx.AsyncClient, herd: Herd, plane: Plane) -
         "delivery_id": deliveries[0]["id"],
         "key_id": key.key.id,
         "template_id": "101",
+        "name": "hf",
     }
 
 

@@ -293,6 +293,7 @@ class TestTheFormOfAWish:
             ("healthPath", "/ok"),
             ("ports", "8000/http, 22/tcp"),
             ("envs", "A=1\n B = x=y \n\nC"),
+            ("secrets", "HF_TOKEN=hf"),
         ]
         assert launch_body_of(form_values(Form(pairs))) == {
             "name": "a",
@@ -303,7 +304,7 @@ class TestTheFormOfAWish:
             "labels": {"team": "x", "run": "7"},
             "healthCheck": {"targetPort": 8888, "path": "/ok"},
             "ports": ["8000/http", "22/tcp"],
-            "envs": {"A": "1", "B": " x=y ", "C": ""},
+            "envs": {"A": "1", "B": " x=y ", "C": "", "HF_TOKEN": {"secret": "hf"}},
         }
 
     def test_what_is_no_number_is_left_for_the_api_to_refuse(self) -> None:

@@ -25,5 +25,6 @@ def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: A
         audit=Absent("audit log"),
         claims=Absent("idempotency store"),
         ended_sessions=Absent("store of ended sessions"),
+        secrets=Absent("store of secrets"),
         **stores,
     )

@@ -14,6 +14,7 @@ from gpuherd.adapters.queue.postgres_repository import PostgresRepository
 from gpuherd.adapters.sql.access.api_keys import SqlApiKeys
 from gpuherd.adapters.sql.access.audit import SqlAuditLog
 from gpuherd.adapters.sql.access.idempotency import SqlIdempotencyStore
+from gpuherd.adapters.sql.access.named_secrets import SqlNamedSecrets
 from gpuherd.adapters.sql.access.revoked_sessions import SqlRevokedSessions
 from gpuherd.adapters.sql.budgets.store import SqlBudgets
 from gpuherd.adapters.sql.costs.store import SqlCosts
@@ -87,6 +88,7 @@ class Store:
         self.audit = SqlAuditLog(database)
         self.claims = SqlIdempotencyStore(database, clock)
         self.ended_sessions = SqlRevokedSessions(database)
+        self.secrets = SqlNamedSecrets(database)
         self.retention = SqlRetention(database)
         self.costs = SqlCosts(database)
         self.budgets = SqlBudgets(database, clock)

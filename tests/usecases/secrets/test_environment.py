@@ -77,7 +77,9 @@ async def test_a_create_that_is_made_again_has_the_same_variables(herd: Herd) ->
 async def test_with_another_key_nothing_is_rented_and_the_reason_is_told(herd: Herd) -> None:
     made = await launched(herd)
     rent = herd.advance.apply_step.rent
-    object.__setattr__(rent, "environments", Environments(AesGcmSealer([Secret("another key" * 4)])))
+    object.__setattr__(
+        rent, "environments", Environments(AesGcmSealer([Secret("another key" * 4)]), herd.stores.secrets)
+    )
     it = await herd.settle(made, timedelta(minutes=5))
     assert it.status is Status.FAILED
     assert it.last_error is not None

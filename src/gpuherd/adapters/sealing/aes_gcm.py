@@ -55,6 +55,9 @@ class AesGcmSealer:
             raise SecretUnreadable("what the database keeps of it was changed") from None
         return Secret(value.decode("utf-8", "surrogatepass"))
 
+    def is_current(self, sealed: str) -> bool:
+        return sealed.startswith(f"{VERSION}.{self._sealing_key().fingerprint}.")
+
     def digests(self, text: str) -> tuple[str, ...]:
         self.check()
         return tuple(it.digest(text) for it in self._keys.values())

@@ -73,7 +73,7 @@ def build_shared(ports: Ports, values: Values) -> Shared:
     event_recorder = EventRecorder(clock, ports.ids, job_factory, endpoint_cache.current)
     budget_cache = BudgetCache(stores.budgets)
     return Shared(
-        environments=Environments(ports.sealer),
+        environments=Environments(ports.sealer, stores.secrets),
         make_heir=MakeHeir(
             instances=stores.instances,
             event_recorder=event_recorder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuherd.contract.access import ApiKey, AuditEntry, Limits
+from gpuherd.contract.access import ApiKey, AuditEntry, Limits, SecretName, SecretRemoved, SecretsRotated
 from gpuherd.contract.webhook import (
     Delivery,
     DeliveryTry,
@@ -24,6 +24,9 @@ __all__ = [
     "Limits",
     "NewKey",
     "NewSecret",
+    "SecretName",
+    "SecretRemoved",
+    "SecretsRotated",
     "WebhookEndpoint",
     "WebhookEndpointRemoved",
     "WebhookSecret",

@@ -16,6 +16,9 @@ from gpuherd.client.models.access import (
     KeyWebhookSecret,
     NewKey,
     NewSecret,
+    SecretName,
+    SecretRemoved,
+    SecretsRotated,
     WebhookEndpoint,
     WebhookEndpointRemoved,
     WebhookSecret,
@@ -23,7 +26,7 @@ from gpuherd.client.models.access import (
 )
 from gpuherd.client.paging import Items, PageReader, items_of
 from gpuherd.client.resources.instances import PAGE, Ref, word_of
-from gpuherd.client.transport.wire import Json, get, path_segment
+from gpuherd.client.transport.wire import Json, Request, get, path_segment
 from gpuherd.client.wish import Usd
 from gpuherd.domain.access.secret import Secret
 
@@ -93,6 +96,47 @@ class KeyMethods(Resource):
     def revoke(self, key_id: str) -> Effects[ApiKey]:
         """Make a key invalid, at once."""
         return ApiKey.of((yield from self._caller.change("DELETE", f"/api/keys/{path_segment(key_id)}")))
+
+
+class SecretMethods(Resource):
+    """`herd.secrets`: those that your key may use; name one in `envs`: `{"HF_TOKEN": {"secret": "hf"}}`."""
+
+    @api_method
+    def list(self) -> Effects[Items[SecretName]]:
+        """Return the secrets by name, without their values."""
+        return items_of((yield from self._caller.call(get("/api/secrets"))), "secrets", SecretName.of)
+
+    @api_method
+    def get(self, name: str) -> Effects[SecretName]:
+        """Return what is known of one, which is not its value."""
+        return SecretName.of((yield from self._caller.call(get(_secret_path(name)))))
+
+    @api_method
+    def set(self, name: str, value: Secret | str, *, shared: bool = False) -> Effects[SecretName]:
+        """Keep a value under a name, in place of the one that was there.
+
+        With `shared` every key may use it; only an admin may set such a one.
+        """
+        body: Json = {"value": value.reveal() if isinstance(value, Secret) else value}
+        if shared:
+            body["shared"] = True
+        return SecretName.of((yield from self._caller.change("PUT", _secret_path(name), body)))
+
+    @api_method
+    def remove(self, name: str, *, shared: bool = False) -> Effects[SecretRemoved]:
+        """Forget a secret of your key, or one of all."""
+        query = (("shared", "true"),) if shared else ()
+        asked = Request("DELETE", _secret_path(name), query, idempotency_key=self._caller.new_key())
+        return SecretRemoved.of((yield from self._caller.call(asked)))
+
+    @api_method
+    def rotate(self) -> Effects[SecretsRotated]:
+        """Have the server's newest key seal all secrets again; for admins."""
+        return SecretsRotated.of((yield from self._caller.change("POST", "/api/secrets/rotate")))
+
+
+def _secret_path(name: str) -> str:
+    return f"/api/secrets/{path_segment(name)}"
 
 
 class EndpointMethods(Resource):

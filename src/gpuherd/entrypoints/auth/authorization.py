@@ -94,6 +94,12 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("DELETE", "/api/keys/{key_id}"): ADMIN,
     ("GET", "/api/keys/{key_id}/webhook-secret"): WRITE,
     ("POST", "/api/keys/{key_id}/webhook-secret/rotate"): WRITE,
+    # Each key has its own; only an admin changes what all may use.
+    ("GET", "/api/secrets"): READ,
+    ("GET", "/api/secrets/{name}"): READ,
+    ("POST", "/api/secrets/rotate"): ADMIN,
+    ("PUT", "/api/secrets/{name}"): WRITE,
+    ("DELETE", "/api/secrets/{name}"): WRITE,
     ("GET", "/api/audit"): ADMIN,
     # Of a key that is not admin they tell what that key pays for.
     ("GET", "/api/costs"): READ,

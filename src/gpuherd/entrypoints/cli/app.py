@@ -30,6 +30,7 @@ from gpuherd.entrypoints.cli.commands.jobs import build_jobs
 from gpuherd.entrypoints.cli.commands.keys import build_keys
 from gpuherd.entrypoints.cli.commands.orphans import build_orphans
 from gpuherd.entrypoints.cli.commands.remote import access, copy, execute, run, ssh_config
+from gpuherd.entrypoints.cli.commands.secrets import build_secrets
 from gpuherd.entrypoints.cli.commands.volumes import build_volumes
 from gpuherd.entrypoints.cli.commands.webhooks import build_webhooks
 from gpuherd.entrypoints.cli.runtime import exit_codes
@@ -116,6 +117,7 @@ def build_app(
     app.add_typer(build_cloud(), name="cloud")
     app.add_typer(build_webhooks(), name="webhooks")
     app.add_typer(build_keys(), name="keys")
+    app.add_typer(build_secrets(), name="secrets")
     app.add_typer(build_budgets(), name="budgets")
     app.add_typer(build_volumes(), name="volumes")
     app.add_typer(build_audit(), name="audit")

@@ -24,7 +24,7 @@ from gpuherd.entrypoints.http.middleware.request_log import RequestLogger
 from gpuherd.entrypoints.http.middleware.worker_only import WorkerOnlyMiddleware
 from gpuherd.entrypoints.http.openapi import completed_openapi
 from gpuherd.entrypoints.http.routes import budgets, costs, events, jobs, orphans, volumes, webhooks
-from gpuherd.entrypoints.http.routes.access import audit, keys
+from gpuherd.entrypoints.http.routes.access import audit, keys, secrets
 from gpuherd.entrypoints.http.routes.cloud import catalogue, cloud, creates, sync
 from gpuherd.entrypoints.http.routes.instances import instances, leases, operations, plans
 from gpuherd.entrypoints.http.routes.service import caches, health, metrics
@@ -50,6 +50,7 @@ ROUTE_MODULES = (
     webhooks,
     orphans,
     keys,
+    secrets,
     audit,
     costs,
     budgets,

@@ -1,4 +1,4 @@
-"""The body of `POST /api/keys`."""
+"""The bodies of `POST /api/keys` and `PUT /api/secrets`. No problem repeats the value of a secret."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 
 from gpuherd.domain.access.api_key import NO_LIMITS, Limits, Scope
+from gpuherd.domain.access.named_secret import NAME, NAME_RULE, VALUE_CHARS_MAX
+from gpuherd.domain.access.secret import Secret
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.workload.envs import value_problem
 from gpuherd.entrypoints.schemas.endings import LeaseSeconds
 from gpuherd.entrypoints.schemas.request_model import Code, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import Label, Moment, plain_number
@@ -74,3 +86,34 @@ class KeyBody(RequestModel):
             expires_at=self.expires_at,
             limits=NO_LIMITS if self.limits is None else Limits(**self.limits.__dict__),
         )
+
+
+def checked_secret_name(name: str) -> str:
+    """Return the name of a secret, or say why it is none."""
+    if not NAME.fullmatch(name):
+        raise InvalidRequest([FieldProblem("name", "INVALID_SECRET_NAME", f"name {NAME_RULE}")])
+    return name
+
+
+def _secret_value(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    if problem := value_problem(value):
+        raise ValueError(problem)
+    return value
+
+
+class SecretBody(RequestModel):
+    """The value of a secret, and who may use it."""
+
+    value: Annotated[
+        StrictStr,
+        Field(json_schema_extra={"minLength": 1, "maxLength": VALUE_CHARS_MAX}, repr=False),
+        AfterValidator(_secret_value),
+        Code("INVALID_SECRET_VALUE"),
+    ]
+    shared: Annotated[StrictBool, Code("INVALID_SHARED")] = False
+
+    @property
+    def secret(self) -> Secret:
+        return Secret(self.value)

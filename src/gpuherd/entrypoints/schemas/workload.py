@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator, StrictStr, WithJsonSchema
 
+from gpuherd.domain.access.named_secret import NAME
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
 from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
@@ -23,7 +24,17 @@ ENVS_SCHEMA = {
     "type": "object",
     "maxProperties": GIVEN_ENVS_MAX,
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$", "maxLength": 511},
-    "additionalProperties": {"type": "string", "maxLength": 4095},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "string", "maxLength": 4095},
+            {
+                "type": "object",
+                "properties": {"secret": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"}},
+                "required": ["secret"],
+                "additionalProperties": False,
+            },
+        ]
+    },
 }
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -55,17 +66,27 @@ def _envs(value: Any) -> tuple[GivenEnv, ...]:
         raise ValueError(f"must not be more than {GIVEN_ENVS_MAX} variables")
     if problems := list(_env_problems(value)):
         raise ValueError("; ".join(problems))
-    return tuple(GivenEnv(name, Secret(text)) for name, text in value.items())
+    return tuple(
+        GivenEnv(name, Secret(it)) if isinstance(it, str) else GivenEnv(name, secret=it["secret"])
+        for name, it in value.items()
+    )
 
 
 def _env_problems(envs: dict[str, Any]) -> Iterator[str]:
     for place, (name, value) in enumerate(envs.items(), start=1):
         if problem := name_problem(name):
             yield f"the name of variable {place} {problem}"
+        elif isinstance(value, dict):
+            if value.keys() != {"secret"} or not _is_secret_name(value["secret"]):
+                yield f'{name} must be a text, or {{"secret": NAME}}'
         elif not isinstance(value, str):
-            yield f"{name} must be a text"
+            yield f'{name} must be a text, or {{"secret": NAME}}'
         elif problem := value_problem(value):
             yield f"{name} {problem}"
+
+
+def _is_secret_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
 ImageUrl = Annotated[

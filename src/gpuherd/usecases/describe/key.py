@@ -10,8 +10,10 @@ from gpuherd.contract import access as shown
 from gpuherd.contract.codec.model import encode
 from gpuherd.domain.access.api_key import ApiKey
 from gpuherd.domain.access.audit import AuditEntry
+from gpuherd.domain.access.named_secret import NamedSecret
 from gpuherd.domain.access.secret import Secret
 from gpuherd.ports.access import AuditPage
+from gpuherd.usecases.secrets.rotate import Rotated
 
 
 def describe_key(it: ApiKey, now: datetime) -> shown.ApiKey:
@@ -49,6 +51,26 @@ def describe_keys(keys: Iterable[ApiKey], now: datetime) -> shown.ApiKeys:
     """Return all keys."""
     found = tuple(describe_key(it, now) for it in keys)
     return shown.ApiKeys(keys=found, total=len(found))
+
+
+def describe_secret(it: NamedSecret) -> shown.SecretName:
+    """Return all that may be shown of a secret."""
+    return shown.SecretName(
+        name=it.name, shared=it.shared, created_at=it.created_at, changed_at=it.changed_at
+    )
+
+
+def describe_secrets(secrets: Iterable[NamedSecret]) -> shown.Secrets:
+    """Return the secrets that one key may use."""
+    found = tuple(map(describe_secret, secrets))
+    return shown.Secrets(secrets=found, total=len(found))
+
+
+def describe_rotated(it: Rotated) -> shown.SecretsRotated:
+    """Return what a rotation has done."""
+    return shown.SecretsRotated(
+        resealed=it.resealed, unreadable=it.unreadable, instances_left=it.instances_left
+    )
 
 
 def key_audit_text(it: ApiKey) -> str:

@@ -122,8 +122,8 @@ class LaunchInstance:
         caller = request.caller
         if request.claim and (known := await self.instances.claimed(request.claim)):
             return Launched(known, replayed=True)
-        self.environments.check(request.envs)
         await self._check_registry_auth(request.wish)
+        await self.environments.check(request.envs, caller.key_id)
         wish, hourly_usd = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.

@@ -105,8 +105,8 @@ class PlanLaunch:
             missing := await self._registry_auth_error(auth_id)
         ):
             yield missing
-        if key_error := self._secrets_key_error(request):
-            yield key_error
+        if secret_error := await self._secret_error(request):
+            yield secret_error
         if quota_error := await self._quota_error(plan, request.caller):
             yield quota_error
         if budget_error := await self._budget_error(plan, request):
@@ -119,10 +119,10 @@ class PlanLaunch:
             return missing
         return None
 
-    def _secrets_key_error(self, request: LaunchRequest) -> SecretsKeyMissing | None:
+    async def _secret_error(self, request: LaunchRequest) -> GpuherdError | None:
         try:
-            self.environments.check(request.envs)
-        except SecretsKeyMissing as missing:
+            await self.environments.check(request.envs, request.caller.key_id)
+        except (NotFound, SecretsKeyMissing) as missing:
             return missing
         return None
 

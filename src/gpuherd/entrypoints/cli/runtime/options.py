@@ -104,6 +104,14 @@ Env = Annotated[
         help="A variable of the container; NAME alone takes its value from here. May be given often.",
     ),
 ]
+SecretEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="NAME=SECRET",
+        help="A variable with the value of a secret: HF_TOKEN=hf. See gpuherd secrets.",
+    ),
+]
 Port = Annotated[
     list[str] | None,
     typer.Option(
@@ -274,6 +282,17 @@ def envs_of(words: Sequence[str] | None, environ: Mapping[str, str] = os.environ
     return envs
 
 
+def secret_envs_of(words: Sequence[str] | None) -> dict[str, Mapping[str, str]]:
+    """Return the variables that were written as NAME=SECRET; their values are with the server."""
+    envs: dict[str, Mapping[str, str]] = {}
+    for word in words or ():
+        name, _, secret = word.partition("=")
+        if not secret:
+            raise typer.BadParameter(f"{word!r} is not NAME=SECRET", param_hint="--secret")
+        envs[name] = {"secret": secret}
+    return envs
+
+
 def labels_of(words: Sequence[str] | None) -> dict[str, str]:
     """Return the labels that were written as key=value."""
     labels = {}
@@ -317,6 +336,7 @@ def wish_of(
     image: str | None,
     command: str | None,
     env: Sequence[str] | None,
+    secret: Sequence[str] | None,
     port: Sequence[str] | None,
     min_cuda: str | None,
     registry_auth: str | None,
@@ -342,7 +362,7 @@ def wish_of(
         "handover_seconds": None if handover is None else round(handover),
         "image_url": image,
         "command": command,
-        "envs": envs_of(env) or None,
+        "envs": {**secret_envs_of(secret), **envs_of(env)} or None,
         "ports": port or None,
         "min_cuda_version": min_cuda,
         "registry_auth_id": registry_auth,

@@ -24,6 +24,7 @@ FIELDS = (
     "labels",
     "ports",
     "envs",
+    "secrets",
     "healthPort",
     "healthPath",
     "health",
@@ -82,7 +83,8 @@ def launch_body_of(it: FormValues) -> dict[str, Any]:
         body["labels"] = labels
     if ports := said["ports"].replace(",", " ").split():
         body["ports"] = ports
-    if envs := _envs(said["envs"]):
+    named = {name: {"secret": secret} for name, secret in _labels(said["secrets"]).items()}
+    if envs := {**_envs(said["envs"]), **named}:
         body["envs"] = envs
     if said["health"] or said["healthPort"] or said["healthPath"]:
         body["healthCheck"] = _health(said)

@@ -159,6 +159,7 @@ def run(
         image=image,
         command=None,
         env=None,
+        secret=None,
         port=[SSH_PORT] if image else None,
         min_cuda=min_cuda,
         registry_auth=registry_auth,
