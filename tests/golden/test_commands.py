@@ -151,6 +151,7 @@ async def test_cli_catalogue(cli: CommandLine, recording: Recording) -> None:
 async def test_cli_plan(cli: CommandLine, http: httpx.AsyncClient, herd: Herd, recording: Recording) -> None:
     await cli.both("plan", *WISH)
     await cli.both("plan", *WISH, "--region", "CN-HK-01", "--max-price", "0.01", "--wait-for-capacity", "60")
+    await cli.both("plan", *WISH, "--command", "sleep 9", "--port", "8000/http", "--env", "MODE=train")
     await cli.both("plan", "--gpu", "Abacus", "--template", "101")
     await cli.both("plan", "--gpu", "4090", "--template", "9")
     herd.world.faults.add(Fault(FaultKind.OUTAGE))

@@ -85,6 +85,8 @@ class Plan(Model, needs=("fits", "offers")):
     min_cuda_version: str | None
     registry_auth_id: str | None
     envs: Mapping[str, Any]  # names only: each value is ***, or says which secret is meant
+    # What the template says where the wish says otherwise, by field; of variables the names.
+    instead_of: Mapping[str, Any]
     gpu_num: int
     rootfs_size: int  # GB
     billing_mode: BillingChoice

@@ -9,7 +9,14 @@ import pytest
 
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.cloud.offer import Template, TemplateUnusable
-from gpuherd.domain.cloud.run_spec import NO_INPUTS, NO_TEMPLATE, GivenInputs, run_spec, with_envs
+from gpuherd.domain.cloud.run_spec import (
+    NO_INPUTS,
+    NO_TEMPLATE,
+    GivenInputs,
+    replaced_parts,
+    run_spec,
+    with_envs,
+)
 from gpuherd.domain.errors import InvalidRequest
 from gpuherd.domain.workload.envs import OpenedEnv
 
@@ -58,6 +65,17 @@ def test_without_an_image_nothing_runs() -> None:
 @pytest.mark.parametrize(("image", "auth"), [("ghcr.io/other/x", "team"), ("evil.example/team/torch", "")])
 def test_the_credential_of_a_template_goes_to_no_other_registry(image: str, auth: str) -> None:
     assert run_spec(TEMPLATE, given(image_url=image)).registry_auth_id == auth
+
+
+def test_what_the_template_says_instead_can_be_told() -> None:
+    inputs = given(image_url="evil.example/x", command="train", ports=("8888/http",), env_names=("B", "C"))
+    assert replaced_parts(TEMPLATE, run_spec(TEMPLATE, inputs), inputs) == {
+        "image_url": "ghcr.io/team/torch:1",
+        "command": "serve",
+        "registry_auth_id": "team",
+        "envs": ("B",),
+    }
+    assert replaced_parts(TEMPLATE, TEMPLATE, NO_INPUTS) == {}
 
 
 def test_variables_are_merged_by_name_and_the_given_ones_win() -> None:

@@ -134,6 +134,12 @@ class TestRenting:
         assert "Type them again" in refused.text
         assert not [page for page in (plan.text, shown, refused.text) if CANARY in page]
 
+    async def test_a_plan_says_what_of_the_template_the_wish_replaces(self, admin: Browser) -> None:
+        plan = await admin.send("/instances/plan", **WISH, command="sleep 9", ports="8000/http")
+        assert "runs docker.io/pytorch/" in plan.text
+        assert "instead of the template's command: jupyter lab" in plan.text
+        assert "instead of the template's ports: 8888/http, 22/tcp" in plan.text
+
     async def test_a_plan_of_nothing_yet_asks_for_something(self, admin: Browser) -> None:
         assert "Choose a GPU" in (await admin.send("/instances/plan")).text
         assert "problem" in (await admin.send("/instances/plan", productName="x", templateId="9")).text

@@ -11,7 +11,7 @@ from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.workload.envs import ENVS_MAX, OpenedEnv
 from gpuherd.domain.workload.image import registry_of
-from gpuherd.domain.workload.ports import parse_ports
+from gpuherd.domain.workload.ports import parse_ports, port_text
 
 NO_TEMPLATE = Template(template_id="", name="", image="")
 
@@ -51,6 +51,24 @@ def run_spec(template: Template, given: GivenInputs) -> Template:
         message = f"envs: with those of the template there are {count} variables, {ENVS_MAX} are allowed"
         raise InvalidRequest([FieldProblem("envs", "INVALID_ENVS", message)])
     return spec
+
+
+def replaced_parts(template: Template, spec: Template, given: GivenInputs) -> dict[str, Any]:
+    """Return what the template says where something else runs; of variables the names."""
+    before, after = _parts(template), _parts(spec)
+    replaced = {name: value for name, value in before.items() if value and value != after[name]}
+    names = tuple(name for name, _ in template.envs if name in given.env_names)
+    return replaced | ({"envs": names} if names else {})
+
+
+def _parts(it: Template) -> dict[str, Any]:
+    return {
+        "image_url": it.image,
+        "command": it.command,
+        "ports": tuple(map(port_text, it.ports)),
+        "min_cuda_version": it.min_cuda_version,
+        "registry_auth_id": it.registry_auth_id,
+    }
 
 
 def _registry_auth_id(template: Template, given: GivenInputs, image: str) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from gpuherd.domain.cloud.offer import Template
 from gpuherd.domain.errors import GpuherdError
@@ -19,6 +21,7 @@ class Plan:
 
     # With the codes of the regions that would be tried.
     wish: Wish
+    # What would run: the template, with what the wish says instead of parts of it.
     template: Template
     ranking: Ranking
     ready_in: timedelta
@@ -26,6 +29,8 @@ class Plan:
     rentals: int
     # What its disk costs an hour, wherever it is rented.
     disk_hourly_usd: Decimal
+    # What the template says where something else would run.
+    instead_of: Mapping[str, Any] = field(default_factory=dict)
     # Why nothing would be rented now; who waits for capacity is only delayed by the lack of an offer.
     obstacles: tuple[GpuherdError, ...] = ()
     warnings: tuple[str, ...] = ()

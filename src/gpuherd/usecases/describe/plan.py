@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuherd.contract import plan as shown
+from gpuherd.contract.codec.values import camel
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.instance import Wish
@@ -49,6 +50,7 @@ def _describe_workload(it: Plan) -> dict[str, Any]:
     """Return what would run, template and wish together; of variables never the value."""
     spec = it.template
     return {
+        "instead_of": {camel(name): value for name, value in it.instead_of.items()},
         "image_url": spec.image,
         "command": spec.command or None,
         "ports": tuple(map(port_text, spec.ports)),

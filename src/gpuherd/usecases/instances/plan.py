@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.api_key import Scope
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.budgets.spending import BudgetRules, Demand
+from gpuherd.domain.cloud.offer import Template
+from gpuherd.domain.cloud.run_spec import NO_INPUTS, replaced_parts
 from gpuherd.domain.costs.amount import nano_usd
 from gpuherd.domain.errors import (
     CloudTimeout,
@@ -23,6 +26,7 @@ from gpuherd.domain.errors import (
 from gpuherd.domain.fast_replace import replace
 from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import sample_count, time_to_ready
+from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
     no_capacity,
@@ -86,6 +90,7 @@ class PlanLaunch:
         plan = Plan(
             wish=wish,
             template=template,
+            instead_of=await self._instead_of(wish, template),
             ranking=rank_offers(require_offers(offers, wish), wish, held),
             ready_in=time_to_ready(history),
             rentals=sample_count(history),
@@ -95,6 +100,12 @@ class PlanLaunch:
         blocked = await self.flags.first(INSTALLATION_SHARED, CREATES_BLOCKED)
         warnings = [*_warnings(plan, request), *([_BLOCKED.format(blocked)] if blocked else [])]
         return replace(plan, obstacles=tuple(obstacles), warnings=tuple(warnings))
+
+    async def _instead_of(self, wish: Wish, spec: Template) -> dict[str, Any]:
+        """Return what the template says where the wish says otherwise."""
+        if not wish.template_id or wish.inputs == NO_INPUTS:
+            return {}
+        return replaced_parts(await self.catalogue.find_template(wish.template_id), spec, wish.inputs)
 
     async def _obstacles(self, plan: Plan, request: LaunchRequest) -> AsyncIterator[GpuherdError]:
         if not plan.ranking.accepted:

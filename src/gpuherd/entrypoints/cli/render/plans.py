@@ -16,6 +16,12 @@ from gpuherd.entrypoints.cli.render.tables import Column, foldable, table
 from gpuherd.entrypoints.durations import rough_duration
 
 NEXT_MAX = 3
+TEMPLATE_WORDS = {
+    "imageUrl": "image",
+    "minCudaVersion": "CUDA version",
+    "registryAuthId": "credential",
+    "envs": "variables",
+}
 
 
 def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
@@ -79,6 +85,9 @@ def _workload(plan: Plan) -> Iterator[Text]:
         ("pulled with", plan.registry_auth_id),
     )
     yield from (_line(f"{name}: {said}", "dim") for name, said in lines if said)
+    for name, value in (plan.instead_of or {}).items():
+        said = value if isinstance(value, str) else ", ".join(value)
+        yield _line(f"instead of the template's {TEMPLATE_WORDS.get(name, name)}: {said}", "dim")
 
 
 def _ready(plan: Plan) -> str:
