@@ -136,6 +136,7 @@ class Harness:
         self._up = asyncio.Event()
         self._quiet = asyncio.Event()
         self._before: object = None
+        self._braked_since_s: float | None = None
         # What lists have shown that are not written down yet, and when; by when they were finished.
         self._unkept_lists: dict[datetime, tuple[float, tuple[str, ...]]] = {}
         self._cloud = RecordingCloud(
@@ -333,6 +334,9 @@ class Harness:
             if COLLECTOR_BRAKED in self.evidence.tables.flags:
                 self.evidence.coverage["collector braked"] += 1
                 await self.ask(lambda process: process.collector.resume("operator"))
+                if self._braked_since_s is not None:
+                    self.evidence.braked.append(Window(self._braked_since_s, self.clock.elapsed_s))
+                    self._braked_since_s = None
             await self.clock.sleep(OPERATOR_S)
 
     def finish(self) -> Evidence:
@@ -429,6 +433,8 @@ class Harness:
 
     def _note_look(self) -> None:
         self.evidence.looks += 1
+        if COLLECTOR_BRAKED in self.evidence.tables.flags and self._braked_since_s is None:
+            self._braked_since_s = self.clock.elapsed_s
         if self.pace.keeps_ends:
             self._note_brake()
         if not self.calm:

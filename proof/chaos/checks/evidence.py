@@ -104,6 +104,8 @@ class Evidence:
     down: list[Window] = field(default_factory=list)
     outages: list[Window] = field(default_factory=list)
     blind_windows: list[Window] = field(default_factory=list)
+    # When the collector held back what it may remove, until a person had looked.
+    braked: list[Window] = field(default_factory=list)
     crashes: int = 0
     clock_jumps: int = 0
     # When the wall clock jumped, and how far.

@@ -153,7 +153,7 @@ def surplus_s(lifetimes: list[MachineLifetime]) -> float:
 def resolve_window_s(evidence: Evidence) -> float:
     """Return how long it may take to act on what was seen, and all that kept us from seeing or acting."""
     kept_from_acting_s = sum(
-        it.seconds for it in (*evidence.down, *evidence.outages, *evidence.blind_windows)
+        it.seconds for it in (*evidence.down, *evidence.outages, *evidence.blind_windows, *evidence.braked)
     )
     return evidence.settle_s / 3 + kept_from_acting_s
 

@@ -66,7 +66,7 @@ def _check_amount(
     spent, allowed, burn = Fraction(0), Fraction(budget.amount, NANO), Fraction(0)
     until_s = evidence.ended_s
     forbidden_s = can.forbidden_s(0.0, until_s) + can.set_back_s(0.0, until_s)
-    forbidden_s += sum(it.seconds for it in (*evidence.outages, *evidence.blind_windows))
+    forbidden_s += sum(it.seconds for it in (*evidence.outages, *evidence.blind_windows, *evidence.braked))
     for lifetime in lifetimes:
         owner = _owner(evidence, lifetime)
         if owner is None or not budget.scope.includes(owner.owner, owner.labels):

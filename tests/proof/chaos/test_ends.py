@@ -40,6 +40,13 @@ def test_no_storm_makes_anything_end_too_early_or_too_late(profile: str, seeds: 
     assert report.coverage["lease ended"] + report.coverage["ended by a budget"] > 0
 
 
+def test_what_the_collector_holds_back_for_a_person_is_not_held_against_a_budget() -> None:
+    # Lists were empty for so long that deletes were believed; then three machines at once were nobody's.
+    report = run_seeds([149], "ends")
+    assert not report.violations, explain(report)
+    assert report.coverage["collector braked"]
+
+
 def end_at_the_warning(patch: Patch) -> None:
     real = ending._lease_end
 
