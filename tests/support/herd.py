@@ -37,6 +37,7 @@ from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.plans import SqlHeldPlans
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
@@ -360,6 +361,7 @@ class Herd:
             claims=SqlIdempotencyStore(database, clock),
             ended_sessions=SqlRevokedSessions(database, changed),
             secrets=SqlNamedSecrets(database),
+            held_plans=SqlHeldPlans(database),
             costs=SqlCosts(database),
             capacity=SqlCapacityMemory(database),
             budgets=SqlBudgets(database, clock, changed),

@@ -46,6 +46,10 @@ class NotedRetention:
     async def prune_sessions(self, before: datetime) -> int:
         return self._note("sessions", before, 8)
 
+    async def prune_plans(self, before: datetime) -> int:
+        assert "claims" not in self.asked, "a claim tells that its plan is used up, and outlives it"
+        return self._note("plans", before, 128)
+
     async def prune_costs(self, before: datetime) -> int:
         return self._note("costs", before, 64)
 
@@ -60,9 +64,10 @@ class NotedRetention:
 
 async def test_each_kind_is_kept_for_its_own_time() -> None:
     retention = NotedRetention()
-    assert await PruneRecords(retention, FakeClock())() == 127
+    assert await PruneRecords(retention, FakeClock())() == 255
     day, week, month = timedelta(days=1), timedelta(days=7), timedelta(days=30)
     assert retention.asked == {
+        "plans": day,
         "claims": week,
         "instances": week,
         "failed": month,

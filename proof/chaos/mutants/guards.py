@@ -6,6 +6,7 @@ from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
 from proof.chaos.mutants.doctor_guards import DOCTOR
 from proof.chaos.mutants.end_guards import ENDS
 from proof.chaos.mutants.heir_guards import SUCCESSION
+from proof.chaos.mutants.plan_guards import PLANS
 from proof.chaos.mutants.safeguard import Safeguard
 
 EXACTLY_ONCE = "tests/usecases/reconcile/test_exactly_once.py"
@@ -1430,5 +1431,5 @@ VOLUMES_ONCE = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE, *PLANS),
 )

@@ -107,6 +107,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
     return Plane(
         launch_instance=instances.launch,
         plan_launch=instances.plan,
+        plans=instances.plans,
         explain_instance=ExplainInstance(stores.instances, stores.book, shared.capacity_line.place_of),
         find_instance=instances.find,
         read_instance=instances.read,

@@ -28,6 +28,7 @@ from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
+from gpuherd.ports.plans import HeldPlans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica, SharedLimits
 from gpuherd.ports.use import ActivityProbe, UseMetrics
@@ -71,6 +72,7 @@ class StorePorts:
     claims: IdempotencyStore
     ended_sessions: RevokedSessions
     secrets: NamedSecrets
+    held_plans: HeldPlans
     costs: Costs
     capacity: CapacityMemory
     budgets: Budgets

@@ -38,6 +38,7 @@ from gpuherd.adapters.sql.instances.leases import (
     SqlInstanceLeases,
 )
 from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.plans import SqlHeldPlans
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.crash_count import count_crashes
 from gpuherd.adapters.sql.jobs.store import SqlJobs
@@ -159,6 +160,7 @@ async def open_stores(
         claims=SqlIdempotencyStore(database, clock),
         ended_sessions=SqlRevokedSessions(database, hub.changed),
         secrets=SqlNamedSecrets(database),
+        held_plans=SqlHeldPlans(database),
         costs=SqlCosts(database),
         capacity=capacity,
         budgets=SqlBudgets(database, clock, hub.changed),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from gpuherd.contract.codec.model import Model
-from gpuherd.contract.codec.values import OneOf
+from gpuherd.contract.codec.values import LeftOut, OneOf
 from gpuherd.contract.instance import BillingChoice, BillingMode, CapacityWait, Optimize
 
 
@@ -102,6 +103,10 @@ class Plan(Model, needs=("fits", "offers")):
     offers: tuple[PlannedOffer, ...]
     refused: tuple[RefusedOffer, ...]
     regions_without_offer: tuple[PassedRegion, ...]
+    # Of a plan that is held: it can be rented once, until then, for at most so much.
+    plan_id: Annotated[str | None, LeftOut()] = None
+    expires_at: Annotated[datetime | None, LeftOut()] = None
+    held_hourly_price: Annotated[Decimal | None, LeftOut()] = None
 
     @property
     def best(self) -> PlannedOffer | None:

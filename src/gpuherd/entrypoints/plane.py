@@ -53,6 +53,8 @@ from gpuherd.usecases.orphans.find import FindOrphan
 from gpuherd.usecases.orphans.list_open import ListOrphans
 from gpuherd.usecases.orphans.order import OrderOrphan
 from gpuherd.usecases.overview import ReadOverview
+from gpuherd.usecases.plans.find import FindHeldPlan
+from gpuherd.usecases.plans.hold import HoldPlan
 from gpuherd.usecases.secrets.manage import ManageSecrets
 from gpuherd.usecases.secrets.rotate import RotateSecrets
 from gpuherd.usecases.volumes.create import CreateVolume
@@ -117,6 +119,14 @@ class CostServices:
 
 
 @dataclass(frozen=True)
+class PlanServices:
+    """What the outside may ask about plans that are held."""
+
+    hold: HoldPlan
+    find: FindHeldPlan
+
+
+@dataclass(frozen=True)
 class BudgetServices:
     """What the outside may ask about budgets."""
 
@@ -150,6 +160,7 @@ class Plane:
 
     launch_instance: LaunchInstance
     plan_launch: PlanLaunch
+    plans: PlanServices
     explain_instance: ExplainInstance
     find_instance: FindInstance
     read_instance: ReadInstance

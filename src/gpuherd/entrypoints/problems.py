@@ -27,6 +27,7 @@ from gpuherd.domain.errors import (
     StaleWrite,
     StoreUnavailable,
 )
+from gpuherd.domain.instance.held_plan import PlanExpired
 from gpuherd.entrypoints.request_context import current_request
 from gpuherd.usecases.access.audit_trail import TooManyRepeats
 from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey
@@ -77,6 +78,7 @@ STATUS_OF: dict[type[GpuherdError], int] = {
     NotFound: 404,
     Conflict: 409,
     StaleWrite: 409,
+    PlanExpired: 410,
     NoCapacity: 409,
     OutOfStock: 409,
     IdempotencyKeyReused: 422,
@@ -99,6 +101,7 @@ TITLES = {
     405: "Method not allowed",
     408: "The request did not arrive in time",
     409: "Not possible in this state",
+    410: "No longer available",
     413: "The request is too large",
     415: "JSON is expected",
     422: "The request contradicts an earlier one",

@@ -213,6 +213,10 @@ class Retention(Protocol):
         """Forget that sessions were signed out of which would have ended before then; return how many."""
         ...
 
+    async def prune_plans(self, before: datetime) -> int:
+        """Forget the held plans that expired before then; return how many."""
+        ...
+
     async def prune_costs(self, before: datetime) -> int:
         """Forget the spans that had ended before then, and bills and sums of days before; return how many."""
         ...

@@ -141,10 +141,10 @@ class LiveInstance:
 class Instances(Protocol):
     """Instances and what happened to them."""
 
-    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
+    async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
         """Remember a new instance with its first events, deliveries and jobs, and return it.
 
-        If the claim is taken, nothing is written and the instance that has it is returned;
+        If one of the claims is taken, nothing is written and the instance that has it is returned;
         `IdempotencyKeyReused` if that one was asked for with another body.
         """
         ...

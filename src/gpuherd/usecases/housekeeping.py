@@ -23,6 +23,8 @@ FAILED_RETENTION = timedelta(days=30)
 ACCOUNT_EVENTS_RETENTION = timedelta(days=30)
 # A clock may be set back, and must not bring to life what was signed out of.
 SESSIONS_RETENTION = timedelta(days=1)
+# Whoever comes too late is told so for a day; after that nobody remembers the plan.
+PLANS_RETENTION = timedelta(days=1)
 # A year that somebody looks back on, and a month to do it in.
 AUDIT_RETENTION = timedelta(days=400)
 COSTS_RETENTION = timedelta(days=400)
@@ -42,16 +44,18 @@ class PruneRecords:
     costs_retention: timedelta = COSTS_RETENTION
 
     async def __call__(self) -> int:
-        """Return how many claims, instances, events of the account, ended sessions, spans and entries of the
-        audit log were forgotten."""
+        """Return how many held plans, claims, instances, events of the account, ended sessions, spans and
+        entries of the audit log were forgotten."""
         now = self.clock.now()
+        # Before the claims, which tell that a plan is used up.
+        plans = await self.retention.prune_plans(now - PLANS_RETENTION)
         claims = await self.retention.prune_claims(now - RECORDS_RETENTION)
         instances = await self.retention.prune_instances(now - RECORDS_RETENTION)
         instances += await self.retention.prune_failed_instances(now - self.failed_retention)
         events = await self.retention.prune_account_events(now - ACCOUNT_EVENTS_RETENTION)
         sessions = await self.retention.prune_sessions(now - SESSIONS_RETENTION)
         spans = await self.retention.prune_costs(now - self.costs_retention)
-        return claims + instances + events + sessions + spans + await self._prune_audit(now)
+        return plans + claims + instances + events + sessions + spans + await self._prune_audit(now)
 
     async def _prune_audit(self, now: datetime) -> int:
         pruned = await self.retention.prune_audit(now - self.audit_retention, now)

@@ -26,5 +26,6 @@ def memory_ports(*, installation: str, hub: ChangeHub, orphans: Any, **stores: A
         claims=Absent("idempotency store"),
         ended_sessions=Absent("store of ended sessions"),
         secrets=Absent("store of secrets"),
+        held_plans=Absent("store of held plans"),
         **stores,
     )

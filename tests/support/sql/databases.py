@@ -25,6 +25,7 @@ from gpuherd.adapters.sql.flags import SqlFlags
 from gpuherd.adapters.sql.instances.capacity import SqlCapacityMemory
 from gpuherd.adapters.sql.instances.leases import SqlInstanceLeases
 from gpuherd.adapters.sql.instances.observations import SqlObservations
+from gpuherd.adapters.sql.instances.plans import SqlHeldPlans
 from gpuherd.adapters.sql.instances.store import SqlInstances
 from gpuherd.adapters.sql.jobs.store import SqlJobs
 from gpuherd.adapters.sql.orphans.store import SqlOrphans
@@ -89,6 +90,7 @@ class Store:
         self.claims = SqlIdempotencyStore(database, clock)
         self.ended_sessions = SqlRevokedSessions(database)
         self.secrets = SqlNamedSecrets(database)
+        self.held_plans = SqlHeldPlans(database)
         self.retention = SqlRetention(database)
         self.costs = SqlCosts(database)
         self.budgets = SqlBudgets(database, clock)

@@ -98,8 +98,8 @@ class RewritingInstances(MemoryInstances):
 
     words: Rewrite = staticmethod(as_it_is)
 
-    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
-        return await super().add(rewritten(change, self.words), claim)
+    async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
+        return await super().add(rewritten(change, self.words), *claims)
 
     async def update(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
         return await super().update(rewritten(change, self.words), claim)

@@ -11,6 +11,7 @@ from gpuherd.adapters.sql.access.audit import prune_some_entries
 from gpuherd.adapters.sql.costs.retention import keep_what_was_usable, prune_days, prune_some_spans
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.postgres.notify import record_change
+from gpuherd.adapters.sql.schema.plan_tables import held_plan
 from gpuherd.adapters.sql.schema.tables import (
     attempt,
     audit,
@@ -86,6 +87,10 @@ class SqlRetention:
 
     async def prune_sessions(self, before: datetime) -> int:
         removal = sa.delete(ended_session).where(ended_session.c.expires_at < before)
+        return await self._database.write(lambda c: c.execute(removal).rowcount)
+
+    async def prune_plans(self, before: datetime) -> int:
+        removal = sa.delete(held_plan).where(held_plan.c.expires_at < before)
         return await self._database.write(lambda c: c.execute(removal).rowcount)
 
     async def prune_costs(self, before: datetime) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
+from gpuherd.entrypoints.plane import PlanServices
 from gpuherd.usecases.instances.change_goal import ChangeGoal
 from gpuherd.usecases.instances.change_lease import ChangeLease
 from gpuherd.usecases.instances.comprehensive import ListComprehensive
@@ -17,6 +18,8 @@ from gpuherd.usecases.instances.note_use import NoteUse
 from gpuherd.usecases.instances.plan import PlanLaunch
 from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.instances.replace import ReplaceInstance
+from gpuherd.usecases.plans.find import FindHeldPlan
+from gpuherd.usecases.plans.hold import HoldPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,7 @@ class InstanceParts:
 
     launch: LaunchInstance
     plan: PlanLaunch
+    plans: PlanServices
     find: FindInstance
     read: ReadInstance
     list_page: ListInstances
@@ -72,6 +76,10 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             budget_rules=values.budget_rules,
             clock=clock,
             line=shared.capacity_line,
+        ),
+        plans=PlanServices(
+            HoldPlan(stores.held_plans, ports.sealer, clock, ports.ids),
+            FindHeldPlan(stores.held_plans, ports.sealer),
         ),
         find=find,
         read=ReadInstance(

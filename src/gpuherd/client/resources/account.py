@@ -42,10 +42,16 @@ class AccountMethods(Resource):
         template_id: str | int | None = None,
         *,
         name: str | None = None,
+        hold: bool = False,
         **wish: Unpack[Wish],
     ) -> Effects[Plan]:
-        """Return what a create like this would try, in which order and for how much. Nothing is rented."""
+        """Return what a create like this would try, in which order and for how much. Nothing is rented.
+
+        With `hold` it has a `plan_id`, if it fits: `instances.rent_plan` rents it, once, and never for more.
+        """
         body = create_body(name, product_name, template_id, wish)
+        if hold:
+            body["hold"] = True
         timeout_s = max(self._caller.timeout_s, PLAN_TIMEOUT_S)
         request = Request("POST", "/api/plans", body=body, is_read_only=True, timeout_s=timeout_s)
         return Plan.of((yield from self._caller.call(request)))

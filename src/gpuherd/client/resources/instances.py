@@ -17,6 +17,7 @@ from gpuherd.client.models.instance import (
     LeaseChanged,
     Operation,
 )
+from gpuherd.client.models.plan import Plan
 from gpuherd.client.models.why import Why
 from gpuherd.client.paging import PageReader
 from gpuherd.client.retrying import RetryingCaller
@@ -88,6 +89,20 @@ class InstanceMethods(Resource):
         key = self._caller.new_key() if idempotency_key is None else idempotency_key
         answer = yield from self._caller.call(create_request(name, product_name, template_id, wish, key))
         return Instance.of(answer)
+
+    @api_method
+    def rent_plan(self, plan: str | Plan, *, idempotency_key: str | None = None) -> Effects[Instance]:
+        """Rent a plan that is held: one plan is one instance, however often it is asked for.
+
+        It never costs more than was planned; `ApiError` (PLAN_EXPIRED) ten minutes after it was.
+        """
+        plan_id = plan if isinstance(plan, str) else plan.plan_id
+        if plan_id is None:
+            raise ValueError("this plan is not held: plan with hold=True, and only what fits is held")
+        key = plan_id if idempotency_key is None else idempotency_key
+        body = {"planId": plan_id}
+        request = Request("POST", "/api/instances", body=body, idempotency_key=key)
+        return Instance.of((yield from self._caller.call(request)))
 
     @api_method
     def get(self, instance: Ref) -> Effects[Instance]:

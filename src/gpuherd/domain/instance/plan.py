@@ -51,7 +51,12 @@ class Plan:
         return hourly_usd(self.ranking.accepted[0], self.wish) if self.ranking.accepted else None
 
     @property
+    def held_usd(self) -> Decimal | None:
+        """What it costs at most as things stand, and so what it may cost if it is held."""
+        return counted_usd(self.ranking, self.wish)
+
+    @property
     def counted_usd(self) -> Decimal | None:
         """What limits and budgets count: as much as it may, else as much as it will."""
         most = self.wish.hourly_usd_max
-        return counted_usd(self.ranking, self.wish) if most is None else most
+        return self.held_usd if most is None else most

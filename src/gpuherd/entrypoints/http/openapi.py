@@ -90,4 +90,7 @@ def _problems(operation: Json, method: str, path: str) -> Iterable[int]:
     if method != "GET":
         # 404 for what a body names.
         found |= {404, 408, 409, 413, 422}
+    if (method, path) == ("POST", "/api/instances"):
+        # A plan that was held too long ago.
+        found.add(410)
     return sorted(found)

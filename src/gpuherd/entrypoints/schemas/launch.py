@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationInfo,
@@ -23,13 +24,14 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.tag import SEPARATOR
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
+from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
 from gpuherd.domain.instance.offer_ranking import AUTO
 from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField
 from gpuherd.entrypoints.schemas.replacement import Handover, MaxReplacements, OnReclaimField
-from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel
+from gpuherd.entrypoints.schemas.request_model import Code, NotNull, RequestModel, Words
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText, WebhookUrl, plain_number, readable
 from gpuherd.entrypoints.schemas.wait_for_capacity import CAPACITY_WAIT_MAX_S, WaitForCapacity
 from gpuherd.entrypoints.schemas.workload import (
@@ -61,7 +63,7 @@ class BillingChoice(StrEnum):
     AUTO = AUTO
 
 
-# Stands for a list of names beside a single one.
+# Stands for what is given beside what excludes it.
 _BESIDE_ONE = object()
 # Stands for a template where there is nothing to run.
 _NOTHING_TO_RUN = object()
@@ -208,7 +210,11 @@ class LaunchBody(RequestModel):
         return {**values, "productName": first.strip() or "-"}
 
     def to_request(
-        self, *, claim: IdempotencyClaim | None = None, caller: Caller = SYSTEM_CALLER
+        self,
+        *,
+        claim: IdempotencyClaim | None = None,
+        caller: Caller = SYSTEM_CALLER,
+        plan: HeldPlan | None = None,
     ) -> LaunchRequest:
         """Return what is asked for."""
         said, wait, check = self.__dict__, self.wait_for_capacity, self.health_check
@@ -226,6 +232,7 @@ class LaunchBody(RequestModel):
             terms=self._terms(),
             claim=claim,
             caller=caller,
+            plan=plan,
             **{name: said[name] for name in REQUEST_FIELDS},
         )
 
@@ -246,10 +253,53 @@ class LaunchBody(RequestModel):
         )
 
 
+def _or_plan(schema: dict[str, Any]) -> None:
+    """Say in the schema that a held plan stands in the place of everything else."""
+    _either_field(schema)
+    conditions = ("required", "not", "if", "then", "else")
+    otherwise = {name: schema.pop(name) for name in conditions if name in schema}
+    schema.update({"if": {"required": ["planId"]}, "then": {"maxProperties": 1}, "else": otherwise})
+
+
+class CreateBody(LaunchBody):
+    """What to rent, where, at most for how much, and whom to tell; or `planId` alone, of a held plan.
+
+    Only to be shown: which of the two a body is, the route sees.
+    """
+
+    model_config = ConfigDict(title="LaunchBody", json_schema_extra=_or_plan)
+
+    plan_id: Annotated[ShortText | None, NotNull(), Code("INVALID_PLAN_ID")] = None
+
+
 class PlanBody(LaunchBody):
     """The same, as a question; what it would be called does not matter."""
 
     name: Name = "plan"
+    # Whether it shall be kept, to be rented by its id.
+    hold: Annotated[StrictBool, Code("INVALID_HOLD")] = False
+
+
+def _alone(value: Any) -> Any:
+    if value is _BESIDE_ONE:
+        raise ValueError("must stand alone: what is rented was said when it was planned")
+    return value
+
+
+class RentPlanBody(RequestModel):
+    """A plan that is held, in the place of everything else."""
+
+    plan_id: Annotated[
+        ShortText,
+        BeforeValidator(_alone),
+        Words("must be the planId of a held plan"),
+        Code("INVALID_PLAN_ID"),
+    ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_beside(cls, values: Any) -> Any:
+        return {"planId": values["planId"] if len(values) == 1 else _BESIDE_ONE}
 
 
 # These have another shape here than inside.

@@ -8,6 +8,7 @@ from gpuherd.contract import plan as shown
 from gpuherd.contract.codec.values import camel
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.errors import GpuherdError
+from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
@@ -18,8 +19,8 @@ from gpuherd.usecases.describe.wish import describe_wish
 HISTORY, FIRST_GUESS = "history", "first_guess"
 
 
-def describe_plan(it: Plan) -> shown.Plan:
-    """Return the plan; offers are in the order in which they would be tried."""
+def describe_plan(it: Plan, held: HeldPlan | None = None) -> shown.Plan:
+    """Return the plan, and how it is held; offers are in the order in which they would be tried."""
     wish = it.wish
     return shown.Plan(
         fits=it.fits,
@@ -42,6 +43,9 @@ def describe_plan(it: Plan) -> shown.Plan:
         regions_without_offer=tuple(
             shown.PassedRegion(region=one.region, reason=one.reason) for one in it.ranking.without_offer
         ),
+        plan_id=None if held is None else held.id,
+        expires_at=None if held is None else held.expires_at,
+        held_hourly_price=None if held is None else held.hourly_usd,
         **describe_wish(wish) | _describe_workload(it),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpuherd.clock import Clock, Ids
@@ -20,6 +20,7 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
+from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
 from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
@@ -76,6 +77,16 @@ class LaunchRequest:
     # The caller's own word for this very request: said twice, it is still one request.
     claim: IdempotencyClaim | None = None
     caller: Caller = SYSTEM_CALLER
+    # The plan that this was read from: one plan is one instance, and that costs no more than was planned.
+    plan: HeldPlan | None = None
+
+    @property
+    def claims(self) -> tuple[IdempotencyClaim, ...]:
+        """All that this request may be the second one of."""
+        # No Idempotency-Key has a blank in it.
+        plan = self.plan
+        of_plan = () if plan is None else (IdempotencyClaim(plan.owner, f"plan {plan.id}", plan.id),)
+        return of_plan if self.claim is None else (self.claim, *of_plan)
 
 
 @dataclass(frozen=True)
@@ -120,10 +131,12 @@ class LaunchInstance:
     async def __call__(self, request: LaunchRequest) -> Launched:
         """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
         caller = request.caller
-        if request.claim and (known := await self.instances.claimed(request.claim)):
-            return Launched(known, replayed=True)
+        for claim in request.claims:
+            if known := await self.instances.claimed(claim):
+                return Launched(known, replayed=True)
         await self._check_registry_auth(request.wish)
         await self.environments.check(request.envs, caller.key_id)
+        request = _at_planned_price(request, self.clock.now())
         wish, hourly_usd = await self._checked(request)
         if must_know_price(request, self.budgets):
             # What was counted is all that it may cost, or a dearer fallback would go past the limit.
@@ -164,7 +177,7 @@ class LaunchInstance:
             limits=caller.limits if caller.limits.on_rentals else None,
             judged_by=self.budget_rules if self.budgets.current() else None,
         )
-        accepted = await self.instances.add(change, request.claim)
+        accepted = await self.instances.add(change, *request.claims)
         return Launched(accepted, replayed=accepted.id != instance.id)
 
     def _replacement(self, request: LaunchRequest) -> ReplacePolicy:
@@ -246,6 +259,14 @@ def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:
     caller = request.caller
     is_limited = caller.limits.max_hourly_usd is not None or budgets.binds(caller.key_id, request.labels)
     return is_limited and request.wish.hourly_usd_max is None
+
+
+def _at_planned_price(request: LaunchRequest, now: datetime) -> LaunchRequest:
+    """Let what was planned cost no more than the plan said; an expired plan is refused."""
+    if request.plan is None:
+        return request
+    request.plan.check(now)
+    return replace(request, wish=replace(request.wish, hourly_usd_max=request.plan.hourly_usd))
 
 
 def _audit_text(instance: Instance) -> str:

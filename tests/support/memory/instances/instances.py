@@ -37,12 +37,13 @@ class MemoryInstances:
         self._clock = clock
         self._announce = announce
 
-    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
-        if claim is not None and (known := self._claimed(claim)):
-            return known
+    async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
+        for claim in claims:
+            if known := self._claimed(claim):
+                return known
         with self._tables as tables:
             add_instance(tables, change, self._clock.now())
-            if claim is not None:
+            for claim in claims:
                 _claim(tables, claim, change.instance.id)
         self._announce([change.instance.id])
         return change.instance

@@ -65,26 +65,28 @@ class SqlInstances:
         """Drop what is kept: versions may be given out a second time."""
         self._recent = self._new_cache()
 
-    async def add(self, change: Change, claim: IdempotencyClaim | None = None) -> Instance:
+    async def add(self, change: Change, *claims: IdempotencyClaim) -> Instance:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> Instance:
-            if claim is not None:
-                # Before the claim: what waits for the log must not hold anything that others wait for.
+            if claims:
+                # Before the claims: what waits for the log must not hold anything that others wait for.
                 lock_audit_log(connection, change.audit_record)
-                if known := _claimed(connection, claim):
-                    return known
+                for claim in claims:
+                    if known := _claimed(connection, claim):
+                        return known
             add_instance(connection, change, now)
-            if claim is not None:
+            for claim in claims:
                 claim_instance(connection, claim, change.instance.id, now)
             return change.instance
 
         try:
             added = await self._database.write(work, wakes_workers=True, audited=_is_audited(change))
         except sa.exc.IntegrityError:
-            # Another process took the claim between our look and our write; now it can be seen.
-            if claim is not None and (known := await self.claimed(claim)):
-                return known
+            # Another process took a claim between our look and our write; now it can be seen.
+            for claim in claims:
+                if known := await self.claimed(claim):
+                    return known
             raise
         if added.id == change.instance.id:
             self._announce([added.id])

@@ -42,6 +42,7 @@ def full_plan(plan: Plan, width: int) -> Iterator[RenderableType]:
     else:
         yield from (_line(f"{it.message} ({it.code})", "red") for it in plan.reasons)
     yield from _warnings(plan)
+    yield from _held(plan)
 
 
 def short_plan(plan: Plan) -> Iterator[RenderableType]:
@@ -103,6 +104,13 @@ def _ready(plan: Plan) -> str:
 def _warnings(plan: Plan) -> Iterator[Text]:
     for words in plan.warnings:
         yield _line(f"note: {words}", "yellow")
+
+
+def _held(plan: Plan) -> Iterator[Text]:
+    if plan.plan_id is not None and plan.expires_at is not None:
+        price = usd_an_hour(plan.held_hourly_price)
+        yield _line(f"held until {plan.expires_at:%H:%M:%S} UTC, for at most {price}; rent it with:")
+        yield _line(f"gpuherd up --plan {plan.plan_id}", "bold")
 
 
 def _line(words: str, style: str = "") -> Text:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 from typer._click.exceptions import MissingParameter
 
 from gpuherd.client import AutoStop, HealthCheck, Lease, Wish
 from gpuherd.entrypoints.durations import parse_duration
+
+T = TypeVar("T")
 
 
 def _duration(value: object) -> float:
@@ -85,6 +87,14 @@ Gpu = Annotated[
         "--product",
         help="The GPU; part of its name is enough: 4090. Several are tried in this order.",
     ),
+]
+OptionalGpu = Annotated[list[str] | None, get_args(Gpu)[1]]
+HoldOption = Annotated[
+    bool, typer.Option("--hold", help="Hold it for ten minutes, to rent it with up --plan: never for more.")
+]
+HeldPlanOption = Annotated[
+    str | None,
+    typer.Option("--plan", help="Rent the plan with this id (plan --hold), instead of what is said here."),
 ]
 TemplateId = Annotated[
     str | None, typer.Option("--template", help="Id of the template to run; or give an image.")
@@ -256,6 +266,14 @@ PageSize = Annotated[
 ]
 AllPages = Annotated[bool, typer.Option("--all", help="All pages.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME_OR_ID", callback=_name_or_id, help="Which instance.")]
+
+
+def required(context: typer.Context, name: str, value: T | None) -> T:
+    """Return the value of an option that is required here."""
+    if not value:
+        option: Any = next(it for it in context.command.params if it.name == name)
+        raise MissingParameter("Or rent a plan: --plan.", ctx=context, param=option)
+    return value
 
 
 def product_of(gpu: Sequence[str]) -> str | Sequence[str]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpuherd.client import Plan
 from gpuherd.entrypoints.cli.commands.instances import plan as plan_command
 from gpuherd.entrypoints.cli.commands.instances import up as up_command
+from gpuherd.entrypoints.cli.render.plans import full_plan
 from tests.entrypoints.cli.support import Answer, Cli, FakeApi, SeenRequest, accepted, problem
 from tests.entrypoints.cli.terminal import terminal
 from tests.entrypoints.cli.test_terminal import EVIL, SEEN, assert_tame, live
@@ -95,8 +97,9 @@ def test_a_plan_knows_the_ends_that_were_agreed(cli: Cli, api: FakeApi) -> None:
 
 
 def test_a_plan_takes_every_wish_that_a_create_takes() -> None:
-    only_up = {"yes", "no_wait", "timeout", "idempotency_key", "quiet"}
-    assert set(signature(plan_command.plan).parameters) == set(signature(up_command.up).parameters) - only_up
+    only_up = {"plan", "yes", "no_wait", "timeout", "idempotency_key", "quiet"}
+    planned = set(signature(plan_command.plan).parameters) - {"hold"}
+    assert planned == set(signature(up_command.up).parameters) - only_up
 
 
 @pytest.mark.parametrize(
@@ -221,3 +224,22 @@ class TestOnATerminal:
         with terminal(api.url, *UP) as screen:
             assert screen.end() == 4
         assert not rented(api)
+
+
+HELD = {"planId": "plan_7", "expiresAt": "2026-01-01T00:10:00.000000Z", "heldHourlyPrice": "0.35"}
+
+
+def test_a_held_plan_is_told_with_the_command_that_rents_it(cli: Cli, api: FakeApi) -> None:
+    api.script(a_plan(**HELD))
+    assert json.loads(cli("plan", *WISH, "--hold").stdout) == a_plan(**HELD)
+    assert api.seen[0].body["hold"] is True
+    *_, price, command = map(str, full_plan(Plan.of(a_plan(**HELD)), 80))
+    assert price == "held until 00:10:00 UTC, for at most $0.35/h; rent it with:"
+    assert command == "gpuherd up --plan plan_7"
+
+
+def test_a_plan_that_is_not_held_does_not_say_so(cli: Cli, api: FakeApi) -> None:
+    api.script(a_plan())
+    assert "held" not in "".join(map(str, full_plan(Plan.of(a_plan()), 80)))
+    assert "hold" not in cli("plan", *WISH).stdout
+    assert "hold" not in api.seen[0].body

@@ -221,3 +221,16 @@ def test_a_name_from_the_server_cannot_write_to_the_log_as_it_likes(cli: Cli, ap
         result = cli(*UP, mode)
         assert not {"\x1b", "\r", "\x9b", "\u202e"} & set(result.stderr + result.stdout)
     assert r"c\rd\ne\x9b" in result.stderr
+
+
+def test_a_plan_is_rented_by_its_id_alone(cli: Cli, api: FakeApi) -> None:
+    api.script(ACCEPTED)
+    assert cli("up", "--plan", "plan_7", "--no-wait").exit_code == 0
+    assert api.seen[0].body == {"planId": "plan_7"}
+    assert api.seen[0].headers["Idempotency-Key"] == "plan_7"
+
+
+@pytest.mark.parametrize("wrong", [("--gpu", "4090"), ("--name", "x"), ("--lease", "2h"), ("--disk", "80")])
+def test_nothing_is_said_beside_a_plan(cli: Cli, api: FakeApi, wrong: tuple[str, str]) -> None:
+    assert cli("up", "--plan", "plan_7", *wrong).exit_code == 2
+    assert api.seen == []

@@ -24,6 +24,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthPath,
     HealthPort,
     HealthTimeout,
+    HoldOption,
     IdleOption,
     Image,
     Labels,
@@ -90,6 +91,7 @@ def plan(
     on_reclaim: OnReclaimOption = None,
     max_replacements: MaxReplacementsOption = None,
     handover: HandoverOption = None,
+    hold: HoldOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what `up` would rent, in which order and for how much. Nothing is rented."""
@@ -124,7 +126,9 @@ def plan(
     )
     product, template = product_of(gpu), template_of(context, template, image)
     planned = run(
-        cli_context_of(context), output, lambda herd: herd.plan(product, template, name=name, **wish)
+        cli_context_of(context),
+        output,
+        lambda herd: herd.plan(product, template, name=name, hold=hold, **wish),
     )
     if output.for_people:
         output.show(*full_plan(planned, output.out.width))

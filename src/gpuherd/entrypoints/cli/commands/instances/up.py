@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -26,12 +27,12 @@ from gpuherd.entrypoints.cli.runtime.options import (
     Disk,
     Env,
     FallbackAfter,
-    Gpu,
     GpuNum,
     HandoverOption,
     HealthPath,
     HealthPort,
     HealthTimeout,
+    HeldPlanOption,
     IdempotencyKey,
     IdleOption,
     Image,
@@ -44,18 +45,19 @@ from gpuherd.entrypoints.cli.runtime.options import (
     OnFailureOption,
     OnReclaimOption,
     OptimizeOption,
+    OptionalGpu,
     Port,
     Regions,
     RegistryAuth,
     SecretEnv,
     SilenceOption,
-    TemplateId,
     ThenOption,
     Timeout,
     WaitForCapacity,
     WebhookUrl,
     health_check_of,
     product_of,
+    required,
     template_of,
     wish_of,
 )
@@ -70,7 +72,7 @@ HOURS_A_DAY = 24
 
 def up(
     context: typer.Context,
-    gpu: Gpu,
+    gpu: OptionalGpu = None,
     template: TemplateId = None,
     image: Image = None,
     command: ContainerCommand = None,
@@ -79,6 +81,7 @@ def up(
     port: Port = None,
     min_cuda: MinCuda = None,
     registry_auth: RegistryAuth = None,
+    plan: HeldPlanOption = None,
     name: Name = None,
     gpu_num: GpuNum = None,
     disk: Disk = None,
@@ -111,8 +114,6 @@ def up(
     """Rent an instance and follow it until it can be used. Ctrl-C detaches; the work goes on."""
     cli = cli_context_of(context)
     output = Output.for_command(as_json=as_json, quiet=quiet)
-    product, template = product_of(gpu), template_of(context, template, image)
-    name = name if name is not None else new_name(gpu[0], cli.rng)
     wish = wish_of(
         gpu_num=gpu_num,
         disk=disk,
@@ -141,10 +142,19 @@ def up(
         min_cuda=min_cuda,
         registry_auth=registry_auth,
     )
-    if not yes and output.for_people and is_interactive():
-        confirm_plan(cli, output, name, product, template, wish)
-    key = idempotency_key or f"cli-{cli.rng.getrandbits(128):032x}"
-    create = Create(name, product, template, wish, key)
+    create: RepeatableCreate
+    if plan is not None:
+        if gpu or template or name or any(it not in (None, {}, []) for it in wish.values()):
+            raise typer.BadParameter("what is rented was said when it was planned", param_hint="--plan")
+        key = idempotency_key or plan
+        create = PlannedCreate(key, plan)
+    else:
+        gpu, template = required(context, "gpu", gpu), template_of(context, template, image)
+        product, name = product_of(gpu), name if name is not None else new_name(gpu[0], cli.rng)
+        if not yes and output.for_people and is_interactive():
+            confirm_plan(cli, output, name, product, template, wish)
+        key = idempotency_key or f"cli-{cli.rng.getrandbits(128):032x}"
+        create = Create(key, name, product, template, wish)
     waiter = InstanceWaiter(output, cli.clock, timeout, unanswered=_unanswered(key))
 
     def work(herd: Gpuherd) -> None:
@@ -160,13 +170,9 @@ def up(
 
 
 @dataclass(frozen=True)
-class Create:
+class RepeatableCreate(ABC):
     """What is asked for once, however often the network makes us say it."""
 
-    name: str
-    product_name: str | Sequence[str]
-    template_id: str | None
-    wish: Wish
     key: str
 
     def send(self, herd: Gpuherd, clock: Clock, deadline: float, watcher: Watcher) -> Instance:
@@ -189,6 +195,29 @@ class Create:
                 raise NotAcknowledged(advice, lost) from lost
             watcher.unreachable(detail_of(lost))
             clock.pause(RETRY_INTERVAL_S)
+
+    @abstractmethod
+    def _send_once(self, herd: Gpuherd) -> Instance: ...
+
+
+@dataclass(frozen=True)
+class PlannedCreate(RepeatableCreate):
+    """A plan that is held."""
+
+    plan_id: str
+
+    def _send_once(self, herd: Gpuherd) -> Instance:
+        return herd.instances.rent_plan(self.plan_id, idempotency_key=self.key)
+
+
+@dataclass(frozen=True)
+class Create(RepeatableCreate):
+    """What was said on the command line."""
+
+    name: str
+    product_name: str | Sequence[str]
+    template_id: str | None
+    wish: Wish
 
     def _send_once(self, herd: Gpuherd) -> Instance:
         made = herd.instances.create(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +21,7 @@ from gpuherd.entrypoints.lists import INSTANCE_LIST, instance_query
 from gpuherd.entrypoints.log_reply import LogReply
 from gpuherd.entrypoints.query import Query, choice, described, flag, number
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
-from gpuherd.entrypoints.schemas.launch import LaunchBody
+from gpuherd.entrypoints.schemas.launch import CreateBody, LaunchBody, RentPlanBody
 from gpuherd.entrypoints.schemas.openapi import takes
 from gpuherd.usecases.describe.event import describe_event
 from gpuherd.usecases.describe.instance import describe
@@ -35,13 +37,20 @@ FOLLOW, SOURCE = flag("follow", default=False), choice("source", LogSource)
 WAIT, TIMEOUT = choice("wait", WaitFor), number("timeout", 0, WAIT_MAX_S, default=30)
 
 
-@router.post("", status_code=201, openapi_extra=takes(LaunchBody))
+@router.post("", status_code=201, openapi_extra=takes(CreateBody))
 async def launch(request: Request) -> Response:
-    """Create an instance; its machine is rented in the background. Follow `Location` or a `webhookUrl`."""
+    """Create an instance; its machine is rented in the background. Follow `Location` or a `webhookUrl`.
+
+    `{"planId": "…"}` alone rents a plan that is held: once, and never for more.
+    """
     plane = plane_of(request)
     body = await read_object(request)
     claim, caller = claim_of(request.scope, body, plane.sealer), acting_caller(request)
-    wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
+    plan = None
+    if "planId" in body:
+        plan = await plane.plans.find(RentPlanBody.parse(body).plan_id, caller)
+        body = json.loads(plan.body)
+    wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller, plan=plan)
     launched = await plane.launch_instance(wanted)
     headers = {"Location": f"/api/instances/{launched.instance.id}"}
     if launched.replayed:

@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuherd.entrypoints.auth.authorization import caller_of
+from gpuherd.domain.access.api_key import Scope
+from gpuherd.entrypoints.auth.authorization import caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import PlanBody
@@ -18,8 +19,17 @@ router = APIRouter(prefix="/api/plans", tags=["plans"])
 
 @router.post("", openapi_extra=takes(PlanBody))
 async def plan(request: Request) -> Response:
-    """Dry run of a create: offers in the order of trying, with prices. Nothing is rented."""
-    plane = plane_of(request)
-    body = PlanBody.parse(await read_object(request), plane.targets)
-    wanted = body.to_request(caller=caller_of(request))
-    return json_reply(describe_plan(await plane.plan_launch(wanted)))
+    """Dry run of a create: offers in the order of trying, with prices. Nothing is rented.
+
+    With `hold` (scope write) the plan can be rented by its `planId` for ten minutes, once, and never for
+    more; one that does not fit is not held.
+    """
+    plane, caller = plane_of(request), caller_of(request)
+    said = await read_object(request)
+    body = PlanBody.parse(said, plane.targets)
+    if body.hold:
+        require_scope(request, Scope.WRITE)
+    planned = await plane.plan_launch(body.to_request(caller=caller))
+    wish = {name: it for name, it in said.items() if name != "hold"}
+    held = await plane.plans.hold(planned, wish, caller) if body.hold else None
+    return json_reply(describe_plan(planned, held))

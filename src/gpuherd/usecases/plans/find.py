@@ -1,0 +1,30 @@
+"""Find a held plan: only for the key that made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuherd.domain.access.caller import Caller
+from gpuherd.domain.errors import FieldProblem, InvalidRequest
+from gpuherd.domain.fast_replace import replace
+from gpuherd.domain.instance.held_plan import HeldPlan
+from gpuherd.ports.access import Sealer
+from gpuherd.ports.plans import HeldPlans
+
+
+@dataclass(frozen=True)
+class FindHeldPlan:
+    """The use case."""
+
+    plans: HeldPlans
+    sealer: Sealer
+
+    async def __call__(self, plan_id: str, caller: Caller) -> HeldPlan:
+        """Return the plan, expired or not; whether it may be rented is for the launch to say."""
+        held = await self.plans.find(plan_id, caller.key_id)
+        if held is None:
+            words = "planId: this key has no such plan; hold a new one with POST /api/plans and hold: true"
+            raise InvalidRequest([FieldProblem("planId", "INVALID_PLAN_ID", words)])
+        if held.is_sealed:
+            return replace(held, body=self.sealer.unseal(held.body, held.about).reveal())
+        return held
