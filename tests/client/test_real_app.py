@@ -278,6 +278,19 @@ async def test_every_problem_of_a_wish_is_told(call: RealAppClient) -> None:
     assert caught.value.request_id
 
 
+async def test_a_held_plan_is_one_instance_and_a_key_knows_itself(call: RealAppClient) -> None:
+    assert (await call(lambda it: it.keys.own())).scopes == ("admin",)
+    plan = await call(lambda it: it.plan(**WISH, name="held", hold=True))
+    shown = await call(lambda it: it.held_plan(plan.plan_id))
+    assert (shown.name, shown.held_hourly_price, shown.instance_id) == ("held", plan.best_hourly_price, None)
+    first = await call(lambda it: it.instances.rent_plan(plan))
+    again = await call(lambda it: it.instances.rent_plan(plan.plan_id, idempotency_key="another"))
+    assert first.id == again.id and first.name == "held"
+    free = await call(lambda it: it.plan(**WISH))
+    with pytest.raises(ValueError, match="not held"):
+        await call(lambda it: it.instances.rent_plan(free))
+
+
 async def test_a_plan_before_and_the_why_after(call: RealAppClient, herd: Herd) -> None:
     plan = await call(lambda it: it.plan(**WISH, gpu_num=2, regions=["CN-HK-01", "AS-SGP-02"]))
     assert plan.fits and not plan.reasons and plan.best

@@ -32,6 +32,7 @@ from gpuherd.client.models.access import (
     Delivery,
     NewKey,
     NewSecret,
+    OwnKey,
     SecretName,
     SecretRemoved,
     SecretsRotated,
@@ -78,7 +79,7 @@ from gpuherd.client.models.instance import (
     Operation,
     PortMapping,
 )
-from gpuherd.client.models.plan import Plan, PlannedOffer, PlanReason, RefusedOffer
+from gpuherd.client.models.plan import HeldPlan, Plan, PlannedOffer, PlanReason, RefusedOffer
 from gpuherd.client.models.why import (
     Considered,
     LineageMember,
@@ -137,6 +138,7 @@ __all__ = [
     "GpuherdError",
     "Health",
     "HealthCheck",
+    "HeldPlan",
     "Instance",
     "InstanceFailed",
     "InvalidRequest",
@@ -157,6 +159,7 @@ __all__ = [
     "Operation",
     "Orphan",
     "Orphans",
+    "OwnKey",
     "Page",
     "Plan",
     "PlanReason",

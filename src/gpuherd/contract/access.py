@@ -43,6 +43,16 @@ class ApiKeyWithSecret(ApiKey):
     webhook_secret: str | None = hidden()  # signs the webhooks of its instances
 
 
+class OwnKey(Model, needs=("id", "scopes")):
+    """What a key may know of itself."""
+
+    id: str
+    scopes: tuple[Scope, ...]
+    limits: Limits
+    # Whether a strict budget covers whatever it rents: then nothing can cost more than was set aside.
+    strict_budget: bool
+
+
 class ApiKeys(Model):
     """All keys, oldest first, revoked ones too."""
 

@@ -69,6 +69,20 @@ class EstimateBasis(Model, needs=("source",)):
     rentals: int  # so many, of the last ones
 
 
+class HeldPlan(Model, needs=("plan_id",)):
+    """A plan that is held: what is rented by it."""
+
+    plan_id: str
+    expires_at: datetime
+    held_hourly_price: Decimal  # the most that it may cost, of the whole instance
+    name: str
+    product_names: tuple[str, ...]
+    gpu_num: int
+    billing_mode: BillingChoice
+    lease_seconds: int | None  # if one of a length was agreed
+    instance_id: str | None  # of what was rented by it
+
+
 class Plan(Model, needs=("fits", "offers")):
     """What a create would try, best first."""
 

@@ -79,6 +79,8 @@ class HerdClock:
 LEFT_OUT = {
     *(("Instance", "stale"), ("Instance", "cost"), ("Instance", "waits")),
     *(("Delivery", "log"), ("Delivery", "payload")),
+    # Of a plan that is not held.
+    *(("Plan", "planId"), ("Plan", "expiresAt"), ("Plan", "heldHourlyPrice")),
 }
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuherd.contract.access import ApiKey, AuditEntry, Limits, SecretName, SecretRemoved, SecretsRotated
+from gpuherd.contract.access import (
+    ApiKey,
+    AuditEntry,
+    Limits,
+    OwnKey,
+    SecretName,
+    SecretRemoved,
+    SecretsRotated,
+)
 from gpuherd.contract.webhook import (
     Delivery,
     DeliveryTry,
@@ -24,6 +32,7 @@ __all__ = [
     "Limits",
     "NewKey",
     "NewSecret",
+    "OwnKey",
     "SecretName",
     "SecretRemoved",
     "SecretsRotated",

@@ -16,6 +16,7 @@ from gpuherd.client.models.access import (
     KeyWebhookSecret,
     NewKey,
     NewSecret,
+    OwnKey,
     SecretName,
     SecretRemoved,
     SecretsRotated,
@@ -38,7 +39,7 @@ SIGNED_KIND = "webhook"
 
 
 class KeyMethods(Resource):
-    """`herd.keys`: for admins."""
+    """`herd.keys`: for admins, but for `own` and the webhook secret."""
 
     @api_method
     def list(self) -> Effects[Items[ApiKey]]:
@@ -86,6 +87,11 @@ class KeyMethods(Resource):
         """Give a key a new webhook secret; for a day the old one signs too."""
         path = f"/api/keys/{path_segment(key_id)}/webhook-secret/rotate"
         return _webhook_secret((yield from self._caller.change("POST", path)))
+
+    @api_method
+    def own(self) -> Effects[OwnKey]:
+        """Return what this key may, and whether a strict budget covers what it rents. For any key."""
+        return OwnKey.of((yield from self._caller.call(get("/api/keys/self"))))
 
     @api_method
     def get(self, key_id: str) -> Effects[ApiKey]:

@@ -21,7 +21,7 @@ from gpuherd.client.models.account import (
     Template,
 )
 from gpuherd.client.models.instance import EventPage, Instance
-from gpuherd.client.models.plan import Plan
+from gpuherd.client.models.plan import HeldPlan, Plan
 from gpuherd.client.paging import Items, items_of
 from gpuherd.client.streams.events import HISTORY, EventEffects, EventFilter, OnBreak, OnResume, follow
 from gpuherd.client.transport.wire import Request, get, path_segment
@@ -55,6 +55,11 @@ class AccountMethods(Resource):
         timeout_s = max(self._caller.timeout_s, PLAN_TIMEOUT_S)
         request = Request("POST", "/api/plans", body=body, is_read_only=True, timeout_s=timeout_s)
         return Plan.of((yield from self._caller.call(request)))
+
+    @api_method
+    def held_plan(self, plan_id: str) -> Effects[HeldPlan]:
+        """Return a plan that is held: what is rented by it, for how much, until when."""
+        return HeldPlan.of((yield from self._caller.call(get(f"/api/plans/{path_segment(plan_id)}"))))
 
     @api_method
     def products(

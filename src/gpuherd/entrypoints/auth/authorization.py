@@ -56,6 +56,7 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/api/jobs/{job_id}/retry"): WRITE,
     # It asks with a body, but changes nothing; what the key may not do, the plan says.
     ("POST", "/api/plans"): READ,
+    ("GET", "/api/plans/{plan_id}"): READ,
     ("GET", "/api/products"): READ,
     ("GET", "/api/templates"): READ,
     ("GET", "/api/templates/{template_id}"): READ,
@@ -90,6 +91,8 @@ ROUTE_SCOPES: dict[RouteKey, Scope | None] = {
     ("POST", "/api/webhooks/test"): WRITE,
     ("POST", "/api/keys"): ADMIN,
     ("GET", "/api/keys"): ADMIN,
+    # Every key may know what it may.
+    ("GET", "/api/keys/self"): READ,
     ("GET", "/api/keys/{key_id}"): ADMIN,
     ("DELETE", "/api/keys/{key_id}"): ADMIN,
     ("GET", "/api/keys/{key_id}/webhook-secret"): WRITE,

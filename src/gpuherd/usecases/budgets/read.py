@@ -29,6 +29,10 @@ class ReadBudgets:
         """Return one; `NotFound` if there is none."""
         return await self.shown(await self.budgets.get(id_or_name))
 
+    async def is_strict_for(self, owner: str) -> bool:
+        """Tell whether a strict budget covers all that this owner rents, whatever its labels."""
+        return any(it.strict and it.scope.includes(owner, {}) for it in await self.budgets.list_all())
+
     async def shown(self, budget: Budget) -> contract.Budget:
         now = self.clock.now()
         return describe_budget(budget, await self.budgets.spending(budget, now), self.rules, now)

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from gpuherd.contract import access as shown
 from gpuherd.contract.codec.model import encode
-from gpuherd.domain.access.api_key import ApiKey
+from gpuherd.domain.access.api_key import ApiKey, Limits
 from gpuherd.domain.access.audit import AuditEntry
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.named_secret import NamedSecret
 from gpuherd.domain.access.secret import Secret
 from gpuherd.ports.access import AuditPage
@@ -23,16 +24,30 @@ def describe_key(it: ApiKey, now: datetime) -> shown.ApiKey:
         label=it.label,
         scopes=tuple(scope.value for scope in it.scopes),
         status="active" if it.is_valid(now) else "expired" if it.revoked_at is None else "revoked",
-        limits=shown.Limits(
-            requests_per_minute=it.limits.requests_per_minute,
-            max_gpus=it.limits.max_gpus,
-            max_hourly_usd=it.limits.max_hourly_usd,
-            max_lease_seconds=it.limits.max_lease_s,
-        ),
+        limits=_describe_limits(it.limits),
         created_at=it.created_at,
         expires_at=it.expires_at,
         last_used_at=it.last_used_at,
         revoked_at=it.revoked_at,
+    )
+
+
+def describe_own_key(caller: Caller, *, has_strict_budget: bool) -> shown.OwnKey:
+    """Return what the holder of a key may know of it."""
+    return shown.OwnKey(
+        id=caller.key_id,
+        scopes=(caller.scope.value,),
+        limits=_describe_limits(caller.limits),
+        strict_budget=has_strict_budget,
+    )
+
+
+def _describe_limits(it: Limits) -> shown.Limits:
+    return shown.Limits(
+        requests_per_minute=it.requests_per_minute,
+        max_gpus=it.max_gpus,
+        max_hourly_usd=it.max_hourly_usd,
+        max_lease_seconds=it.max_lease_s,
     )
 
 

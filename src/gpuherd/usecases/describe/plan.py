@@ -7,10 +7,11 @@ from typing import Any
 from gpuherd.contract import plan as shown
 from gpuherd.contract.codec.values import camel
 from gpuherd.domain.cloud.offer import Offer
+from gpuherd.domain.endings.terms import Lease
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.instance.held_plan import HeldPlan
-from gpuherd.domain.instance.instance import Wish
-from gpuherd.domain.instance.offer_ranking import gpu_hourly_usd, hourly_usd, mode_of
+from gpuherd.domain.instance.instance import Instance, Wish
+from gpuherd.domain.instance.offer_ranking import billing_words, gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
 from gpuherd.domain.workload.envs import shown_envs
 from gpuherd.domain.workload.ports import port_text
@@ -47,6 +48,23 @@ def describe_plan(it: Plan, held: HeldPlan | None = None) -> shown.Plan:
         expires_at=None if held is None else held.expires_at,
         held_hourly_price=None if held is None else held.hourly_usd,
         **describe_wish(wish) | _describe_workload(it),
+    )
+
+
+def describe_held_plan(
+    held: HeldPlan, name: str, wish: Wish, lease: Lease | None, made: Instance | None
+) -> shown.HeldPlan:
+    """Return what a plan stands for, and what was made of it."""
+    return shown.HeldPlan(
+        plan_id=held.id,
+        expires_at=held.expires_at,
+        held_hourly_price=held.hourly_usd,
+        name=name,
+        product_names=wish.names,
+        gpu_num=wish.gpu_num,
+        billing_mode=billing_words(wish),
+        lease_seconds=None if lease is None else lease.seconds,
+        instance_id=None if made is None else made.id,
     )
 
 

@@ -131,9 +131,8 @@ class LaunchInstance:
     async def __call__(self, request: LaunchRequest) -> Launched:
         """Accept a wish and return the instance that stands for it; a repeated claim returns the first."""
         caller = request.caller
-        for claim in request.claims:
-            if known := await self.instances.claimed(claim):
-                return Launched(known, replayed=True)
+        if known := await self.made_of(request):
+            return Launched(known, replayed=True)
         await self._check_registry_auth(request.wish)
         await self.environments.check(request.envs, caller.key_id)
         request = _at_planned_price(request, self.clock.now())
@@ -179,6 +178,13 @@ class LaunchInstance:
         )
         accepted = await self.instances.add(change, *request.claims)
         return Launched(accepted, replayed=accepted.id != instance.id)
+
+    async def made_of(self, request: LaunchRequest) -> Instance | None:
+        """Return the instance that an equal request, or one of the same plan, has made before."""
+        for claim in request.claims:
+            if known := await self.instances.claimed(claim):
+                return known
+        return None
 
     def _replacement(self, request: LaunchRequest) -> ReplacePolicy:
         most = request.max_replacements

@@ -204,3 +204,20 @@ async def test_a_start_is_limited_like_a_create(api: httpx.AsyncClient, plane: P
     await api.delete(f"/api/instances/{second.json()['id']}", headers=headers)
     await herd.run_for(timedelta(minutes=2))
     assert (await api.post(f"/api/instances/{first}/start", headers=headers)).status_code == 202
+
+
+async def test_every_key_may_know_itself_and_whether_a_strict_budget_covers_it(
+    api: httpx.AsyncClient,
+) -> None:
+    none = {"requestsPerMinute": None, "maxGpus": None, "maxHourlyUsd": None, "maxLeaseSeconds": None}
+    admin = (await api.get("/api/keys/self")).json()
+    assert admin == {"id": "admin", "scopes": ["admin"], "limits": none, "strictBudget": False}
+    body = {"scopes": ["read"], "limits": {"maxLeaseSeconds": 600}}
+    made = (await api.post("/api/keys", json=body)).json()
+    reader = {"Authorization": f"Bearer {made['key']}"}
+    strict = {"name": "b", "scope": {"key": made["id"]}, "amount": "5", "period": "day", "strict": True}
+    for covered, change in ((False, {**strict, "strict": False}), (True, {**strict, "name": "c"})):
+        assert (await api.post("/api/budgets", json=change)).status_code == 201
+        own = (await api.get("/api/keys/self", headers=reader)).json()
+        limits = {**none, "maxLeaseSeconds": 600}
+        assert own == {"id": made["id"], "scopes": ["read"], "limits": limits, "strictBudget": covered}

@@ -140,3 +140,23 @@ async def test_twenty_at_once_rent_one_plan_once(api: httpx.AsyncClient, herd: H
     assert len({it.json()["id"] for it in replies}) == 1
     assert sum("idempotency-replayed" not in it.headers for it in replies) == 1
     assert len(herd.rows(herd.tables.instance)) == 1
+
+
+async def test_who_planned_it_can_look_at_it_before_and_after_it_is_rented(api: httpx.AsyncClient) -> None:
+    plan_id = (planned := await held(api, name="mine", gpuNum=2, lease={"seconds": 3600}))["planId"]
+    shown = (await api.get(f"/api/plans/{plan_id}")).json()
+    assert shown == {
+        "planId": plan_id,
+        "expiresAt": planned["expiresAt"],
+        "heldHourlyPrice": planned["heldHourlyPrice"],
+        "name": "mine",
+        "productNames": ["RTX 4090 24GB"],
+        "gpuNum": 2,
+        "billingMode": "spot",
+        "leaseSeconds": 3600,
+        "instanceId": None,
+    }
+    made = (await rent(api, plan_id)).json()
+    assert (await api.get(f"/api/plans/{plan_id}")).json()["instanceId"] == made["id"]
+    other = {"Authorization": f"Bearer {await key_of(api, 'write')}"}
+    assert (await api.get(f"/api/plans/{plan_id}", headers=other)).status_code == 400

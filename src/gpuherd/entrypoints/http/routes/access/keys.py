@@ -13,7 +13,7 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
 from gpuherd.entrypoints.schemas.keys import KeyBody
 from gpuherd.entrypoints.schemas.openapi import takes
-from gpuherd.usecases.describe.key import describe_key, describe_keys, describe_new_key
+from gpuherd.usecases.describe.key import describe_key, describe_keys, describe_new_key, describe_own_key
 from gpuherd.usecases.describe.webhook import describe_key_secret
 
 router = APIRouter(prefix="/api/keys", tags=["keys"])
@@ -35,6 +35,15 @@ async def list_keys(request: Request) -> Response:
     """List the keys, oldest first, revoked ones too. The admin key of the settings is not among them."""
     plane = plane_of(request)
     return json_reply(describe_keys(await plane.keys.manage.list_all(), plane.clock.now()))
+
+
+# Before `/{key_id}`, or it would be taken for an id.
+@router.get("/self")
+async def show_own(request: Request) -> Response:
+    """Tell a key about itself: id, scopes, limits, and whether a strict budget covers what it rents."""
+    caller = caller_of(request)
+    covered = await plane_of(request).budgets.read.is_strict_for(caller.key_id)
+    return json_reply(describe_own_key(caller, has_strict_budget=covered))
 
 
 @router.get("/{key_id}")

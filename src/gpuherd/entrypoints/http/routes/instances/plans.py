@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,9 +12,9 @@ from gpuherd.domain.access.api_key import Scope
 from gpuherd.entrypoints.auth.authorization import caller_of, require_scope
 from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.replies import json_reply, plane_of
-from gpuherd.entrypoints.schemas.launch import PlanBody
+from gpuherd.entrypoints.schemas.launch import LaunchBody, PlanBody
 from gpuherd.entrypoints.schemas.openapi import takes
-from gpuherd.usecases.describe.plan import describe_plan
+from gpuherd.usecases.describe.plan import describe_held_plan, describe_plan
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
@@ -33,3 +35,13 @@ async def plan(request: Request) -> Response:
     wish = {name: it for name, it in said.items() if name != "hold"}
     held = await plane.plans.hold(planned, wish, caller) if body.hold else None
     return json_reply(describe_plan(planned, held))
+
+
+@router.get("/{plan_id}")
+async def show(plan_id: str, request: Request) -> Response:
+    """Return a plan that is held, for the key that planned it, with what was rented by it."""
+    plane, caller = plane_of(request), caller_of(request)
+    held = await plane.plans.find(plan_id, caller)
+    wanted = LaunchBody.parse(json.loads(held.body), plane.targets).to_request(caller=caller, plan=held)
+    made = await plane.launch_instance.made_of(wanted)
+    return json_reply(describe_held_plan(held, wanted.name, wanted.wish, wanted.terms.lease, made))
