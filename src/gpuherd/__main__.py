@@ -9,12 +9,13 @@ import gc
 # finds any; at a start the searches took a quarter of the time.
 gc.set_threshold(20_000, 50, 100)
 
+import importlib.util
 import random
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,6 +102,33 @@ def demo() -> None:
     from gpuherd.ops.demo import run_demo  # noqa: PLC0415  the client commands must start fast
 
     _run_or_exit(run_demo)
+
+
+def mcp(
+    http: Annotated[
+        int | None,
+        typer.Option(
+            "--http", min=1, max=65535, help="Serve over HTTP on this port; each call brings a key."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen, with --http.")] = "127.0.0.1",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only tools that look: nothing can be rented or ended.")
+    ] = False,
+) -> None:
+    """Serve agents over the Model Context Protocol, on the standard streams or over HTTP."""
+    if importlib.util.find_spec("mcp") is None:
+        _say("gpuherd mcp needs an extra that is not installed: pip install 'gpuherd[mcp]'")
+        raise SystemExit(EX_CONFIG)
+    from gpuherd.entrypoints.mcp.run import run_http, run_stdio  # noqa: PLC0415  an extra
+
+    settings = _settings()
+    terms: Any = {"read_only": read_only, "ask_above_usd": settings.mcp_ask_above_usd}
+    address = server_address(settings)
+    if http is None:
+        _run_or_exit(lambda: run_stdio(address, **terms))
+    else:
+        _run_or_exit(lambda: run_http(address, host, http, **terms))
 
 
 def make_backup(target: Path, *, force: bool) -> BackupMade:
@@ -217,6 +245,7 @@ def application() -> typer.Typer:
             **migrate_command(migrate_database),
             **doctor_command(examine_all, first_contact),
             **config_command(read_configuration),
+            "mcp": mcp,
         },
     )
     app.add_typer(build_db(copy_database, SystemClock(), rebind_database, reclaim_database), name="db")

@@ -34,6 +34,7 @@ SETTING_MEANINGS = {
     "GPUHERD_COSTS_KEPT": "days for which what machines have cost is kept",
     "GPUHERD_RECLAIM_NOTICE": "seconds from a notice to the loss of a spot machine, if no time is said",
     "GPUHERD_MAX_REPLACEMENTS": "how often a lineage is replaced in 24 hours, if a create says nothing else",
+    "GPUHERD_MCP_ASK_ABOVE": "USD: an agent must ask a person before it rents for more than this in all",
     "GPUHERD_DISK_PRICE": "USD that a GB of disk costs a day, beyond what is free",
     "GPUHERD_FREE_DISK": "GB of each instance's disk that cost nothing",
     "MAX_RETRY_ATTEMPTS": "how often a step that failed is tried",

@@ -25,8 +25,8 @@ class HeldPlan:
     id: str
     # The id of the key that it was planned with; no other one may rent it.
     owner: str
-    # The request as it was sent, in JSON: what is rented is read from it as from any create. In the store it is
-    # sealed where it has variables.
+    # The request as it was sent, in JSON: what is rented is read from it as from any create. In the store it
+    # is sealed where it has variables.
     body: str = field(repr=False)
     # Of the whole instance: what the plan said, and so the most that it may cost.
     hourly_usd: Decimal

@@ -51,6 +51,7 @@ from gpuherd.entrypoints.cli.runtime.options import (
     RegistryAuth,
     SecretEnv,
     SilenceOption,
+    TemplateId,
     ThenOption,
     Timeout,
     WaitForCapacity,
