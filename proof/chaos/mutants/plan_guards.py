@@ -32,7 +32,7 @@ PLANS = (
     ),
     Safeguard(
         "a plan expires",
-        "domain/instance/held_plan.py",
+        "domain/plans/held_plan.py",
         "        if now >= self.expires_at:\n",
         "        if False:\n",
         (f"{ROUTES}::test_an_expired_plan_is_410",),

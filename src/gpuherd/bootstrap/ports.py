@@ -23,12 +23,11 @@ from gpuherd.ports.costs import Budgets, Costs, ProviderBilling
 from gpuherd.ports.egress import EgressStreams
 from gpuherd.ports.events import AccountEventLog, EventLog
 from gpuherd.ports.flags import Flags
-from gpuherd.ports.instances import CapacityMemory, InstanceLeases, Instances
+from gpuherd.ports.instances import CapacityMemory, HeldPlans, InstanceLeases, Instances
 from gpuherd.ports.jobs import Jobs
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.observations import Observations
 from gpuherd.ports.orphans import Orphans
-from gpuherd.ports.plans import HeldPlans
 from gpuherd.ports.probes import Prober
 from gpuherd.ports.replicas import Replica, SharedLimits
 from gpuherd.ports.use import ActivityProbe, UseMetrics

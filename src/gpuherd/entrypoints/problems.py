@@ -27,7 +27,7 @@ from gpuherd.domain.errors import (
     StaleWrite,
     StoreUnavailable,
 )
-from gpuherd.domain.instance.held_plan import PlanExpired
+from gpuherd.domain.plans.held_plan import PlanExpired
 from gpuherd.entrypoints.request_context import current_request
 from gpuherd.usecases.access.audit_trail import TooManyRepeats
 from gpuherd.usecases.events.event_stream import TooManyStreams, TooManyStreamsOfKey

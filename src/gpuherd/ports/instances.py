@@ -21,6 +21,7 @@ from gpuherd.domain.instance.events import ADOPTED, DELETED, FAILED, Event
 from gpuherd.domain.instance.instance import Instance, Status
 from gpuherd.domain.instance.lifecycle.conditions import was_machine_proven_gone
 from gpuherd.domain.instance.operation import Operation
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.domain.webhooks.delivery import Delivery
 from gpuherd.jobs.job import NewJob
 from gpuherd.ports.access import IdempotencyClaim
@@ -265,4 +266,16 @@ class CapacityMemory(Protocol):
 
     async def prune(self, before: datetime) -> int:
         """Forget offers that were refused before then for the last time; return how many."""
+        ...
+
+
+class HeldPlans(Protocol):
+    """Plans that may be rented for a while. Which are used up is known by the claims of instances."""
+
+    async def add(self, plan: HeldPlan) -> None:
+        """Remember a plan."""
+        ...
+
+    async def find(self, plan_id: str, owner: str) -> HeldPlan | None:
+        """Return a plan of this owner, expired or not; None if there is none (any more)."""
         ...

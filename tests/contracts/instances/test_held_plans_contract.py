@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from gpuherd.domain.instance.held_plan import HELD_FOR, HeldPlan
 from gpuherd.domain.instance.instance import Wish
+from gpuherd.domain.plans.held_plan import HELD_FOR, HeldPlan
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.ports.instances import Change
 from gpuherd.usecases.instances.launch import LaunchRequest

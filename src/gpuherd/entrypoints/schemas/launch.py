@@ -24,9 +24,9 @@ from gpuherd.domain.access.caller import SYSTEM_CALLER, Caller
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.cloud.tag import SEPARATOR
 from gpuherd.domain.endings.terms import NO_TERMS, Terms
-from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import OnFailure, Optimize, Wish
 from gpuherd.domain.instance.offer_ranking import AUTO
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.domain.succession.chain import OnReclaim
 from gpuherd.entrypoints.schemas.endings import AutoStopField, DeleteAfterStopped, LeaseField
 from gpuherd.entrypoints.schemas.health_check import HealthCheckField

@@ -9,10 +9,10 @@ from gpuherd.contract.codec.values import camel
 from gpuherd.domain.cloud.offer import Offer
 from gpuherd.domain.endings.terms import Lease
 from gpuherd.domain.errors import GpuherdError
-from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import Instance, Wish
 from gpuherd.domain.instance.offer_ranking import billing_words, gpu_hourly_usd, hourly_usd, mode_of
 from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.domain.workload.envs import shown_envs
 from gpuherd.domain.workload.ports import port_text
 from gpuherd.usecases.describe.wish import describe_wish

@@ -20,7 +20,6 @@ from gpuherd.domain.instance import events
 from gpuherd.domain.instance.capacity_line import Waiter
 from gpuherd.domain.instance.estimate import time_to_ready
 from gpuherd.domain.instance.health_check import HealthCheck
-from gpuherd.domain.instance.held_plan import HeldPlan
 from gpuherd.domain.instance.instance import ID_PREFIX, Goal, Instance, OnFailure, Status, Wish
 from gpuherd.domain.instance.offer_ranking import (
     billing_modes,
@@ -30,6 +29,7 @@ from gpuherd.domain.instance.offer_ranking import (
     rank_offers,
     require_offers,
 )
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.domain.succession.chain import OnReclaim, ReplacePolicy
 from gpuherd.domain.workload.envs import GivenEnv
 from gpuherd.ports.access import IdempotencyClaim

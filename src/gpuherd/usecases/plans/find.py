@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.errors import FieldProblem, InvalidRequest
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.held_plan import HeldPlan
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.ports.access import Sealer
-from gpuherd.ports.plans import HeldPlans
+from gpuherd.ports.instances import HeldPlans
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from gpuherd.clock import Clock, Ids
 from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.fast_replace import replace
-from gpuherd.domain.instance.held_plan import HELD_FOR, ID_PREFIX, HeldPlan
 from gpuherd.domain.instance.plan import Plan
+from gpuherd.domain.plans.held_plan import HELD_FOR, ID_PREFIX, HeldPlan
 from gpuherd.ports.access import Sealer
-from gpuherd.ports.plans import HeldPlans
+from gpuherd.ports.instances import HeldPlans
 
 # Of the id, in the name of an instance that was given none.
 NAME_CHARS = 6

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gpuherd.adapters.sql.engine.database import Database
 from gpuherd.adapters.sql.schema.plan_tables import held_plan
-from gpuherd.domain.instance.held_plan import HeldPlan
+from gpuherd.domain.plans.held_plan import HeldPlan
 
 
 class SqlHeldPlans:
