@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 from mcp.server.mcpserver import AcceptedElicitation, Elicit, ElicitationResult
 from pydantic import BaseModel, Field
@@ -91,7 +91,7 @@ def _words(names: tuple[str, ...]) -> str:
 
 def _rounded(amount: Decimal) -> Decimal:
     """Round up: what is asked for must not be less than what it costs."""
-    return amount.quantize(CENT, "ROUND_CEILING")
+    return amount.quantize(CENT, ROUND_CEILING)
 
 
 def _duration(seconds: int) -> str:

@@ -172,7 +172,7 @@ def run(
     order = RunOrder(run_id, arguments, folder, [*LEFT_OUT, *(exclude or ())], _variables(env), out or ())
     if not yes and is_interactive():
         confirm_plan(cli, output, name, product, template, wish)
-    create = Create(name, product, template, wish, f"cli-{cli.rng.getrandbits(128):032x}")
+    create = Create(f"cli-{cli.rng.getrandbits(128):032x}", name, product, template, wish)
     waiter = InstanceWaiter(output, cli.clock, timeout)
 
     def work(herd: Gpuherd) -> int:

@@ -21,9 +21,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from tests.entrypoints.mcp.conftest import answer_of
+from tests.scenarios.conftest import novita, server
 from tests.support.processes.services import KEY, Novita, Process, Server, free_port
 
 pytestmark = pytest.mark.processes
+__all__ = ["novita", "server"]
 
 WISH = {"product_name": "RTX 4090 24GB", "template_id": "101"}
 
