@@ -56,6 +56,11 @@ def _quantiles(metric: str) -> tuple[Query, Query]:
     return Query(asked.format(0.5, metric), "half"), Query(asked.format(0.99, metric), "99 of 100")
 
 
+def _by(label: str, expr: str) -> tuple[Query]:
+    """Ask for a line for each value of a label; `{by}` in the expression is where it is grouped."""
+    return (Query(expr.replace("{by}", f"by ({label})"), f"{{{{{label}}}}}"),)
+
+
 ROWS = (
     Row(
         "Money",
@@ -92,13 +97,13 @@ ROWS = (
             Panel(
                 "Paid for nothing, a day",
                 "By cause. A dollar may have two causes.",
-                (Query("max by (cause) (increase(gpuherd_waste_usd_total[1d]))", "{{cause}}"),),
+                _by("cause", "max {by} (increase(gpuherd_waste_usd_total[1d]))"),
                 "currencyUSD",
             ),
             Panel(
                 "Budgets",
                 "What is spent of each in its period.",
-                (Query("max by (budget) (gpuherd_budget_ratio)", "{{budget}}"),),
+                _by("budget", "max {by} (gpuherd_budget_ratio)"),
                 "percentunit",
             ),
         ),
@@ -109,7 +114,7 @@ ROWS = (
             Panel(
                 "By status",
                 "",
-                (Query("max by (status) (gpuherd_instances)", "{{status}}"),),
+                _by("status", "max {by} (gpuherd_instances)"),
                 stacked=True,
             ),
             Panel(
@@ -127,12 +132,7 @@ ROWS = (
             Panel(
                 "Create calls",
                 "By the state that they came into. Unknown ones are found out from lists.",
-                (
-                    Query(
-                        "sum by (state) (increase(gpuherd_create_attempts_total[$__rate_interval]))",
-                        "{{state}}",
-                    ),
-                ),
+                _by("state", "sum {by} (increase(gpuherd_create_attempts_total[$__rate_interval]))"),
             ),
         ),
     ),
@@ -163,11 +163,7 @@ ROWS = (
             Panel(
                 "Calls a second",
                 "By how they ended.",
-                (
-                    Query(
-                        "sum by (outcome) (rate(gpuherd_novita_calls_total[$__rate_interval]))", "{{outcome}}"
-                    ),
-                ),
+                _by("outcome", "sum {by} (rate(gpuherd_novita_calls_total[$__rate_interval]))"),
                 "reqps",
             ),
             Panel(
@@ -179,7 +175,7 @@ ROWS = (
             Panel(
                 "Calls that wait for their turn",
                 "By limiter.",
-                (Query("max by (limiter) (gpuherd_rate_limiter_waiting)", "{{limiter}}"),),
+                _by("limiter", "max {by} (gpuherd_rate_limiter_waiting)"),
             ),
         ),
     ),
@@ -189,11 +185,7 @@ ROWS = (
             Panel(
                 "Requests a second",
                 "By status of the reply.",
-                (
-                    Query(
-                        "sum by (status) (rate(gpuherd_http_requests_total[$__rate_interval]))", "{{status}}"
-                    ),
-                ),
+                _by("status", "sum {by} (rate(gpuherd_http_requests_total[$__rate_interval]))"),
                 "reqps",
             ),
             Panel(
@@ -205,12 +197,7 @@ ROWS = (
             Panel(
                 "Webhook tries",
                 "By how they ended.",
-                (
-                    Query(
-                        "sum by (outcome) (increase(gpuherd_webhook_tries_total[$__rate_interval]))",
-                        "{{outcome}}",
-                    ),
-                ),
+                _by("outcome", "sum {by} (increase(gpuherd_webhook_tries_total[$__rate_interval]))"),
             ),
         ),
     ),
@@ -226,7 +213,7 @@ ROWS = (
             Panel(
                 "Runs of jobs",
                 "By how they ended.",
-                (Query("sum by (outcome) (rate(gpuherd_job_runs_total[$__rate_interval]))", "{{outcome}}"),),
+                _by("outcome", "sum {by} (rate(gpuherd_job_runs_total[$__rate_interval]))"),
                 "ops",
             ),
             Panel(
