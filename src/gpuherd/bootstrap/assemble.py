@@ -138,7 +138,6 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),
         keys=shared.keys,
-        sealer=ports.sealer,
         secrets=ManageSecrets(stores.secrets, ports.sealer, clock),
         rotate_secrets=RotateSecrets(stores.secrets, stores.instances, stores.audit, ports.sealer, clock),
         clock=clock,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock, Ids
 from gpuherd.domain.net.egress_policy import EgressPolicy
-from gpuherd.ports.access import Sealer
 from gpuherd.ports.metrics import Meter, MetricsPage
 from gpuherd.ports.replicas import Replica
 from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.access.audit_trail import AuditTrail
+from gpuherd.usecases.access.claim_request import ClaimRequest
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
@@ -96,6 +96,7 @@ class KeyServices:
     key_cache: ApiKeyCache
     manage: ManageKeys
     audit: AuditTrail
+    claim_request: ClaimRequest
     answer_once: AnswerOnce
     sessions: Sessions
 
@@ -191,7 +192,6 @@ class Plane:
     targets: EgressPolicy
     lookup: AuthorizedLookup
     keys: KeyServices
-    sealer: Sealer
     secrets: ManageSecrets
     rotate_secrets: RotateSecrets
     clock: Clock

@@ -6,6 +6,7 @@ from gpuherd.bootstrap.ports import Ports, Values
 from gpuherd.entrypoints.plane import KeyServices
 from gpuherd.usecases.access.answer_once import AnswerOnce
 from gpuherd.usecases.access.audit_trail import AuditTrail
+from gpuherd.usecases.access.claim_request import ClaimRequest
 from gpuherd.usecases.access.key_cache import ApiKeyCache
 from gpuherd.usecases.access.manage_keys import ManageKeys
 from gpuherd.usecases.access.sessions import Sessions
@@ -20,6 +21,7 @@ def build_keys(ports: Ports, values: Values) -> KeyServices:
         key_cache=key_cache,
         manage=ManageKeys(stores.keys, key_cache, clock, ports.rng, ports.ids, values.webhook_keys),
         audit=AuditTrail(stores.audit, clock),
+        claim_request=ClaimRequest(ports.sealer),
         answer_once=AnswerOnce(stores.claims),
         sessions=Sessions(
             values.admin_key,

@@ -92,7 +92,7 @@ def build_app(
     app.add_exception_handler(Exception, _unexpected)
     # What has a fast path keeps its claims itself, so it does without the layer that keeps those of others.
     inside = FastPaths(
-        app, IdempotencyMiddleware(app, plane.keys.answer_once, plane.sealer), plane.read_instance
+        app, IdempotencyMiddleware(app, plane.keys.claim_request, plane.keys.answer_once), plane.read_instance
     )
     authorized = AuthorizationMiddleware(inside, routes)
     pages = build_pages(app.openapi)

@@ -16,8 +16,9 @@ from gpuherd.entrypoints.auth.authorization import NATIVE_CLAIMS
 from gpuherd.entrypoints.http.idempotency_key import IDEMPOTENCY_HEADER, REPLAYED_HEADER, claim_of
 from gpuherd.entrypoints.http.json_body import read_body
 from gpuherd.entrypoints.http.middleware.authorization import declared_route
-from gpuherd.ports.access import Sealer, StoredReply
+from gpuherd.ports.access import StoredReply
 from gpuherd.usecases.access.answer_once import AnswerOnce
+from gpuherd.usecases.access.claim_request import ClaimRequest
 from gpuherd.usecases.compact_json import compact
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -28,9 +29,9 @@ SECRET_FIELDS = ("key", "secret", "webhookSecret")
 class IdempotencyMiddleware:
     """Runs behind authorization."""
 
-    def __init__(self, app: ASGIApp, answer_once: AnswerOnce, sealer: Sealer):
+    def __init__(self, app: ASGIApp, claim_request: ClaimRequest, answer_once: AnswerOnce):
         self._app = app
-        self._sealer = sealer
+        self._claim_request = claim_request
         self._answer_once = answer_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +39,7 @@ class IdempotencyMiddleware:
             await self._app(scope, receive, send)
             return
         raw = await read_body(receive)
-        claim = claim_of(scope, _parsed_or_hex(raw), self._sealer)
+        claim = claim_of(scope, _parsed_or_hex(raw), self._claim_request)
         assert claim is not None, "there is a header"
         reply = _BufferedReply()
 

@@ -45,7 +45,7 @@ async def launch(request: Request) -> Response:
     """
     plane = plane_of(request)
     body = await read_object(request)
-    claim, caller = claim_of(request.scope, body, plane.sealer), acting_caller(request)
+    claim, caller = claim_of(request.scope, body, plane.keys.claim_request), acting_caller(request)
     plan = None
     if "planId" in body:
         plan = await plane.plans.find(RentPlanBody.parse(body).plan_id, caller)

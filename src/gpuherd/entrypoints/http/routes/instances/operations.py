@@ -129,7 +129,7 @@ class _RequestOrigin(TypedDict):
 def _request_origin(request: Request, body: dict[str, Any]) -> _RequestOrigin:
     return {
         "caller": acting_caller(request),
-        "claim": claim_of(request.scope, body, plane_of(request).sealer),
+        "claim": claim_of(request.scope, body, plane_of(request).keys.claim_request),
     }
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +10,6 @@ from starlette.responses import Response
 from gpuherd.domain.cloud.offer import BillingMode, Region, Template, TemplateUnusable, check_template
 from gpuherd.domain.errors import CloudError, FieldProblem, GpuherdError, InvalidRequest
 from gpuherd.entrypoints.auth.authorization import acting_caller
-from gpuherd.entrypoints.fingerprints import fingerprints_of
 from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.problems import problem_of
 from gpuherd.entrypoints.replies import plane_of
@@ -27,7 +24,6 @@ from gpuherd.entrypoints.web.views.wish_form import (
     launch_body_of,
     problems_by_field,
 )
-from gpuherd.ports.access import IdempotencyClaim, Sealer
 
 
 async def show(request: Request) -> Response:
@@ -42,7 +38,7 @@ async def rent(request: Request) -> Response:
     filled = form_values(form)
     body = launch_body_of(filled)
     try:
-        claim = _claim(form.text("once"), body, caller.key_id, plane.sealer)
+        claim = plane.keys.claim_request(caller.key_id, _form_key(form.text("once")), "form", body=body)
         wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller)
         launched = await plane.launch_instance(wanted)
     except InvalidRequest as error:
@@ -70,13 +66,11 @@ async def plan(request: Request) -> Response:
     return page(request, "plan.html", plan=made, refusal="")
 
 
-def _claim(once: str, body: dict[str, Any], key_id: str, sealer: Sealer) -> IdempotencyClaim:
-    """Return the claim of a form: each one that is shown has a word of its own."""
+def _form_key(once: str) -> str:
+    """Return the idempotency key of a form: each one that is shown has a word of its own."""
     if not once.isascii() or not once.isalnum() or len(once) > 100:
         raise InvalidRequest([FieldProblem("form", "INVALID_FORM", "this form is not ours; open it anew")])
-    asked = json.dumps(["form", body], sort_keys=True)
-    now, *earlier = fingerprints_of(asked, body, sealer)
-    return IdempotencyClaim(key_id, f"form-{once}", now, tuple(earlier))
+    return f"form-{once}"
 
 
 async def _form(
