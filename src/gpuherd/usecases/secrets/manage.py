@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuherd.clock import Clock
 from gpuherd.domain.access.caller import Caller
-from gpuherd.domain.access.named_secret import SHARED_OWNER, NamedSecret
+from gpuherd.domain.access.named_secret import NAME, NAME_RULE, SHARED_OWNER, NamedSecret
 from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.errors import NotFound
 from gpuherd.domain.fast_replace import replace
@@ -65,7 +65,12 @@ async def usable_secret(secrets: NamedSecrets, owner: str, name: str) -> NamedSe
 
 
 def missing_secret(name: str) -> NotFound:
-    """Return the error for a secret that is not there."""
+    """Return the error for a secret that is not there.
+
+    A word that no secret can have as a name is not repeated: the advice is there to be pasted into a shell.
+    """
+    if NAME.fullmatch(name) is None:
+        return NotFound(f"no secret has such a name: it {NAME_RULE}", code=SECRET_NOT_FOUND)
     return NotFound(
         f"this key has no secret {name!r}; set it with: gpuherd secrets set {name}",
         code=SECRET_NOT_FOUND,
