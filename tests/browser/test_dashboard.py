@@ -57,7 +57,7 @@ async def test_an_instance_from_the_form_to_its_end_without_a_reload(visitor: Vi
     page = visitor.page
     await visitor.go("/")
     await page.get_by_role("link", name="Rent an instance").first.click()
-    await page.get_by_label("Name").fill("through-the-form")
+    await page.get_by_label("Name", exact=True).fill("through-the-form")
     await page.locator("[name=productName]").select_option("RTX 4090 24GB")
     await page.locator("[name=templateId]").select_option("101")
     await expect(page.locator("#plan .big")).to_have_text("$0.20/h")
@@ -86,7 +86,7 @@ async def test_an_instance_from_the_form_to_its_end_without_a_reload(visitor: Vi
 async def test_a_double_click_rents_once(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     await visitor.go("/instances/new?productName=RTX+4090+24GB&templateId=101")
-    await page.get_by_label("Name").fill("clicked-twice")
+    await page.get_by_label("Name", exact=True).fill("clicked-twice")
     await page.get_by_role("button", name="Rent", exact=True).dblclick()
     await expect(page.get_by_role("heading", name="clicked-twice")).to_be_visible()
     _, found = await site.server.call("GET", "/api/instances?name=clicked-twice")

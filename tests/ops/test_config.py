@@ -24,6 +24,8 @@ SECRETS = {
     "GPUHERD_WEBHOOK_SECRET_PREVIOUS": CANARY,
     "GPUHERD_ADMIN_KEY": CANARY,
     "GPUHERD_API_KEY": CANARY,
+    "GPUHERD_SECRETS_KEY": f"{CANARY}-of-32-characters-at-least-0",
+    "GPUHERD_SECRETS_KEY_PREVIOUS": f"{CANARY}-of-32-characters-at-least-1",
     "GPUHERD_SMTP_URL": f"smtps://me:{CANARY}@mail.example",
     "GPUHERD_DATABASE_URL": f"postgresql://me:{CANARY}@db.example/herd?sslpassword={CANARY}",
 }

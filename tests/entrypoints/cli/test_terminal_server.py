@@ -80,12 +80,13 @@ def words_of(lines: Sequence[str]) -> str:
 def test_the_plan_is_shown_and_what_is_wanted_is_rented(server: str) -> None:
     with terminal(server, "up", *WISH, "--name", "wanted") as screen:
         screen.until("Rent it? [y/N]")
-        best, ready, following = screen.text.splitlines()[:3]
+        best, *rest = screen.text.splitlines()
         screen.type("y\r")
         assert screen.end() == 0
     assert "RTX 4090 24GB · " in best and "/h spot" in best
-    assert READY.fullmatch(ready)
-    assert following.startswith("if that is gone: ")
+    (at,) = [at for at, line in enumerate(rest) if READY.fullmatch(line)]
+    assert words_of(rest[:at]).startswith("runs docker.io/pytorch/pytorch:")
+    assert rest[at + 1].startswith("if that is gone: ")
     shown = words_of(screen.display)
     for stage in ("accepted", "renting", "starting", "running", "ready"):
         assert f"✓ {stage}" in shown

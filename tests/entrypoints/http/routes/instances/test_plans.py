@@ -103,7 +103,8 @@ async def test_the_document_describes_the_body_without_a_required_name(api: http
     condition = [bodies["PlanBody"][word] for word in ("if", "then", "else")]
     many, one = {"required": ["productNames"]}, {"required": ["productName"]}
     assert condition == [many, {"not": one}, one]
-    assert "name" in bodies["LaunchBody"]["required"]
+    assert bodies["LaunchBody"]["if"] == {"required": ["planId"]}
+    assert "name" in bodies["LaunchBody"]["else"]["required"]
     for path, name in (("/api/plans", "PlanBody"), ("/api/instances", "LaunchBody")):
         content = document["paths"][path]["post"]["requestBody"]["content"]
         assert content["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
