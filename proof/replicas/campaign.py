@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
+from proof.chaos.host_clock import HostClock
 from proof.chaos.kills.campaign import API, AUTHORIZATION
 from proof.chaos.output import tell
 from proof.replicas.checker import check, our_creates, our_machines
@@ -37,9 +38,10 @@ class SharedInfrastructure:
 
     async def run(self, plan: Plan) -> tuple[Evidence, list[str]]:
         """Play one plan and return what it broke."""
+        clock = HostClock()
         async with self._cluster(plan) as cluster:
             run = await execute_plan(plan, self.cloud, cluster, self.where(plan))
-        return run, check_failover(run) if plan.nemesis is Nemesis.FAILOVER else check(run)
+        return run, clock.marked(check_failover(run) if plan.nemesis is Nemesis.FAILOVER else check(run))
 
     def where(self, plan: Plan) -> Path:
         return self.directory / f"{plan.nemesis}-{plan.seed}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from gpuherd.domain.cloud.tag import parse_tag
+from proof.chaos.host_clock import HostClock
 from proof.chaos.kills.checker import check, our_machines
 from proof.chaos.kills.plan import Plan
 from proof.chaos.kills.report import Report
@@ -56,11 +57,12 @@ DECOY_WISH = {
 
 async def run_plan(plan: Plan, novita: Novita, directory: Path) -> tuple[Evidence, list[str]]:
     """Play one plan and return what it broke."""
+    clock = HostClock()
     run = await execute_plan(plan, novita, directory)
     broken = check(run)
     names = {it["name"] for it in run.machines if it["alive"]}
     broken += [f"lost: somebody else's machine {it} is gone" for it in DECOYS if it not in names]
-    return run, broken
+    return run, clock.marked(broken)
 
 
 async def run_plans(
