@@ -41,7 +41,7 @@ imports: setup
 	@$(BIN)/lint-imports --no-cache
 
 unit: setup
-	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long"
+	@$(BIN)/python -m pytest -n 5 --dist worksteal -m "not long"
 
 format: setup ## rewrite the code in the project's format
 	@$(BIN)/ruff format .
