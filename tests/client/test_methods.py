@@ -89,6 +89,7 @@ async def test_only_what_is_wished_for_is_sent(call: AnyClient, server: FakeServ
             webhook_url="https://example.com",
             health_check=HealthCheck(target_port=80, expected_status=(200, 204), max_wait_time_ms=5000),
             wait_for_capacity_s=60,
+            volumes={"v-1": "/data"},
         )
     )
     assert server.seen[0].body == {
@@ -104,6 +105,7 @@ async def test_only_what_is_wished_for_is_sent(call: AnyClient, server: FakeServ
         "webhookUrl": "https://example.com",
         "healthCheck": {"targetPort": 80, "expectedStatus": (200, 204), "maxWaitTimeMs": 5000},
         "waitForCapacity": {"seconds": 60},
+        "volumes": [{"id": "v-1", "mountPath": "/data"}],
     }
 
 

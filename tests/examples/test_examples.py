@@ -43,7 +43,7 @@ RENT_IMAGE = pytest.param(
 )
 SPENDING = pytest.param((sys.executable, "python/spending.py", "--label", "team"), id="python")
 LOGS = pytest.param((sys.executable, "python/logs.py", "job"), id="python")
-VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "CN-HK-01", "100"), id="python")
+VOLUMES = pytest.param((sys.executable, "python/volumes.py", "data", "US-CA-06", "100"), id="python")
 BUDGETS = pytest.param((sys.executable, "python/budgets.py", "team=nlp"), id="python")
 NOTIFY = pytest.param((sys.executable, "python/notify.py", "slack"), id="python")
 RECEIVERS = [
@@ -232,11 +232,17 @@ async def test_it_follows_a_log_until_it_says_the_word(words: tuple[str, ...], s
 
 
 @pytest.mark.parametrize("words", [VOLUMES])
-async def test_it_makes_a_volume_once(words: tuple[str, ...], server: Server) -> None:
-    for said in ("made data in CN-HK-01", "data is there already"):
-        async with example(words, server.url) as it:
-            assert await it.end() == 0, it.said
-        assert it.said.splitlines() == [said, "  data: 100 GB in CN-HK-01, $0.008333/h"]
+async def test_it_makes_a_volume_once_and_mounts_it(words: tuple[str, ...], server: Server) -> None:
+    shown, mounted = (
+        "  data: 100 GB in US-CA-06, $0.008333/h",
+        "    at /data of a machine in US-CA-06",
+    )
+    async with example(words, server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.said.splitlines() == ["made data in US-CA-06", shown]
+    async with example((*words, "/data"), server.url) as it:
+        assert await it.end() == 0, it.said
+    assert it.said.splitlines() == ["data is there already", shown, mounted]
 
 
 @pytest.mark.parametrize("words", [BUDGETS])

@@ -44,6 +44,7 @@ from gpuherd.usecases.jobs.sweep import Sweep
 from gpuherd.usecases.reconcile.advance import AdvanceInstance
 from gpuherd.usecases.secrets.manage import ManageSecrets
 from gpuherd.usecases.secrets.rotate import RotateSecrets
+from gpuherd.usecases.volumes.list_all import ListVolumes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,8 @@ def assemble(ports: Ports, values: Values) -> Parts:
 
 def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) -> Plane:
     stores, clock, catalogue = ports.stores, ports.clock, shared.browsed_catalogue
-    instances = build_instances(ports, values, shared)
+    list_volumes = ListVolumes(ports.billing, costs.leftovers.cache)
+    instances = build_instances(ports, values, shared, list_volumes)
     caches = (
         *instances.read.caches,
         *instances.comprehensive.caches,
@@ -133,7 +135,7 @@ def _plane(ports: Ports, values: Values, shared: Shared, costs: CostServices) ->
         events=EventServices(ReadEventHistory(stores.events), feed),
         costs=costs,
         budgets=build_budgets(ports, values, shared),
-        volumes=build_volumes(ports, values, shared, costs),
+        volumes=build_volumes(ports, values, shared, list_volumes),
         catalogue=catalogue,
         targets=values.allowed_targets,
         lookup=AuthorizedLookup(stores.instances, stores.book, stores.outbox),

@@ -109,6 +109,8 @@ class Wish(TypedDict, total=False):
     registry_auth_id: str | None
     # Values are kept sealed and never come back; {"secret": NAME} refers to one of `herd.secrets`.
     envs: Mapping[str, str | Mapping[str, str]] | None
+    # Paths by the ids of network volumes; they pin the region.
+    volumes: Mapping[str, str] | None
 
 
 def create_body(
@@ -138,6 +140,9 @@ def create_body(
             case "envs", envs:
                 assert isinstance(envs, Mapping)
                 body["envs"] = dict(envs)
+            case "volumes", mounts:
+                assert isinstance(mounts, Mapping)
+                body["volumes"] = [{"id": key, "mountPath": path} for key, path in mounts.items()]
             case _:
                 body[camel(field)] = value
     return body

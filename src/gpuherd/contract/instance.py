@@ -110,6 +110,13 @@ class CapacityWait(Model):
     seconds: int
 
 
+class MountedVolume(Model, needs=("id",)):
+    """A network volume of the account, and where the machine has it."""
+
+    id: str
+    mount_path: str
+
+
 class Lease(Model, needs=("then",)):
     """Until when it may cost money, and what becomes of it then."""
 
@@ -182,6 +189,7 @@ class InstanceRecord(Model, needs=("id", "name", "status")):
     min_cuda_version: str | None
     registry_auth_id: str | None
     envs: Mapping[str, Any]  # names only: each value is ***, or says which secret is meant
+    volumes: tuple[MountedVolume, ...]  # they pin the region
     port_mappings: tuple[PortMapping, ...]
     connection: ConnectionDetails = on_wire_as("connectionDetails")
     owner: str  # the id of the key that made it

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from gpuherd.contract.codec.model import Model
 from gpuherd.contract.codec.values import LeftOut, OneOf
-from gpuherd.contract.instance import BillingChoice, BillingMode, CapacityWait, Optimize
+from gpuherd.contract.instance import BillingChoice, BillingMode, CapacityWait, MountedVolume, Optimize
 
 
 class WholeOffer(Model):
@@ -102,6 +102,7 @@ class Plan(Model, needs=("fits", "offers")):
     envs: Mapping[str, Any]  # names only: each value is ***, or says which secret is meant
     # What the template says where the wish says otherwise, by field; of variables the names.
     instead_of: Mapping[str, Any]
+    volumes: tuple[MountedVolume, ...]  # they pin the region
     gpu_num: int
     rootfs_size: int  # GB
     billing_mode: BillingChoice

@@ -184,6 +184,7 @@ def create_request(order: offer.CreateCall) -> CreateRequest:
             "command": wanted.command,
             "entrypoint": wanted.entrypoint,
             "minCudaVersion": wanted.min_cuda_version,
+            "networkStorages": [{"Id": it.volume_id, "mountPoint": it.mount_path} for it in order.volumes],
         }
     )
 

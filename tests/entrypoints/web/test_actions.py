@@ -60,6 +60,20 @@ class TestRenting:
         (it,) = (await plane.list_instances.page(InstanceQuery())).instances
         assert it.replacement.on_reclaim is OnReclaim.REPLACE
 
+    async def test_a_form_mounts_volumes_where_they_are(
+        self, admin: Browser, plane: Plane, herd: Herd
+    ) -> None:
+        volume = herd.world.volumes.create("data", "us-ca-6", 50, herd.world.now())
+        said = {**WISH, "volumes": f"{volume.id}:/data"}
+        plan = await admin.send("/instances/plan", **said)
+        assert "volumes at /data" in plan.text and "pin it to US-CA-06" in plan.text
+        reply = await admin.send("/instances/new", once=await once(admin), **said)
+        assert f'<code>/data</code> <span class="hint">{volume.id}' in await admin.text(
+            reply.headers["location"]
+        )
+        wrong = await admin.send("/instances/new", once=await once(admin), **WISH, volumes="data")
+        assert 'id="volumes-problem"' in wrong.text and 'value="data"' in wrong.text
+
     async def test_a_double_click_rents_once(self, admin: Browser, plane: Plane) -> None:
         word = await once(admin)
         first = await admin.send("/instances/new", once=word, **WISH)

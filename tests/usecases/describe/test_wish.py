@@ -17,6 +17,7 @@ from gpuherd.contract.plan import Plan
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Optimize, Wish
 from gpuherd.domain.workload.envs import EnvVar
+from gpuherd.domain.workload.volumes import VolumeMount
 from gpuherd.entrypoints.schemas.launch import LaunchBody
 from gpuherd.usecases.describe.wish import CONTRACT_NAMES, describe_wish, wish_json
 from gpuherd.usecases.jobs.kinds import create_payload
@@ -42,6 +43,7 @@ WISH = Wish(
     min_cuda_version="12.4",
     registry_auth_id="team",
     envs=(EnvVar("A", "v1.key.sealed"), EnvVar("B", secret="hf")),
+    volumes=(VolumeMount("v-1", "/data"),),
 )
 
 

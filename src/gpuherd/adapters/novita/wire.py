@@ -283,6 +283,8 @@ def create_request(order: CreateCall) -> dict[str, Any]:
         "command": template.command,
         "entrypoint": template.entrypoint,
         "minCudaVersion": template.min_cuda_version,
+        # Novita writes this one id with a capital.
+        "networkStorages": [{"Id": it.volume_id, "mountPoint": it.mount_path} for it in order.volumes],
     }
     return request | {key: value for key, value in optional.items() if value}
 

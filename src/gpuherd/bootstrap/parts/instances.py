@@ -20,6 +20,8 @@ from gpuherd.usecases.instances.read import ReadInstance
 from gpuherd.usecases.instances.replace import ReplaceInstance
 from gpuherd.usecases.plans.find import FindHeldPlan
 from gpuherd.usecases.plans.hold import HoldPlan
+from gpuherd.usecases.volumes.list_all import ListVolumes
+from gpuherd.usecases.volumes.pin_region import PinRegion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +41,18 @@ class InstanceParts:
     note_use: NoteUse
 
 
-def build_instances(ports: Ports, values: Values, shared: Shared) -> InstanceParts:
+def build_instances(ports: Ports, values: Values, shared: Shared, list_volumes: ListVolumes) -> InstanceParts:
     """Return what people ask of instances."""
     stores, clock = ports.stores, ports.clock
     instances, catalogue, observer = stores.instances, shared.browsed_catalogue, shared.observer
-    find = FindInstance(instances)
+    find, pin_region = FindInstance(instances), PinRegion(list_volumes)
     ends = EndRules(values.default_lease, values.delete_stopped_after, values.lease_warning)
     parts = InstanceParts(
         launch=LaunchInstance(
             instances=instances,
             catalogue=catalogue,
             environments=shared.environments,
+            pin_region=pin_region,
             event_recorder=shared.event_recorder,
             job_factory=shared.job_factory,
             rules=values.regions,
@@ -67,6 +70,7 @@ def build_instances(ports: Ports, values: Values, shared: Shared) -> InstancePar
             instances=instances,
             catalogue=catalogue,
             environments=shared.environments,
+            pin_region=pin_region,
             flags=stores.flags,
             rules=values.regions,
             timeout_s=values.request_timeout_s,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from gpuherd.bootstrap.parts.shared import Shared
 from gpuherd.bootstrap.ports import Ports, Values
-from gpuherd.entrypoints.plane import CostServices, VolumeServices
+from gpuherd.entrypoints.plane import VolumeServices
 from gpuherd.usecases.volumes.create import CreateVolume
 from gpuherd.usecases.volumes.delete import DeleteVolume
 from gpuherd.usecases.volumes.list_all import ListVolumes
 
 
-def build_volumes(ports: Ports, values: Values, shared: Shared, costs: CostServices) -> VolumeServices:
+def build_volumes(ports: Ports, values: Values, shared: Shared, list_all: ListVolumes) -> VolumeServices:
     """Return what the outside may ask about volumes."""
     stores, clock = ports.stores, ports.clock
-    list_all = ListVolumes(ports.billing, costs.leftovers.cache)
     return VolumeServices(
         list_all=list_all,
         create=CreateVolume(

@@ -12,6 +12,7 @@ from gpuherd.domain.cloud.disk_tariff import NOVITA_DISK, DiskTariff
 from gpuherd.domain.errors import GpuherdError
 from gpuherd.domain.workload.envs import ENVS_MAX
 from gpuherd.domain.workload.ports import MAX_PORTS, PORT_KINDS, number_problem
+from gpuherd.domain.workload.volumes import VolumeMount
 
 
 class BillingMode(StrEnum):
@@ -144,5 +145,6 @@ class CreateCall:
     billing_mode: BillingMode
     # Variables whose values are redacted also in pieces where an answer quotes them.
     secret_envs: frozenset[str] = frozenset()
+    volumes: tuple[VolumeMount, ...] = ()
     # By the boot-time clock of the deciding process: what has not gone out by then must not go out at all.
     send_by_s: float = field(default=math.inf, compare=False)

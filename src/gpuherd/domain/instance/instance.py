@@ -23,6 +23,7 @@ from gpuherd.domain.instance.settled_cost import SettledCost
 from gpuherd.domain.instance.waiting import StartWait, Waiting
 from gpuherd.domain.succession.chain import NO_REPLACEMENT, Chain, ReplacePolicy
 from gpuherd.domain.workload.envs import EnvVar
+from gpuherd.domain.workload.volumes import VolumeMount
 
 
 class Goal(StrEnum):
@@ -92,6 +93,8 @@ class Wish:
     min_cuda_version: str | None = None
     registry_auth_id: str | None = None
     envs: tuple[EnvVar, ...] = ()
+    # Network volumes of the account; they pin the region.
+    volumes: tuple[VolumeMount, ...] = ()
 
     @property
     def needs_template(self) -> bool:

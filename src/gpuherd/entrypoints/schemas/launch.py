@@ -41,6 +41,7 @@ from gpuherd.entrypoints.schemas.workload import (
     MinCudaVersion,
     Ports,
     RegistryAuthId,
+    Volumes,
 )
 from gpuherd.ports.access import IdempotencyClaim
 from gpuherd.usecases.instances.launch import LaunchRequest
@@ -159,6 +160,7 @@ class LaunchBody(RequestModel):
     envs: Envs = ()
     min_cuda_version: MinCudaVersion = None
     registry_auth_id: RegistryAuthId = None
+    volumes: Volumes = ()
     gpu_num: Annotated[StrictInt, Field(ge=1, le=8), Code("INVALID_GPU_NUM")] = 1
     disk_gb: Annotated[StrictInt, Field(alias="rootfsSize", ge=10, le=1000), Code("INVALID_ROOTFS_SIZE")] = 60
     region: Annotated[ShortText | None, Code("INVALID_REGION")] = None

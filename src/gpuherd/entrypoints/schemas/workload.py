@@ -16,6 +16,13 @@ from gpuherd.domain.access.secret import Secret
 from gpuherd.domain.workload.envs import GIVEN_ENVS_MAX, GivenEnv, name_problem, value_problem
 from gpuherd.domain.workload.image import IMAGE_CHARS_MAX, image_problem
 from gpuherd.domain.workload.ports import MAX_PORTS, parse_ports
+from gpuherd.domain.workload.volumes import (
+    MOUNTS_MAX,
+    PATH_CHARS_MAX,
+    VolumeMount,
+    mounts_problem,
+    path_problem,
+)
 from gpuherd.entrypoints.schemas.request_model import Code, NotNull
 from gpuherd.entrypoints.schemas.texts import NOT_BLANK, ShortText
 
@@ -89,6 +96,38 @@ def _is_secret_name(value: Any) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
+def _volumes(value: Any) -> tuple[VolumeMount, ...]:
+    if not isinstance(value, list):
+        raise ValueError("must be a list of volumes")  # noqa: TRY004  pydantic reports ValueError only
+    mounts = []
+    for place, it in enumerate(value[: MOUNTS_MAX + 1], start=1):
+        if not isinstance(it, dict) or it.keys() != {"id", "mountPath"}:
+            raise ValueError(f"volume {place} must have id and mountPath, and nothing else")
+        volume_id, path = it["id"], it["mountPath"]
+        if not isinstance(volume_id, str) or not 0 < len(volume_id) <= 255 or not volume_id.isprintable():
+            raise ValueError(f"the id of volume {place} must be a text of 1 to 255 characters")
+        if problem := path_problem(path) if isinstance(path, str) else "must be a text":
+            raise ValueError(f"the mountPath of volume {place} {problem}")
+        mounts.append(VolumeMount(volume_id, path))
+    if problem := mounts_problem(mounts):
+        raise ValueError(problem)
+    return tuple(mounts)
+
+
+VOLUMES_SCHEMA = {
+    "type": "array",
+    "maxItems": MOUNTS_MAX,
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["id", "mountPath"],
+        "properties": {
+            "id": {"type": "string", "minLength": 1, "maxLength": 255},
+            "mountPath": {"type": "string", "pattern": "^/.*[^/]", "maxLength": PATH_CHARS_MAX},
+        },
+    },
+}
+
 ImageUrl = Annotated[
     Annotated[
         StrictStr,
@@ -122,4 +161,10 @@ MinCudaVersion = Annotated[
 RegistryAuthId = Annotated[ShortText | None, NotNull(), Code("INVALID_REGISTRY_AUTH_ID")]
 Envs = Annotated[
     tuple[GivenEnv, ...], PlainValidator(_envs), WithJsonSchema(ENVS_SCHEMA), Code("INVALID_ENVS")
+]
+Volumes = Annotated[
+    tuple[VolumeMount, ...],
+    PlainValidator(_volumes),
+    WithJsonSchema(VOLUMES_SCHEMA),
+    Code("INVALID_VOLUMES"),
 ]

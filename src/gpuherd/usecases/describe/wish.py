@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuherd.contract.codec.model import Model, encode
 from gpuherd.contract.codec.values import camel, decimal_text
-from gpuherd.contract.instance import CapacityWait
+from gpuherd.contract.instance import CapacityWait, MountedVolume
 from gpuherd.domain.instance.instance import Wish
 from gpuherd.domain.instance.offer_ranking import AUTO
 from gpuherd.domain.workload.envs import shown_envs
@@ -36,6 +36,9 @@ def describe_wish(wish: Wish) -> dict[str, Any]:
         shown["billing_mode"] = AUTO
     # Never a value: not in a reply, and not in what is stored for a job.
     shown["envs"] = shown_envs(wish.envs)
+    shown["volumes"] = tuple(
+        [MountedVolume(id=it.volume_id, mount_path=it.mount_path) for it in wish.volumes]
+    )
     shown["wait_for_capacity"] = CapacityWait(seconds=seconds) if seconds else None
     return shown
 
@@ -51,7 +54,7 @@ def _json(value: Any) -> Any:
         case Decimal():
             return decimal_text(value)
         case tuple():
-            return list(value)
+            return [encode(it) if isinstance(it, Model) else it for it in value]
         case Model():
             return encode(value)
         case _:

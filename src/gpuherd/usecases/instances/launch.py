@@ -43,6 +43,7 @@ from gpuherd.usecases.instances.end_rules import EndRules
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.jobs.kinds import JobFactory
 from gpuherd.usecases.secrets.environment import Environments, named_envs
+from gpuherd.usecases.volumes.pin_region import PinRegion
 
 # An estimate does not get better by asking for every create of a burst how long the others took.
 HISTORY_TTL_S = 5.0
@@ -104,6 +105,7 @@ class LaunchInstance:
     instances: Instances
     catalogue: CatalogueCache
     environments: Environments
+    pin_region: PinRegion
     event_recorder: EventRecorder
     job_factory: JobFactory
     rules: RegionRules
@@ -205,6 +207,8 @@ class LaunchInstance:
         named = replace(request.wish, envs=named_envs(request.envs)) if request.envs else request.wish
         regions, offers = await self._known(named)
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
+        if request.wish.volumes:
+            codes = (await self.pin_region(request.wish.volumes, asked_regions(request), regions),)
         wish = replace(request.wish, regions=codes)
         if offers is None or regions is None:
             self._refuse_unpriced(request)
@@ -258,6 +262,11 @@ class LaunchInstance:
             within_budget(self.lookup_budget_s, self.catalogue.run_spec(wish)),
         )
         return regions, offers
+
+
+def asked_regions(request: LaunchRequest) -> tuple[str, ...]:
+    """Return the regions that the user named, in his words; none: the settings choose."""
+    return (*((request.region,) if request.region else ()), *(request.regions or ()))
 
 
 def must_know_price(request: LaunchRequest, budgets: BudgetCache) -> bool:

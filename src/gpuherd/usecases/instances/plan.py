@@ -45,9 +45,10 @@ from gpuherd.usecases.cloud.catalogue import CatalogueCache
 from gpuherd.usecases.cloud.creates import CREATES_BLOCKED
 from gpuherd.usecases.cloud.installation_alarm import INSTALLATION_SHARED
 from gpuherd.usecases.instances.end_rules import EndRules
-from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, must_know_price
+from gpuherd.usecases.instances.launch import PRICE_UNKNOWN, LaunchRequest, asked_regions, must_know_price
 from gpuherd.usecases.instances.region_rules import RegionRules
 from gpuherd.usecases.secrets.environment import Environments, named_envs
+from gpuherd.usecases.volumes.pin_region import PinRegion
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class PlanLaunch:
     instances: Instances
     catalogue: CatalogueCache
     environments: Environments
+    pin_region: PinRegion
     flags: Flags
     rules: RegionRules
     timeout_s: float
@@ -85,6 +87,8 @@ class PlanLaunch:
             self.instances.ready_times_s(request.wish.product_name),
         )
         codes = self.rules.codes(request.region, request.regions, request.wish.optimize, regions)
+        if request.wish.volumes:
+            codes = (await self.pin_region(request.wish.volumes, asked_regions(request), regions),)
         wish = replace(request.wish, regions=codes, envs=named_envs(request.envs))
         held = await self.line.held_for(Waiter("", self.clock.now(), wish), offers, regions)
         plan = Plan(
@@ -177,6 +181,8 @@ def _warnings(plan: Plan, request: LaunchRequest) -> Iterator[str]:
         yield "this key may only look; to rent, a key with the scope write is needed"
     if not ranking.accepted and wish.patience_s:
         yield f"it would wait up to {wish.patience_s} s for an offer that fits"
+    if wish.volumes:
+        yield f"its volumes pin it to {', '.join(wish.regions)}: no other region is tried"
     names = dict.fromkeys(it.product_name for it in ranking.accepted)
     if len(names) > len(wish.names):
         yield f"{quoted_names(wish)} means several products: {', '.join(names)}"

@@ -285,6 +285,7 @@ class RentMachine:
             disk_gb=instance.wish.disk_gb,
             billing_mode=mode_of(offer, instance.wish),
             secret_envs=frozenset(it.name for it in envs if it.is_credential),
+            volumes=instance.wish.volumes,
             send_by_s=decided_s + SEND_WITHIN_S,
         )
         try:

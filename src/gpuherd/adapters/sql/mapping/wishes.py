@@ -10,6 +10,7 @@ from gpuherd.adapters.sql.engine.columns import Doc
 from gpuherd.domain.cloud.offer import BillingMode
 from gpuherd.domain.instance.instance import Optimize, Wish
 from gpuherd.domain.workload.envs import EnvVar
+from gpuherd.domain.workload.volumes import VolumeMount
 
 # By the type of a field: how it is kept, and how it is read again. All others are kept as they are.
 _KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -22,6 +23,10 @@ _KEPT_AS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple[EnvVar, ...]: (
         lambda it: [[each.name, each.sealed, each.secret] for each in it],
         lambda it: tuple([EnvVar(*each) for each in it]),
+    ),
+    tuple[VolumeMount, ...]: (
+        lambda it: [[each.volume_id, each.mount_path] for each in it],
+        lambda it: tuple([VolumeMount(*each) for each in it]),
     ),
     BillingMode: (str, BillingMode),
     Optimize: (str, Optimize),

@@ -80,6 +80,7 @@ def instance_page(it: Instance, now: datetime) -> Table:
         ("ports", "" if it.ports is None else ", ".join(it.ports) or "none"),
         ("CUDA", f"{it.min_cuda_version} or newer" if it.min_cuda_version else ""),
         ("pulled with", it.registry_auth_id or ""),
+        ("volumes", ", ".join(f"{one.id} at {one.mount_path}" for one in it.volumes or ())),
         ("variables", variables(it.envs)),
         ("cloud id", it.cloud_instance_id or ""),
         ("created", when(it.created_at, now)),

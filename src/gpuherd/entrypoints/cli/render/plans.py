@@ -84,6 +84,7 @@ def _workload(plan: Plan) -> Iterator[Text]:
         ("variables", variables(plan.envs)),
         ("CUDA", f"{plan.min_cuda_version} or newer" if plan.min_cuda_version else ""),
         ("pulled with", plan.registry_auth_id),
+        ("volumes", ", ".join(f"{one.id} at {one.mount_path}" for one in plan.volumes or ())),
     )
     yield from (_line(f"{name}: {said}", "dim") for name, said in lines if said)
     for name, value in (plan.instead_of or {}).items():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -13,6 +12,7 @@ import typer
 from typer._click.exceptions import MissingParameter
 
 from gpuherd.client import AutoStop, HealthCheck, Lease, Wish
+from gpuherd.entrypoints.cli.runtime.workload_options import envs_of, secret_envs_of, volumes_of
 from gpuherd.entrypoints.durations import parse_duration
 
 T = TypeVar("T")
@@ -98,41 +98,6 @@ HeldPlanOption = Annotated[
 ]
 TemplateId = Annotated[
     str | None, typer.Option("--template", help="Id of the template to run; or give an image.")
-]
-Image = Annotated[
-    str | None,
-    typer.Option("--image", help="The image to run, instead of the template's: docker.io/pytorch/pytorch:…"),
-]
-ContainerCommand = Annotated[
-    str | None, typer.Option("--command", help="What to start in the container, instead of the template's.")
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="NAME=VALUE",
-        help="A variable of the container; NAME alone takes its value from here. May be given often.",
-    ),
-]
-SecretEnv = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret",
-        metavar="NAME=SECRET",
-        help="A variable with the value of a secret: HF_TOKEN=hf. See gpuherd secrets.",
-    ),
-]
-Port = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--port", metavar="PORT/TYPE", help="A port to open: 8000/http, 22/tcp. May be given often."
-    ),
-]
-MinCuda = Annotated[
-    str | None, typer.Option("--min-cuda", metavar="VERSION", help="Only where CUDA is at least this: 12.4.")
-]
-RegistryAuth = Annotated[
-    str | None, typer.Option("--registry-auth", metavar="ID", help="Pull with this credential of the cloud.")
 ]
 Name = Annotated[str | None, typer.Option("--name", help="What to call it; made from the GPU by default.")]
 GpuNum = Annotated[int | None, typer.Option("--gpu-num", min=1, max=8, help="How many GPUs.")]
@@ -289,28 +254,6 @@ def template_of(context: typer.Context, template: str | None, image: str | None)
     return template
 
 
-def envs_of(words: Sequence[str] | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that were written as NAME=VALUE, or as NAME: those have their value from here."""
-    envs = {}
-    for word in words or ():
-        name, equals, value = word.partition("=")
-        if not equals and name not in environ:
-            raise typer.BadParameter(f"there is no variable {name!r} here", param_hint="--env")
-        envs[name] = value if equals else environ[name]
-    return envs
-
-
-def secret_envs_of(words: Sequence[str] | None) -> dict[str, Mapping[str, str]]:
-    """Return the variables that were written as NAME=SECRET; their values are with the server."""
-    envs: dict[str, Mapping[str, str]] = {}
-    for word in words or ():
-        name, _, secret = word.partition("=")
-        if not secret:
-            raise typer.BadParameter(f"{word!r} is not NAME=SECRET", param_hint="--secret")
-        envs[name] = {"secret": secret}
-    return envs
-
-
 def labels_of(words: Sequence[str] | None) -> dict[str, str]:
     """Return the labels that were written as key=value."""
     labels = {}
@@ -358,6 +301,7 @@ def wish_of(
     port: Sequence[str] | None,
     min_cuda: str | None,
     registry_auth: str | None,
+    volume: Sequence[str] | None = None,
 ) -> Wish:
     """Return the wish that the options of `up` and `plan` say."""
     return {
@@ -384,6 +328,7 @@ def wish_of(
         "ports": port or None,
         "min_cuda_version": min_cuda,
         "registry_auth_id": registry_auth,
+        "volumes": volumes_of(volume) or None,
     }
 
 

@@ -25,6 +25,7 @@ FIELDS = (
     "ports",
     "envs",
     "secrets",
+    "volumes",
     "healthPort",
     "healthPath",
     "health",
@@ -86,6 +87,8 @@ def launch_body_of(it: FormValues) -> dict[str, Any]:
     named = {name: {"secret": secret} for name, secret in _labels(said["secrets"]).items()}
     if envs := {**_envs(said["envs"]), **named}:
         body["envs"] = envs
+    if volumes := _volumes(said["volumes"]):
+        body["volumes"] = volumes
     if said["health"] or said["healthPort"] or said["healthPath"]:
         body["healthCheck"] = _health(said)
     return body
@@ -120,6 +123,12 @@ def _labels(text: str) -> dict[str, str]:
     """Read `team=vision, run=7`."""
     pairs = (part.strip().partition("=") for part in text.replace("\n", ",").split(",") if part.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _volumes(text: str) -> list[dict[str, str]]:
+    """Read `ID:/data, ID:/models`."""
+    pairs = (word.partition(":") for word in text.replace(",", " ").split())
+    return [{"id": volume_id, "mountPath": path} for volume_id, _, path in pairs]
 
 
 def _envs(text: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ def test_every_option_reaches_the_server_in_its_own_words(cli: Cli, api: FakeApi
         *("--label", "team=vision", "--label", "note=a=b", "--webhook-url", "https://example.com/hook"),
         *("--on-failure", "keep", "--idempotency-key", "mine"),
         *("--health-port", "8888", "--health-path", "/health", "--health-timeout", "2m"),
+        *("--volume", "v-1:/data", "--volume", "v-2:/models:old"),
     )
     assert result.exit_code == 0
     assert api.seen[0].headers["Idempotency-Key"] == "mine"
@@ -48,6 +49,7 @@ def test_every_option_reaches_the_server_in_its_own_words(cli: Cli, api: FakeApi
         "webhookUrl": "https://example.com/hook",
         "onFailure": "keep",
         "healthCheck": {"targetPort": 8888, "path": "/health", "maxWaitTimeMs": 120_000},
+        "volumes": [{"id": "v-1", "mountPath": "/data"}, {"id": "v-2", "mountPath": "/models:old"}],
     }
 
 
@@ -200,10 +202,13 @@ def test_a_sold_out_instance_has_an_exit_code_of_its_own(cli: Cli, api: FakeApi)
         ("--idempotency-key", "line\nbreak"),
         ("--json", "--quiet"),
         ("--max-pric", "1"),
+        ("--volume", "/data"),
+        ("--volume", "v-1:"),
+        ("--volume", "v-1:/a", "--volume", "v-1:/b"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error_and_nothing_is_asked(
-    cli: Cli, api: FakeApi, wrong: tuple[str, str]
+    cli: Cli, api: FakeApi, wrong: tuple[str, ...]
 ) -> None:
     assert cli(*UP, *wrong).exit_code == 2
     assert api.seen == []

@@ -14,9 +14,7 @@ from gpuherd.entrypoints.cli.runtime.errors import CommandError, ErrorReport, de
 from gpuherd.entrypoints.cli.runtime.exit_codes import NO_CAPACITY_CODES
 from gpuherd.entrypoints.cli.runtime.options import (
     BillingOption,
-    ContainerCommand,
     Disk,
-    Env,
     FallbackAfter,
     Gpu,
     GpuNum,
@@ -26,20 +24,15 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HealthTimeout,
     HoldOption,
     IdleOption,
-    Image,
     Labels,
     LeaseOption,
     MaxPrice,
     MaxReplacementsOption,
-    MinCuda,
     Name,
     OnFailureOption,
     OnReclaimOption,
     OptimizeOption,
-    Port,
     Regions,
-    RegistryAuth,
-    SecretEnv,
     SilenceOption,
     TemplateId,
     ThenOption,
@@ -51,6 +44,16 @@ from gpuherd.entrypoints.cli.runtime.options import (
     wish_of,
 )
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of, run
+from gpuherd.entrypoints.cli.runtime.workload_options import (
+    ContainerCommand,
+    Env,
+    Image,
+    MinCuda,
+    Port,
+    RegistryAuth,
+    SecretEnv,
+    VolumeOption,
+)
 
 # What a server says that is too old to have plans.
 NO_PLANS = frozenset({"NOT_FOUND", "METHOD_NOT_ALLOWED"})
@@ -69,6 +72,7 @@ def plan(
     port: Port = None,
     min_cuda: MinCuda = None,
     registry_auth: RegistryAuth = None,
+    volume: VolumeOption = None,
     name: Name = None,
     gpu_num: GpuNum = None,
     disk: Disk = None,
@@ -123,6 +127,7 @@ def plan(
         port=port,
         min_cuda=min_cuda,
         registry_auth=registry_auth,
+        volume=volume,
     )
     product, template = product_of(gpu), template_of(context, template, image)
     planned = run(

@@ -23,9 +23,7 @@ from gpuherd.entrypoints.cli.runtime.errors import NotAcknowledged, command, det
 from gpuherd.entrypoints.cli.runtime.options import (
     TIMEOUT_S,
     BillingOption,
-    ContainerCommand,
     Disk,
-    Env,
     FallbackAfter,
     GpuNum,
     HandoverOption,
@@ -35,21 +33,16 @@ from gpuherd.entrypoints.cli.runtime.options import (
     HeldPlanOption,
     IdempotencyKey,
     IdleOption,
-    Image,
     Labels,
     LeaseOption,
     MaxPrice,
     MaxReplacementsOption,
-    MinCuda,
     Name,
     OnFailureOption,
     OnReclaimOption,
     OptimizeOption,
     OptionalGpu,
-    Port,
     Regions,
-    RegistryAuth,
-    SecretEnv,
     SilenceOption,
     TemplateId,
     ThenOption,
@@ -64,6 +57,16 @@ from gpuherd.entrypoints.cli.runtime.options import (
 )
 from gpuherd.entrypoints.cli.runtime.session import cli_context_of, run
 from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter
+from gpuherd.entrypoints.cli.runtime.workload_options import (
+    ContainerCommand,
+    Env,
+    Image,
+    MinCuda,
+    Port,
+    RegistryAuth,
+    SecretEnv,
+    VolumeOption,
+)
 from gpuherd.entrypoints.durations import remaining_time
 
 # A create without an answer is repeated once a second.
@@ -83,6 +86,7 @@ def up(
     min_cuda: MinCuda = None,
     registry_auth: RegistryAuth = None,
     plan: HeldPlanOption = None,
+    volume: VolumeOption = None,
     name: Name = None,
     gpu_num: GpuNum = None,
     disk: Disk = None,
@@ -142,6 +146,7 @@ def up(
         port=port,
         min_cuda=min_cuda,
         registry_auth=registry_auth,
+        volume=volume,
     )
     create: RepeatableCreate
     if plan is not None:

@@ -41,19 +41,15 @@ from gpuherd.entrypoints.cli.runtime.options import (
     Disk,
     Gpu,
     GpuNum,
-    Image,
     Labels,
     LeaseOption,
     MaxPrice,
-    MinCuda,
     Name,
     Regions,
-    RegistryAuth,
     SilenceOption,
     TemplateId,
     Timeout,
     WaitForCapacity,
-    envs_of,
     product_of,
     template_of,
     wish_of,
@@ -61,6 +57,12 @@ from gpuherd.entrypoints.cli.runtime.options import (
 from gpuherd.entrypoints.cli.runtime.session import CliContext, cli_context_of
 from gpuherd.entrypoints.cli.runtime.session import run as run_with_client
 from gpuherd.entrypoints.cli.runtime.wait import InstanceWaiter
+from gpuherd.entrypoints.cli.runtime.workload_options import (
+    Image,
+    MinCuda,
+    RegistryAuth,
+    envs_of,
+)
 
 # The end that was agreed, if nobody has said another.
 LEASE_S = 4 * 3600
