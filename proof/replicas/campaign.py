@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from proof.chaos.host_clock import HostClock
+from proof.chaos.checks.host_clock import HostClock
 from proof.chaos.kills.campaign import API, AUTHORIZATION
 from proof.chaos.output import tell
 from proof.replicas.checker import check, our_creates, our_machines

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from gpuherd.domain.cloud.tag import parse_tag
-from proof.chaos.host_clock import HostClock
+from proof.chaos.checks.host_clock import HostClock
 from proof.chaos.kills.checker import check, our_machines
 from proof.chaos.kills.plan import Plan
 from proof.chaos.kills.report import Report

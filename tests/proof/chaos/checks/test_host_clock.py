@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proof.chaos.host_clock import HostClock
+from proof.chaos.checks.host_clock import HostClock
 
 
 @pytest.mark.parametrize(("step_s", "remark"), [(0.1, ""), (185.0, "+185.0 s"), (-7.0, "-7.0 s")])
