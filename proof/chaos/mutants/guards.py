@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.chaos.mutants.agent_guards import AGENTS
 from proof.chaos.mutants.capacity_guards import CAPACITY_LINE
 from proof.chaos.mutants.doctor_guards import DOCTOR
 from proof.chaos.mutants.end_guards import ENDS
@@ -1431,5 +1432,5 @@ VOLUMES_ONCE = (
 
 GUARDS = (
     *(*RENTING, *STORE, *REMOVAL, *OWNERSHIP, *WIRE, *REPLICAS, *IDENTITY, *MONEY, *SPANS, *ENDS),
-    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE, *PLANS),
+    *(*BUDGETS, *CAPACITY_LINE, *SUCCESSION, *DOCTOR, *VOLUMES_ONCE, *PLANS, *AGENTS),
 )

@@ -105,7 +105,7 @@ async def test_over_http_each_call_has_the_rights_of_its_own_key(tmp_path: Path,
                 plan = answer_of(await client.call_tool("plan_rental", WISH))
                 return answer_of(await client.call_tool("rent", {"plan_id": plan.get("planId", "none")}))
 
-        assert (await plan_and_rent(reader["key"], "auto"))["refused"] == "INVALID_PLAN_ID"
+        assert (await plan_and_rent(reader["key"], "auto"))["refused"] == "PLAN_NOT_FOUND"
         made = [await plan_and_rent(KEY, mode) for mode in ("auto", "legacy")]
         assert len({it["id"] for it in made}) == 2
 

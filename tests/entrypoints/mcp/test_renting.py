@@ -88,7 +88,7 @@ async def test_an_expired_plan_and_one_that_is_none_say_what_to_do(an_agent: Age
     agent = an_agent(answer="accept")
     plan_id = (await agent.plan())["planId"]
     await herd.clock.sleep(601)
-    for wrong, code in ((plan_id, "PLAN_EXPIRED"), ("plan_x", "INVALID_PLAN_ID")):
+    for wrong, code in ((plan_id, "PLAN_EXPIRED"), ("plan_x", "PLAN_NOT_FOUND")):
         refused = await agent("rent", plan_id=wrong)
         assert refused["refused"] == code and "plan_rental" in refused["allowed"]
     assert rented(herd) == 0

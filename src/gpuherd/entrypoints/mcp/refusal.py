@@ -13,7 +13,7 @@ from gpuherd.entrypoints.mcp.plain import plain, plain_data
 
 ALLOWED = {
     "PLAN_EXPIRED": "call plan_rental again and rent the new plan",
-    "INVALID_PLAN_ID": "call plan_rental first, and rent the planId that it returns",
+    "PLAN_NOT_FOUND": "call plan_rental first, and rent the planId that it returns",
     "FORBIDDEN": "only to look: this key may not change anything",
     "UNAUTHORIZED": "nothing: the key is not known to this server; ask a person for another one",
     "BUDGET_EXHAUSTED": "something cheaper or shorter, within what details say is left",

@@ -159,4 +159,5 @@ async def test_who_planned_it_can_look_at_it_before_and_after_it_is_rented(api: 
     made = (await rent(api, plan_id)).json()
     assert (await api.get(f"/api/plans/{plan_id}")).json()["instanceId"] == made["id"]
     other = {"Authorization": f"Bearer {await key_of(api, 'write')}"}
-    assert (await api.get(f"/api/plans/{plan_id}", headers=other)).status_code == 400
+    refused = await api.get(f"/api/plans/{plan_id}", headers=other)
+    assert (refused.status_code, refused.json()["code"]) == (404, "PLAN_NOT_FOUND")

@@ -10,8 +10,11 @@ from starlette.responses import Response
 
 from gpuherd.contract.event import EventHistory
 from gpuherd.domain.access.api_key import Scope
+from gpuherd.domain.access.caller import Caller
 from gpuherd.domain.cloud.logs import LogSource
+from gpuherd.domain.errors import FieldProblem, InvalidRequest, NotFound
 from gpuherd.domain.instance.wait_condition import WaitFor
+from gpuherd.domain.plans.held_plan import HeldPlan
 from gpuherd.entrypoints.auth.authorization import acting_caller, caller_of, require_scope
 from gpuherd.entrypoints.auth.recheck import may_go_on
 from gpuherd.entrypoints.http.idempotency_key import REPLAYED_HEADER, claim_of
@@ -19,6 +22,7 @@ from gpuherd.entrypoints.http.json_body import read_object
 from gpuherd.entrypoints.http.long_poll import CLIENT_CLOSED_REQUEST, until_disconnect
 from gpuherd.entrypoints.lists import INSTANCE_LIST, instance_query
 from gpuherd.entrypoints.log_reply import LogReply
+from gpuherd.entrypoints.plane import Plane
 from gpuherd.entrypoints.query import Query, choice, described, flag, number
 from gpuherd.entrypoints.replies import bytes_reply, json_reply, plane_of
 from gpuherd.entrypoints.schemas.launch import CreateBody, LaunchBody, RentPlanBody
@@ -48,7 +52,7 @@ async def launch(request: Request) -> Response:
     claim, caller = claim_of(request.scope, body, plane.keys.claim_request), acting_caller(request)
     plan = None
     if "planId" in body:
-        plan = await plane.plans.find(RentPlanBody.parse(body).plan_id, caller)
+        plan = await _held_plan(plane, RentPlanBody.parse(body).plan_id, caller)
         body = json.loads(plan.body)
     wanted = LaunchBody.parse(body, plane.targets).to_request(claim=claim, caller=caller, plan=plan)
     launched = await plane.launch_instance(wanted)
@@ -56,6 +60,15 @@ async def launch(request: Request) -> Response:
     if launched.replayed:
         headers[REPLAYED_HEADER] = "true"
     return json_reply(describe(launched.instance), status=201, headers=headers)
+
+
+async def _held_plan(plane: Plane, plan_id: str, caller: Caller) -> HeldPlan:
+    """Return the plan that a body names; one that is not there is a wrong value, as in other fields."""
+    try:
+        return await plane.plans.find(plan_id, caller)
+    except NotFound as missing:
+        problem = FieldProblem("planId", "INVALID_PLAN_ID", f"planId: {missing.message}")
+        raise InvalidRequest([problem]) from missing
 
 
 @router.get("", openapi_extra=described(INSTANCE_LIST))
