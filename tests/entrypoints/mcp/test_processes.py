@@ -66,6 +66,27 @@ async def test_an_agent_that_was_killed_loses_its_machine_at_the_end_of_the_leas
     assert await novita.machines() == []
 
 
+async def test_a_plan_outlives_the_agent_that_made_it_and_is_rented_once(
+    tmp_path: Path, server: Server, novita: Novita
+) -> None:
+    pid_file = tmp_path / "mcp.pid"
+    plan: dict[str, Any] = {}
+    with contextlib.suppress(Exception):
+        async with Client(stdio(server, pid_file), elicitation_callback=say_yes) as client:
+            plan = answer_of(await client.call_tool("plan_rental", WISH))
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+            await client.call_tool("rent", {"plan_id": plan["planId"]})
+    assert plan, "it was killed after it had planned"
+    assert (await server.call("GET", "/api/instances"))[1]["total"] == 0
+    assert await novita.machines() == []
+
+    async with Client(stdio(server, pid_file), elicitation_callback=say_yes) as client:
+        made = [answer_of(await client.call_tool("rent", {"plan_id": plan["planId"]})) for _ in range(2)]
+    assert made[0]["id"] == made[1]["id"]
+    assert (await server.until_settled(made[0]["id"]))["usable"]
+    assert len(await novita.machines()) == 1
+
+
 @contextlib.asynccontextmanager
 async def over_http(tmp_path: Path, server: Server) -> AsyncIterator[str]:
     port = free_port()
@@ -90,6 +111,7 @@ async def over_http(tmp_path: Path, server: Server) -> AsyncIterator[str]:
 
 async def test_over_http_each_call_has_the_rights_of_its_own_key(tmp_path: Path, server: Server) -> None:
     _, reader = await server.call("POST", "/api/keys", {"scopes": ["read"]})
+    _, writer = await server.call("POST", "/api/keys", {"scopes": ["write"], "limits": {"maxGpus": 1}})
     async with over_http(tmp_path, server) as url:
         for headers in ({}, {"Authorization": "Bearer ghk_wrong"}):
             async with aiohttp.ClientSession() as session, session.post(url, headers=headers) as reply:
@@ -98,16 +120,37 @@ async def test_over_http_each_call_has_the_rights_of_its_own_key(tmp_path: Path,
         async with aiohttp.ClientSession() as session, session.post(url, json={}, headers=rebound) as reply:
             assert reply.status == 421
 
-        async def plan_and_rent(key: str, mode: str) -> dict[str, Any]:
+        @contextlib.asynccontextmanager
+        async def agent_of(key: str, mode: str = "auto") -> AsyncIterator[Client]:
             http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60)
             transport = streamable_http_client(url, http_client=http)
             async with http, Client(transport, mode=mode, elicitation_callback=say_yes) as client:
+                yield client
+
+        async def plan_and_rent(key: str, mode: str) -> dict[str, Any]:
+            async with agent_of(key, mode) as client:
                 plan = answer_of(await client.call_tool("plan_rental", WISH))
                 return answer_of(await client.call_tool("rent", {"plan_id": plan.get("planId", "none")}))
 
         assert (await plan_and_rent(reader["key"], "auto"))["refused"] == "PLAN_NOT_FOUND"
         made = [await plan_and_rent(KEY, mode) for mode in ("auto", "legacy")]
         assert len({it["id"] for it in made}) == 2
+
+        # A plain key may write, and sees, plans and ends what is its own; its limits hold.
+        own = await plan_and_rent(writer["key"], "auto")
+        async with agent_of(KEY) as admin, agent_of(writer["key"]) as client:
+            listed = answer_of(await client.call_tool("list_instances", {}))["instances"]
+            assert [it["id"] for it in listed] == [own["id"]]
+            others = answer_of(await admin.call_tool("plan_rental", WISH))["planId"]
+            for tool, arguments, code in (
+                ("rent", {"plan_id": others}, "PLAN_NOT_FOUND"),
+                ("show_instance", {"instance": made[0]["id"]}, "INSTANCE_NOT_FOUND"),
+                ("delete_instance", {"instance": made[0]["id"]}, "INSTANCE_NOT_FOUND"),
+            ):
+                assert answer_of(await client.call_tool(tool, arguments))["refused"] == code
+            assert answer_of(await client.call_tool("plan_rental", WISH)).get("planId") is None
+            ended = await client.call_tool("delete_instance", {"instance": own["id"]})
+            assert not ended.is_error
 
         # Another library understands the same: the tools, the question, the answer, and a no.
         said: list[str] = []
