@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from gpuherd.usecases.cloud.account import AccountGuard
@@ -24,8 +26,9 @@ def seeds_with(kind: SwapKind) -> list[int]:
     return [seed for seed, swap in swaps if swap is not None and swap.kind is kind]
 
 
-def rules_broken(seeds: list[int], profile: str) -> set[str]:
-    return {violation.rule for seed in seeds for _, violation in run_seed(seed, profile)[0].violations}
+def rules_broken(seeds: list[int], profile: str) -> Iterator[str]:
+    """Play one after the other; whoever has seen enough stops."""
+    return (violation.rule for seed in seeds for _, violation in run_seed(seed, profile)[0].violations)
 
 
 def test_while_another_account_is_shown_nobody_is_told_a_loss_and_nothing_is_done() -> None:
@@ -57,7 +60,7 @@ def test_who_takes_the_next_machine_of_an_id_for_its_own_is_noticed(monkeypatch:
     for module in (advance, own_machine):
         monkeypatch.setattr(module, "is_machine_of_other_call", lambda *_: False)
     reusing = [seed for seed in range(SEEDS) if draw_schedule(seed, "late").id_reuse.probability > 0]
-    assert rules_broken(reusing, "late")
+    assert any(rules_broken(reusing, "late"))
 
 
 def test_a_late_machine_that_nobody_takes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
